@@ -7,7 +7,7 @@ from torch import nn
 
 import tracer
 from tracer.attention.masks import kind, visible
-from tracer.recorder.axes import Atom, laid
+from tracer.recorder.axes import Atom, axes_after
 
 RAN: dict[int, torch.Tensor] = {}
 """What modules computed, by their number: a trace puts their own attributes back."""
@@ -263,5 +263,5 @@ def test_a_softmax_that_takes_no_values_is_no_attention():
 
 def test_axes_of_a_copy_that_is_spread_out_are_lost():
     axes = ((Atom(3),), (Atom(5),))
-    assert laid("clone", (), axes, (3, 5)) == axes
-    assert laid("copy", (), axes, (2, 3, 5)) is None and laid("split", (2,), axes, (2, 3, 5)) is None
+    assert axes_after("clone", (), axes, (3, 5)) == axes
+    assert axes_after("copy", (), axes, (2, 3, 5)) is None and axes_after("split", (2,), axes, (2, 3, 5)) is None

@@ -8,7 +8,7 @@ from torch import nn
 
 import tracer
 from tracer.record import Returned
-from tracer.recorder.nested import returned
+from tracer.recorder.nested import output_tensors
 from tracer.tracing.returned import unaccounted as unaccounted_note
 from tracer.verify.checks.outputs import unaccounted
 
@@ -78,7 +78,7 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_every_returned_tensor_is_a_step_bit_by_bit(rule):
     trace = run(rule)
-    made = returned(trace.output)
+    made = output_tensors(trace.output)
     assert [(one.name, one.shape) for one in trace.returned] == [(name, tuple(tensor.shape)) for name, tensor in made]
     for one, (_, tensor) in zip(trace.returned, made, strict=True):
         assert one.step or one.of

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def parts(trace: Trace) -> tuple[str, ...]:
-    """The names of the towers that have attention; one, the empty name, for most models."""
+    """Return the names of the towers that have attention; one, the empty name, for most models."""
     return tuple(dict.fromkeys(record.part for record in trace.attentions))
 
 
 def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]:
-    """The attention of one tower, layer by layer. ValueError if the run had none, or no such tower."""
+    """Return the attention of one tower, layer by layer. Raise ValueError if the run had none, or no such tower."""
     if not trace.attentions:
         raise ValueError(f"{quoted(trace.model)} ran no attention that this trace recorded")
     known = parts(trace)
@@ -28,13 +28,13 @@ def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]
 
 
 def segments(trace: Trace, part: str | None = None) -> tuple[Segment, ...]:
-    """The named stretches of one tower's sequence; of the first tower, or of the only one, where `part` is None."""
+    """Return the named segments of one tower's sequence; of the first tower, or of the only one, if `part` is None."""
     part = next(iter(parts(trace)), "") if part is None else part
     return tuple(segment for segment in trace.segments if segment.part in ("", part))
 
 
 def places(trace: Trace, part: str | None = None) -> dict[int, int]:
-    """Which patch each token of a tower is, both counted from 0, patches row by row; empty where none is one.
+    """Return the patch of each token of a tower, both counted from 0, patches row by row; empty if none is one.
 
     Either all patches in their order, from the first of the `Picture` on, or those that a segment names.
     """
@@ -47,7 +47,8 @@ def places(trace: Trace, part: str | None = None) -> dict[int, int]:
 
 
 def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
-    """(tower, patches): the tower that was given only some patches, and those that it was not; ("", ()) if none."""
+    """Return (tower, patches): the tower that received only some patches, and the patches that it did not; ("", ()) if
+    none."""
     for segment in trace.segments:
         if segment.places and trace.picture:
             patches, seen = range(trace.picture.rows * trace.picture.columns), set(segment.places)
@@ -56,7 +57,7 @@ def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
 
 
 def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
-    """See `Trace.attention`."""
+    """Return attention weights; see `Trace.attention`."""
     from tracer.recorder.softmaxes import softmax_rows  # here, since a page is drawn before torch is imported
 
     records = layers(trace, part)
@@ -73,7 +74,8 @@ def weights(trace: Trace, layer: int, head: int | None = None, query: int | None
 
 
 def windows(trace: Trace, record: AttentionRecord) -> int:
-    """In how many windows the attention of each input ran; 1 where every query sees the whole sequence."""
+    """Return the number of windows in which the attention of each input ran; 1 if every query sees the whole
+    sequence."""
     q = trace.values.get(record.q)
     given = [t.shape[0] for op in trace.ops for t in op.inputs if t.shape and str(t.maker).startswith("input ")]
     if q is None or not given:
@@ -83,7 +85,8 @@ def windows(trace: Trace, record: AttentionRecord) -> int:
 
 
 def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: bool = False) -> torch.Tensor:
-    """Attention rollout: `Â_L ⋯ Â_1` with `Â = (A + I) / 2`, A the mean over heads; `[B, S, S]`, rows sum to 1.
+    """Return the attention rollout: `Â_L ⋯ Â_1` with `Â = (A + I) / 2`, A the mean over heads; `[B, S, S]`, rows sum to
+    1.
 
     `steps=True` gives the product after every layer, `[L, B, S, S]`. Source: Abnar and Zuidema 2020, section 3.
     """

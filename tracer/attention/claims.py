@@ -1,4 +1,4 @@
-"""What texts claim of attention, as numbers that anybody can make again."""
+"""Claims of texts on attention, as numbers that anybody can compute again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tracer.common.quoting import quoted
 
 
 def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tuple[dict[str, float], float]:
-    """A dictionary that forgives spelling mistakes: the share of each key, and the mixture of their values.
+    """Look a word up in a dictionary that forgives spelling mistakes: return the share of each key, and the mixture of
+    their values.
 
     The shares are softmax(sharpness · similarity); similarity is the cosine of letter-pair counts. As sharpness grows,
     it becomes the lookup of the nearest key. ValueError for an empty book. Source: note 002, "Idea".
@@ -25,7 +26,8 @@ def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tup
 
 
 def soft_lookup(queries, keys, values, *, scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention as a lookup: weights softmax(QKᵀ/scale), `[n, m]`, and their mixtures of the values, `[n, d]`.
+    """Look queries up by attention: return weights softmax(QKᵀ/scale), `[n, m]`, and their mixtures of the values, `[n,
+    d]`.
 
     Queries `[n, d_k]`, keys `[m, d_k]`, values `[m, d]`; scale is √d_k where it is not given. Source: Vaswani et al.
     2017, equation 1.
@@ -35,7 +37,7 @@ def soft_lookup(queries, keys, values, *, scale: float | None = None) -> tuple[t
 
 
 def spelled(word: str) -> torch.Tensor:
-    """A word as a unit vector: how often each pair of letters stands in it, its ends counted, `[27²]`."""
+    """Return a word as a unit vector: the count of each pair of letters in it, its ends counted, `[27²]`."""
     letters = [0, *(max(0, min(26, ord(letter) - 96)) for letter in word.lower()), 0]
     pairs = torch.zeros(27 * 27, dtype=torch.float64)
     for first, second in pairwise(letters):
@@ -44,12 +46,13 @@ def spelled(word: str) -> torch.Tensor:
 
 
 def asymmetry(matrix: torch.Tensor) -> float:
-    """max|M - Mᵀ| / max|M|: 0 for a symmetric matrix `[…, n, n]`."""
+    """Return max|M - Mᵀ| / max|M|: 0 for a symmetric matrix `[…, n, n]`."""
     return float((matrix - matrix.mT).abs().max() / matrix.abs().max())
 
 
 def shared_projection(tokens: torch.Tensor, projection: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores and weights `[n, n]` of tokens `[n, D]` where one matrix `[D, d_k]` makes both queries and keys."""
+    """Return scores and weights `[n, n]` of tokens `[n, D]` if one matrix `[D, d_k]` projects to both queries and
+    keys."""
     projected = tokens @ projection
     scores = projected @ projected.T / sqrt(projection.shape[-1])
     return scores, scores.softmax(dim=-1)
@@ -57,7 +60,7 @@ def shared_projection(tokens: torch.Tensor, projection: torch.Tensor) -> tuple[t
 
 @torch.no_grad()
 def shuffled(function, tokens: torch.Tensor, order: torch.Tensor) -> tuple[float, float]:
-    """What shuffling tokens `[B, S, D]` does to a function of them, as shares of its largest output.
+    """Measure the effect of shuffling tokens `[B, S, D]` on a function of them, as shares of its largest output.
 
     The first number is max|f(X_π) - f(X)_π|: 0 if f is equivariant. The second is max|f(X_π) - f(X)|: 0 if it is
     invariant.
@@ -68,7 +71,8 @@ def shuffled(function, tokens: torch.Tensor, order: torch.Tensor) -> tuple[float
 
 
 def spread(width: int, *, scaled: bool, count: int = 4096, seed: int = 0) -> float:
-    """The standard deviation of q·k, over √d_k if `scaled`, for vectors of `width` independent standard normals."""
+    """Return the standard deviation of q·k, over √d_k if `scaled`, for vectors of `width` independent standard
+    normals."""
     q, k = torch.randn(2, count, width, generator=torch.Generator().manual_seed(seed))
     products = (q * k).sum(dim=-1)
     return float((products / sqrt(width) if scaled else products).std())

@@ -1,4 +1,4 @@
-"""What a step of a run takes of others, by its ops."""
+"""The steps that a step of a run reads, by its ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def reads(trace: Trace, id: str) -> list[str]:
-    """The ids of the other steps whose ops made what a step's ops took, in order; none where the run has no such step.
+    """Return the ids of the other steps whose ops produced the inputs of a step's ops, in order; none if the run has no
+    such step.
 
     >>> import tracer
     >>> reads(tracer.load("vit", L=1).trace(prove=False), "block1.attention.query")

@@ -1,4 +1,4 @@
-"""Where in the picture a word looks: the share of its row's attention that each patch got."""
+"""Attention of a word on the picture: the share of its row's attention on each patch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tracer.record import Trace
 
 
 def region(trace: Trace, place: int, layer: int, head: int | None = None) -> torch.Tensor:
-    """Attention on every patch, `[rows, columns]`, of the row that predicts the word at `place` of the text, from 1.
+    """Return the attention on every patch, `[rows, columns]`, of the row that predicts the word at `place` of the text,
+    from 1.
 
     That row is the one of the token before it; `place` T, after the last word, gives the row that predicts the next.
     The mean over heads where `head` is None. ValueError for a run without picture or text, and for another place.

@@ -19,7 +19,8 @@ TERMS = ("content–content", "content–position", "position–content", "posit
 
 
 def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
-    """The four terms of `QKᵀ/√d_k` in block 1, by the names in `TERMS`: `[B, h, S, S]` each; their sum is the scores.
+    """Return the four terms of `QKᵀ/√d_k` in block 1, by the names in `TERMS`: `[B, h, S, S]` each; their sum is the
+    scores.
 
     Where the block reads `X_t + P`, its queries are `X_t W_Q + P W_Q`, and its keys likewise; biases, where there
     are any, count as content. A mask is no part of the sum. ValueError for a model whose first block reads

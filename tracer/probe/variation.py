@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tracer.common.difference import FAR
 from tracer.probe.twin import twin
 from tracer.recorder.function import Function
-from tracer.recorder.nested import named
+from tracer.recorder.nested import named_tensors
 from tracer.recorder.state import State
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
@@ -45,9 +45,9 @@ def varied(
     """
     generator = torch.Generator().manual_seed(how.seed)
     if isinstance(module, Function) and not module.owned:
-        given = {id(tensor): other_values(tensor, generator) for _, tensor in named("", (args, kwargs))}
+        given = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
         return module, *twin((args, kwargs), given)
-    inputs = {id(tensor): tensor for _, tensor in named("", (args, kwargs))}
+    inputs = {id(tensor): tensor for _, tensor in named_tensors("", (args, kwargs))}
     kept = {id(parameter) for part in shared for parameter in part.parameters()}
     memo: dict[int, Tensor] = {}
     for key, tensor in inputs.items():
@@ -85,7 +85,7 @@ def other_inputs(given: Any, draw: int) -> Any:
     that keep masks and positions, and the whole numbers of each row. ValueError where all values are kept."""
     generator = torch.Generator().manual_seed(draw)
     free = draw if draw <= FREE else 0
-    known = {id(tensor): tensor for _, tensor in named("", given) if tensor.numel()}
+    known = {id(tensor): tensor for _, tensor in named_tensors("", given) if tensor.numel()}
     changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
     if known and not any(map(_differ, known.values(), changed.values())):
         raise ValueError("its inputs have no other values")

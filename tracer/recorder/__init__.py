@@ -22,15 +22,15 @@ from tracer.recorder.capture import Attentions
 from tracer.recorder.higher import written_out
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import CallMode, observed, seen
+from tracer.recorder.modes import CallMode, observe_ops, push_mode
 from tracer.recorder.modules import following
-from tracer.recorder.nested import copied, named
+from tracer.recorder.nested import copy_tensors, named_tensors
 from tracer.recorder.ops import kind, settings, tensors
-from tracer.recorder.ops import written as written_to
+from tracer.recorder.ops import written_tensors as written_to
 from tracer.recorder.primitives import opening
 from tracer.recorder.scalars import ScalarRecorder, Scalars, digesting
 from tracer.recorder.sources import locate
-from tracer.recorder.state import unchanged
+from tracer.recorder.state import restoring
 
 
 class Seen(NamedTuple):
@@ -76,7 +76,7 @@ class Recording:
 
     def own(self) -> None:
         """Copy the tensors of the output."""
-        self.output = copied(self.output)
+        self.output = copy_tensors(self.output)
 
 
 def record(
@@ -121,7 +121,7 @@ def record(
             torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
             stack.callback(torch.clear_autocast_cache)
         modules = stack.enter_context(following(module))
-        theirs = stack.enter_context(unchanged(module, args, kwargs))
+        theirs = stack.enter_context(restoring(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
@@ -150,11 +150,11 @@ def record(
             recording.calls = asked.calls
             modules.told = asked
             stack.callback(asked.over)
-        stack.enter_context(observed(observer))
+        stack.enter_context(observe_ops(observer))
         try:
             recording.output = module(*args, **kwargs)
             if asked:
-                asked.returned(recording.output)
+                asked.record_output(recording.output)
         except Exception as error:
             vars(error)["recording"] = recording
             error.add_note(_how_far(recording))
@@ -166,13 +166,13 @@ def record(
 
 def _observer(recording, makers, modules, calls, untouched, keeping, run):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
-    describe, made, running = makers.of, makers.made, modules.stack
+    describe, made, running = makers.of, makers.record, modules.stack
     place: list[Any] = [-1, "", None]
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
         if facts.higher and (opened := written_out(func)) is not None:
-            with seen(mode):
+            with push_mode(mode):
                 return opened(*args, **(kwargs or {}))
         given = (*args, *kwargs.values()) if kwargs else args
         if facts.lists:
@@ -212,7 +212,7 @@ def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         given = {str(position): value for position, value in enumerate(args)} | kwargs
-    return {name: tensor for key, value in given.items() for name, tensor in named(key, value)}
+    return {name: tensor for key, value in given.items() for name, tensor in named_tensors(key, value)}
 
 
 def _missing(threads: bool) -> Iterator[str]:

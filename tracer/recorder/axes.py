@@ -55,7 +55,7 @@ def size_of(axis: Iterable[Atom]) -> int:
     return prod(atom.size for atom in axis)
 
 
-def viewed(axes: Axes, shape: Sequence[int]) -> Axes | None:
+def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes after a reshape of all elements, in their order; None if no atoms fit it."""
     pending, found = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
     for size in shape:
@@ -86,7 +86,7 @@ SELECTS = having("select")
 REDUCTIONS = having("reduce")
 
 
-def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+def axes_after(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes of a layout op's output, of this shape, from those of its input; None if they are lost.
 
     `given` are the op's other arguments.
@@ -94,11 +94,11 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
     if name in COPIES:
         return axes if len(axes) == len(shape) else None  # a copy may be spread out
     if name in ORDERED:
-        return viewed(axes, shape)
+        return reshape_axes(axes, shape)
     if name == "permute":
         return tuple(axes[axis] for axis in given[0])
     if name == "transpose" or name in SWAPS:
-        return _swapped(axes, *(given[:2] if name == "transpose" else SWAPS[name]))
+        return _swap(axes, *(given[:2] if name == "transpose" else SWAPS[name]))
     if name == "expand":
         new = (((),) * (len(shape) - len(axes))) + axes
         return tuple(
@@ -115,19 +115,19 @@ def laid(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | No
     return None
 
 
-def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+def axes_before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes of a layout op's input, of this shape, from those of its output; None if they are lost."""
     if name in COPIES:
         return axes
     if name in ORDERED:
-        return viewed(axes, shape)
+        return reshape_axes(axes, shape)
     if name == "permute":
         found: list[tuple[Atom, ...]] = [()] * len(axes)
         for axis, old in zip(given[0], axes, strict=True):
             found[axis] = old
         return tuple(found)
     if name == "transpose" or name in SWAPS:
-        return laid(name, given, axes, shape)
+        return axes_after(name, given, axes, shape)
     if name == "expand":
         new = axes[len(axes) - len(shape) :]
         return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
@@ -137,7 +137,7 @@ def before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | 
         return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
     if name in RANGES or name == "cat":
         pairs = zip(axes, shape, strict=True)
-        return tuple(old if size_of(leaves(old)) == size else _widened(old, size) for old, size in pairs)
+        return tuple(old if size_of(leaves(old)) == size else _widen(old, size) for old, size in pairs)
     return None
 
 
@@ -148,13 +148,13 @@ def _axis(name: str, given: tuple, count: int) -> int:
     return axis % count if isinstance(axis, int) else 0
 
 
-def _swapped(axes: Axes, one: int, other: int) -> Axes:
+def _swap(axes: Axes, one: int, other: int) -> Axes:
     found = list(axes)
     found[one], found[other] = found[other], found[one]
     return tuple(found)
 
 
-def _widened(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
+def _widen(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
     """Return a longer axis that this one is a slice of."""
     known = leaves(axis)
     if known and size % size_of(known) == 0:
@@ -165,9 +165,7 @@ def _widened(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
     return (whole,)
 
 
-def arranged(
-    tensor: torch.Tensor, axes: Axes, groups: Sequence[Sequence[Atom]], *, short: bool = False
-) -> torch.Tensor:
+def arrange(tensor: torch.Tensor, axes: Axes, groups: Sequence[Sequence[Atom]], *, short: bool = False) -> torch.Tensor:
     """Return `tensor`, whose axes are these, with one axis for each group of atoms.
 
     A group that the tensor lacks is an axis of size 1. Where it has a part of one, it is repeated over the others;

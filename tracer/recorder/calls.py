@@ -7,8 +7,8 @@ gradients are those of a run that nobody looks at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
 from tracer.recorder.kept import address
-from tracer.recorder.nested import named
-from tracer.recorder.nested import returned as returned_tensors
-from tracer.recorder.ops import OpKind, kind, tensors, written
+from tracer.recorder.nested import named_tensors
+from tracer.recorder.nested import output_tensors as returned_tensors
+from tracer.recorder.ops import OpKind, kind, tensors, written_tensors
 from tracer.recorder.values import Layout, Ref, Values
 
 _C = torch._C
@@ -140,7 +140,7 @@ def _keys(value) -> object:
 
 def _within(output) -> list[Tensor]:
     """Return the tensors in a module's output."""
-    return [tensor for _, tensor in named("", output)]
+    return [tensor for _, tensor in named_tensors("", output)]
 
 
 class CallRecorder:
@@ -150,14 +150,14 @@ class CallRecorder:
         self.calls = Calls()
         self._ops, self._kept, self._modules = recording.ops, recording.kept, modules
         with _C.DisableTorchFunction():
-            self._values = Values(makers_named, recording.kept, self._overwritten)
+            self._values = Values(makers_named, recording.kept, self._record_overwrite)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
         self._inner: list[Call] | None = None
         self._alone = False
 
-    def observer(self, observe):
+    def observer(self, observe: Callable) -> Callable:
         """Return `observe`, which records each op, with the calls around it."""
 
         def both(mode, func, types, args=(), kwargs=None):
@@ -180,7 +180,7 @@ class CallRecorder:
         finally:
             self._inner, self._alone = None, False
 
-    def run(self, func, args, kwargs):
+    def run(self, func, args, kwargs) -> Any:
         """Run an op; one that is a call by itself has not been through autograd yet."""
         if not self._alone:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -226,27 +226,27 @@ class CallRecorder:
     def _op(self, inner: list[Call], facts: OpKind, observe, mode, func, types, args, kwargs):
         first, values = len(self._ops), self._values
         arguments = self._arguments(facts, args, kwargs)
-        changed = tuple(written(facts, args, kwargs)) if facts.written else ()
+        changed = tuple(written_tensors(facts, args, kwargs)) if facts.written else ()
         result = observe(mode, func, types, args, kwargs)
         index = len(self._ops) - 1
         if changed:
-            outputs = self._changed(index, changed, tensors((result,)))
+            outputs = self._written_outputs(index, changed, tensors((result,)))
         elif isinstance(result, Tensor):
-            outputs = (values.made(result, f"{index}.0"),)
+            outputs = (values.record(result, f"{index}.0"),)
         else:
             made = enumerate(tensors((result,)))
-            outputs = tuple([values.made(tensor, f"{index}.{position}") for position, tensor in made])
+            outputs = tuple([values.record(tensor, f"{index}.{position}") for position, tensor in made])
         _, path, call = self._modules.stack[-1]
         inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
 
-    def _changed(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
+    def _written_outputs(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
         """Return the outputs of an op that has written into some tensors."""
         values = self._values
         outputs = tuple(
             values.wrote(tensor, f"{index}.{position}")
             if any(tensor is other for other in changed)
-            else values.made(tensor, f"{index}.{position}")
+            else values.record(tensor, f"{index}.{position}")
             for position, tensor in enumerate(results)
         )
         for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
@@ -255,7 +255,7 @@ class CallRecorder:
                 values.wrote(tensor, f"{index}.{len(outputs) + number}")
         return outputs
 
-    def _overwritten(self, old: Ref, new: Ref, into: Layout, part: Layout, current: Ref) -> None:
+    def _record_overwrite(self, old: Ref, new: Ref, into: Layout, part: Layout, current: Ref) -> None:
         _, path, call = self._modules.stack[-1]
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
@@ -286,24 +286,24 @@ class CallRecorder:
             return tuple([one if type(one) in PLAIN else self._refer(one) for one in value])
         return value
 
-    def entered(self, kind: str, given) -> None:
+    def enter(self, kind: str, given) -> None:
         """Record that a module of that class is called."""
         _, path, call = self._modules.stack[-1]
         around = self._open[-1] if self._open else -1
         self._open.append(len(self.calls.modules))
         with _C.DisableTorchFunction():
-            inputs = self._known(tensors(given))
+            inputs = self._refs(tensors(given))
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
-    def left(self, named: dict, output) -> None:
+    def leave(self, named: dict, output) -> None:
         """Record that the module called last is done; its named arguments are known only now."""
         if self._open:
             made = self.calls.modules[self._open.pop()]
             with _C.DisableTorchFunction():
-                made.last, made.outputs = len(self._ops), self._known(_within(output))
-                made.named = self._known(tensors(named.values()))
+                made.last, made.outputs = len(self._ops), self._refs(_within(output))
+                made.named = self._refs(tensors(named.values()))
 
-    def _known(self, given: list[Tensor]) -> tuple[Ref, ...]:
+    def _refs(self, given: list[Tensor]) -> tuple[Ref, ...]:
         """Return references to a module's inputs or outputs; inside of `torch.func`, these differ from those of the
         ops."""
         own = (one for one in given if one.layout is not torch.strided or address(one) is not None)
@@ -314,7 +314,7 @@ class CallRecorder:
         self._modules.told = self._inner = None
         del self._values
 
-    def returned(self, output) -> None:
+    def record_output(self, output) -> None:
         """Record the output of the run."""
         with _C.DisableTorchFunction():
             found = returned_tensors(output)
@@ -322,14 +322,14 @@ class CallRecorder:
             self.calls.places = tuple(name for name, _ in found)
 
 
-def with_autograd():
+def with_autograd() -> AbstractContextManager:
     """Return a guard under which PyTorch decomposes composite ops again, and handles derivatives and views."""
     excluded = _C._dispatch_tls_local_exclude_set() - AUTOGRAD
     return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)
 
 
 @contextmanager
-def above():
+def above() -> Iterator[None]:
     """Show composite ops to the dispatch mode of this thread."""
     with _C._ExcludeDispatchKeyGuard(AUTOGRAD):
         yield

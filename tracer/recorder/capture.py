@@ -15,13 +15,13 @@ import torch
 
 from tracer.common import devices
 from tracer.record import TOLERANCES, AttentionRecord
-from tracer.recorder.axes import arranged, axes_of, leaves
+from tracer.recorder.axes import arrange, axes_of, leaves
 from tracer.recorder.chains import Chains
 from tracer.recorder.kept import Kept
 from tracer.recorder.ops import OpKind
 from tracer.recorder.pieces import Pieces
 from tracer.recorder.scores import Reader
-from tracer.recorder.softmaxes import SCORES, picked, softmax_columns
+from tracer.recorder.softmaxes import SCORES, pick_rows, softmax_columns
 from tracer.recorder.way import Call, Lost
 from tracer.recorder.weights import Followed, Taken, Weights
 
@@ -66,7 +66,7 @@ class Attentions:
         if not part or part == "reduction":
             return
         if part == "fused":
-            self._fused(Call(index, name, module, args, kwargs, inputs), facts, result)
+            self._record_fused(Call(index, name, module, args, kwargs, inputs), facts, result)
         elif part == "softmax":
             self._softmax(index, module, inputs[0], args[0], args[1], result, name == "_log_softmax")
         elif part == "product":
@@ -81,7 +81,7 @@ class Attentions:
         scored = [self._reader.origin(maker) in self._recent for _, _, maker in call.inputs]
         if not any(scored):
             return
-        if call.name in ("exp", "div") and self._normalised(call, result):
+        if call.name in ("exp", "div") and self._end_softmax(call, result):
             return
         if sum(scored) == 1 and call.name != "cat":  # the scores themselves, which are large, can be let go
             order = iter(scored)
@@ -89,7 +89,7 @@ class Attentions:
             call = call._replace(args=args)
         self._remember(call)
 
-    def _normalised(self, call: Call, result: torch.Tensor) -> bool:
+    def _end_softmax(self, call: Call, result: torch.Tensor) -> bool:
         """Return whether this op ends a softmax that is written out: its rows are exponentials that sum to 1."""
         shape, _, maker = call.inputs[0]
         axis = result.dim() - 1
@@ -121,7 +121,7 @@ class Attentions:
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
 
-    def _fused(self, call: Call, facts: OpKind, result) -> None:
+    def _record_fused(self, call: Call, facts: OpKind, result) -> None:
         result = result[0] if isinstance(result, (list, tuple)) else result
         given = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
         q, k = given["query"], given["key"]
@@ -143,7 +143,7 @@ class Attentions:
                 batch = [i for i in range(q.dim() - 2) if i != heads]
         order = [*batch, *([] if heads is None else [heads]), q.dim() - 2, q.dim() - 1]
 
-        def placed(tensor: torch.Tensor) -> torch.Tensor:
+        def place(tensor: torch.Tensor) -> torch.Tensor:
             tensor = tensor.reshape((1,) * (q.dim() - tensor.dim()) + tuple(tensor.shape)).permute(order)
             return tensor.unsqueeze(-3) if heads is None else tensor
 
@@ -153,12 +153,12 @@ class Attentions:
         if mask is not None:
             name = "masked_fill" if mask.dtype == torch.bool else "add"
             arguments = (~mask, float("-inf")) if mask.dtype == torch.bool else (mask,)
-            arguments = (placed(arguments[0]), *arguments[1:])
+            arguments = (place(arguments[0]), *arguments[1:])
             chain.append(self._chains.link(name, (SCORES, *arguments), q.shape[-2], k.shape[-2]))
-        q, k = placed(q), placed(k)
+        q, k = place(q), place(k)
         self._add(self._record(call.module, call.index, q, k, chain, heads=q.shape[-3], over=over, fused=True), None)
         own = axes_of(result.shape)
-        self._pieces.made(call.index, len(self.records) - 1, own, own[-2], (*own[-1], *(own[heads] if heads else ())))
+        self._pieces.begin(call.index, len(self.records) - 1, own, own[-2], (*own[-1], *(own[heads] if heads else ())))
 
     def _softmax(self, index: int, module: str, source: tuple, scores, axis: int, result, logarithm: bool) -> None:
         shape, _, maker = source
@@ -175,13 +175,13 @@ class Attentions:
             if found.edited:
                 if scores is None:
                     raise Lost("something was written into a part of its scores")
-                chain.append(self._chains.closed(arranged(scores.detach(), axes, found.groups), queries, keys))
+                chain.append(self._chains.close_link(arrange(scores.detach(), axes, found.groups), queries, keys))
             record = self._record(module, index, found.q, found.k, chain, heads=found.heads, over=found.over)
-            ran = arranged(result.detach(), axes, found.groups)
+            ran = arrange(result.detach(), axes, found.groups)
             ran = ran.exp() if logarithm else ran
             if found.edited:  # any row may have been written into
                 record = replace(record, problem=self._problem(record, devices.brought(ran), range(queries)))
-            ran = devices.copied(picked(ran, _rows(queries)))
+            ran = devices.copied(pick_rows(ran, _rows(queries)))
         except (
             Lost,
             LookupError,
@@ -190,7 +190,7 @@ class Attentions:
             ValueError,
         ) as lost:  # a shape that the way back did not foresee is lost too
             heads = shape[-3] if len(shape) > 3 else 1
-            record = self._lost(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
+            record = self._unreadable(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
         self._waiting[index] = record, ran
         heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
         keys = tuple(leaves(axes[axis]))
@@ -207,8 +207,8 @@ class Attentions:
         self._followed.end(together)
         new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
         features = [atom for atom in new if not atom.within(weights.queries)]
-        self._pieces.made(index, number, taken.axes, weights.queries, (*features, *weights.heads))
-        self._pieces.summed([i for i in range(number, len(self.records)) if not self.records[i].problem])
+        self._pieces.begin(index, number, taken.axes, weights.queries, (*features, *weights.heads))
+        self._pieces.group_heads([i for i in range(number, len(self.records)) if not self.records[i].problem])
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None, after: tuple[str, ...] = ()) -> None:
         if ran is not None:
@@ -219,7 +219,7 @@ class Attentions:
         self, module: str, op: int, q, k, chain, *, heads: int, over: str = "tokens", fused: bool = False
     ) -> AttentionRecord:
         if not q.numel() or not k.numel():
-            return self._lost(module, op, heads, q.shape[-2], k.shape[-2], "it has no queries or no keys")
+            return self._unreadable(module, op, heads, q.shape[-2], k.shape[-2], "it has no queries or no keys")
         return AttentionRecord(
             layer=-1,
             part="",
@@ -237,7 +237,7 @@ class Attentions:
         )
 
     @staticmethod
-    def _lost(module: str, op: int, heads: int, queries: int, keys: int, problem: str) -> AttentionRecord:
+    def _unreadable(module: str, op: int, heads: int, queries: int, keys: int, problem: str) -> AttentionRecord:
         return AttentionRecord(-1, "", module, op, heads, queries, keys, "", "", (), problem=problem)
 
     def over(self) -> None:
@@ -252,7 +252,7 @@ class Attentions:
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._ran.clear()
-        self.records = self._pieces.joined(self.records, self._kept.get, self._chains, self._batch())
+        self.records = self._pieces.merge(self.records, self._kept.get, self._chains, self._batch())
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Return why the replayed record differs from these rows `ran` of the softmax, or ""."""

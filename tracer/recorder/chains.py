@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.recorder.kept import Kept
-from tracer.recorder.softmaxes import HIDDEN, SCORES, closes, hides, windowed
+from tracer.recorder.softmaxes import HIDDEN, SCORES, closes, hides, is_windowed
 
 
 class Chains:
@@ -19,7 +19,7 @@ class Chains:
         self._hiding: dict[str, bool] = {}
         self._fills: dict[str, float] = {}
 
-    def closed(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
+    def close_link(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
         """Return the cells closed by writes into scores `[…, heads, queries, keys]`, as a link."""
         closed = scores <= HIDDEN
         least, most = scores[closed].aminmax() if bool(closed.any()) else (float("-inf"),) * 2
@@ -60,7 +60,7 @@ class Chains:
                 same = name == "masked_fill" or bool((mask == lowest).eq(later).all())
                 if same and bool((hidden == later).all()) and not bool(rest.any()):
                     found, self._fills[key] = "causal", lowest.item()
-                elif windowed(hidden):
+                elif is_windowed(hidden):
                     found = "windows"
             self._patterns[key, name] = found
         return self._patterns[key, name]

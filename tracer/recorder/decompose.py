@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import observed
+from tracer.recorder.modes import observe_ops
 from tracer.recorder.ops import kind, tensors
 
 ELEMENTARY = "PyTorch does not open it any further"
@@ -75,9 +75,9 @@ class Lister:
         numbers = reversed(range(len(given)))  # what is given twice is the first of the two
         self._makers = Makers({f"input {number}": given[number] for number in numbers})
 
-    def run(self, function: Callable, args: tuple, kwargs: dict):
+    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Run a decomposition and list its ops."""
-        with observed(self._see):
+        with observe_ops(self._see):
             return function(*args, **kwargs)
 
     def _see(self, mode, func, types, args=(), kwargs=None):
@@ -86,7 +86,7 @@ class Lister:
             raise Elementary
         facts = kind(func)
         if not facts.written and (not facts.layout or func._can_decompose()):
-            opened, result = self._opened(func, facts, args, kwargs)
+            opened, result = self._open(func, facts, args, kwargs)
             if opened:
                 return result
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -96,12 +96,12 @@ class Lister:
         number = len(self.parts)
         for tensor in tensors(args[position] for position in facts.written if position < len(args)):
             self._makers.wrote(tensor, number)
-        outputs = tuple(self._makers.made(tensor, number) for tensor in tensors((result,)))
+        outputs = tuple(self._makers.record(tensor, number) for tensor in tensors((result,)))
         within = self._within[:-1] if self._within[-1:] == [facts.name] else self._within  # one overload by another
         self.parts.append(Part(facts.name, "/".join(within), inputs, outputs))
         return result
 
-    def _opened(self, func, facts, args, kwargs) -> tuple[bool, object]:
+    def _open(self, func, facts, args, kwargs) -> tuple[bool, object]:
         """Return whether an op of the decomposition could be opened in its turn, and its result."""
         function, before = decomposition(func), len(self.parts)
         if function is None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from tracer.common.devices import brought
 from tracer.common.difference import relative_difference
 from tracer.recorder.kept import Kept, Untouched
-from tracer.recorder.modes import observed
-from tracer.recorder.nested import named
-from tracer.recorder.ops import kind, written
-from tracer.recorder.state import unchanged
+from tracer.recorder.modes import observe_ops
+from tracer.recorder.nested import named_tensors
+from tracer.recorder.ops import kind, written_tensors
+from tracer.recorder.state import restoring
 
 HAVE_ONE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 FAST = frozenset(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"))
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
 _known: WeakKeyDictionary[nn.Module, dict[tuple, Opened]] = WeakKeyDictionary()
 
 
-def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output) -> Opened:
+def compare_fast_path(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output) -> Opened:
     """Compare a trace's output with one plain forward, if that may take a fast path: once for each module and sizes,
     and again for other tokens and masks, since padding decides what a fast path leaves out."""
     if not _may(module):
@@ -52,11 +52,11 @@ def opened(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tenso
         return Opened(error, f"{note} {EARLIER}" if note else "")
     if len(known) >= REMEMBERED:
         known.clear()
-    known[key] = _compared(module, args, kwargs, output)
+    known[key] = _run_fast_path(module, args, kwargs, output)
     return known[key]
 
 
-def watched(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def watched_notes(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return notes on ops, each by its name and its call, that run otherwise while they are observed."""
     others = (call for op, call in ops if op in FACTORED and call not in FACTORED[op])
     return tuple(VECTORS.format(f"'{call}'") for call in dict.fromkeys(others))
@@ -74,24 +74,24 @@ def _outline(tensor: Tensor) -> tuple:
     return tuple(tensor.shape), tensor.dtype, tensor.cpu().numpy().tobytes() if exact else b""
 
 
-def _compared(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
+def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
     names = set()
-    with unchanged(module, args, kwargs) as theirs:
+    with restoring(module, args, kwargs) as theirs:
         untouched = Untouched(theirs, Kept(0))
 
         def observe(mode, func, types, args=(), kwargs=None):
             facts = kind(func)
             names.add(facts.name)
-            for tensor in written(facts, args, kwargs or {}):
+            for tensor in written_tensors(facts, args, kwargs or {}):
                 untouched.protect(tensor)
             return func(*args, **(kwargs or {}))
 
         try:
-            with observed(observe):
+            with observe_ops(observe):
                 plain = module(*args, **kwargs)
             if not names & FAST:
                 return Opened()
-            return _said(dict(named("output", output)), dict(named("output", plain)))
+            return _describe_difference(dict(named_tensors("output", output)), dict(named_tensors("output", plain)))
         except Exception as error:  # whatever the forward raises untraced
             return Opened(
                 None,
@@ -101,7 +101,7 @@ def _compared(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
             untouched.restore()
 
 
-def _said(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
+def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
     """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted on their
     own: it leaves padding out."""
     pairs = [(brought(traced[name]).double(), brought(plain[name]).double()) for name in traced if name in plain]

@@ -82,7 +82,7 @@ class Kept:
         turns = [devices.brought(one) for one in found]
         return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
-    def owned(self, keys) -> dict[str, torch.Tensor]:
+    def take(self, keys) -> dict[str, torch.Tensor]:
         """Return the kept tensors of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
 
         A storage that the run left to nobody else, and that they fill, is taken over; of any other they are copies.
@@ -128,16 +128,16 @@ class Untouched:
         self._before: dict[int, torch.UntypedStorage] = {}
 
     @cached_property
-    def _owned(self) -> dict[int, torch.Tensor]:
+    def _by_address(self) -> dict[int, torch.Tensor]:
         found = {address(tensor): tensor for tensor in self._tensors if not tensor.is_meta}
         return {place: tensor for place, tensor in found.items() if place is not None}
 
     def protect(self, tensor: torch.Tensor) -> None:
         key = address(tensor)
-        if key is not None and key in self._owned and key not in self._before:
-            self._before[key] = self._owned[key].untyped_storage().clone()
+        if key is not None and key in self._by_address and key not in self._before:
+            self._before[key] = self._by_address[key].untyped_storage().clone()
 
     def restore(self) -> None:
         for key, before in self._before.items():
-            self._kept.protect(self._owned[key])
-            self._owned[key].untyped_storage().copy_(before)
+            self._kept.protect(self._by_address[key])
+            self._by_address[key].untyped_storage().copy_(before)

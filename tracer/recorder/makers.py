@@ -25,7 +25,7 @@ class Makers:
         self._made: dict[int, tuple[ref, tuple]] = {}
         self._written: dict[int, int] = {}
 
-    def made(self, tensor: Tensor, maker: int | str) -> tuple:
+    def record(self, tensor: Tensor, maker: int | str) -> tuple:
         """Record the producer of this tensor; call it again when an op has written into it."""
         if tensor.is_nested:
             raise ValueError(NESTED)
@@ -44,9 +44,9 @@ class Makers:
         if found is not None and found[0]() is tensor:
             described = found[1]
         else:
-            described = self.made(tensor, self._names.get(id(tensor), CONSTANT))
+            described = self.record(tensor, self._names.get(id(tensor), CONSTANT))
         if self._written:
             writer, maker = self._written.get(address(tensor) or 0), described[2]
             if writer is not None and (not isinstance(maker, int) or writer > maker):
-                return self.made(tensor, writer)
+                return self.record(tensor, writer)
         return described

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MethodType
 
@@ -44,7 +45,7 @@ class OpMode(TorchDispatchMode):
 
 
 @contextmanager
-def observed(observe):
+def observe_ops(observe) -> Iterator[None]:
     """Call `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op, returns its result.
 
     `TorchDispatchMode.__enter__` also writes process-wide flags that stay set after concurrent traces, so the stack of
@@ -53,14 +54,14 @@ def observed(observe):
     mode = OpMode()
     mode.__torch_dispatch__ = MethodType(observe, mode)  # no other call stands between
     try:
-        with seen(mode):
+        with push_mode(mode):
             yield
     finally:
         del mode.__torch_dispatch__  # it refers to the mode, and `observe` to all that was kept of the run
 
 
 @contextmanager
-def seen(mode: OpMode):
+def push_mode(mode: OpMode) -> Iterator[None]:
     """Pass the ops inside the block to this mode."""
     torch._C._push_on_torch_dispatch_stack(mode)
     try:

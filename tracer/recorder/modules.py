@@ -7,13 +7,17 @@ every thread; they are there only while some trace runs, and each thread sees it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from tracer.common.telling import tell
-from tracer.recorder.process import watched
+from tracer.recorder.process import watch_process
+
+if TYPE_CHECKING:
+    from tracer.recorder.calls import CallRecorder
 
 _current = threading.local()
 
@@ -55,7 +59,7 @@ class ModuleStack:
         self._calls: dict[str, int] = {}
         self._blocks, self._begun = blocks(modules), 0
         self.threads = False
-        self.told = None
+        self.told: CallRecorder | None = None
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
@@ -84,7 +88,7 @@ def _enter(module, args):
     if stack is not None:
         stack.enter(module)
         if stack.told is not None:
-            stack.told.entered(type(module).__name__, args)
+            stack.told.enter(type(module).__name__, args)
 
 
 def _leave(module, args, *more):
@@ -92,23 +96,23 @@ def _leave(module, args, *more):
     if stack is not None:
         if stack.told is not None:
             *named, output = more  # PyTorch leaves out what was given by name where the forward has failed
-            stack.told.left(named[0] if named else {}, output)
+            stack.told.leave(named[0] if named else {}, output)
         stack.leave(module)
 
 
-def _started():
+def _note_thread():
     stack = active()
     if stack is not None:
         stack.threads = True
 
 
 @contextmanager
-def following(root: nn.Module):
+def following(root: nn.Module) -> Iterator[ModuleStack]:
     """Follow the modules of `root` in this thread. Raise RuntimeError if this thread is being traced already."""
     if active() is not None:
         raise RuntimeError("this thread is being traced already: a trace can't run inside another trace's forward")
     stack = ModuleStack(root)
-    with watched(_enter, _leave, _started):
+    with watch_process(_enter, _leave, _note_thread):
         _current.stack = stack
         try:
             yield stack

@@ -7,6 +7,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
@@ -14,23 +15,23 @@ from torch.nn import Module
 from tracer.common import devices
 
 
-def named(name: str, value) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(name: str, value) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in a value, each by its path: `batch.x`, `batch.0`. Items of `**kwargs` have names of their
     own."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from named(str(key) if name == "kwargs" else f"{name}.{key}", item)
+            yield from named_tensors(str(key) if name == "kwargs" else f"{name}.{key}", item)
     elif isinstance(value, (list, tuple)):
         for position, item in enumerate(value):
-            yield from named(f"{name}.{position}", item)
+            yield from named_tensors(f"{name}.{position}", item)
     elif holds_fields(value):
         for field in fields(value):
-            yield from named(f"{name}.{field.name}", getattr(value, field.name, None))
+            yield from named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
 
 
-def returned(value) -> list[tuple[str, Tensor]]:
+def output_tensors(value) -> list[tuple[str, Tensor]]:
     """Return all tensors in a forward's output, with the path of each as Python spells it: `logits`, `[1]`,
     `past_key_values.layers[0].keys`, "" for the value itself; also those in the attributes of plain objects, such as
     caches."""
@@ -58,21 +59,21 @@ def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
         yield from _leaves(f"{name}.{key}", item, seen)
 
 
-def copied(value):
+def copy_tensors(value) -> Any:
     """Return a forward's output with copies of its tensors, on the CPU."""
     if isinstance(value, Tensor):
         return devices.copied(value)
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
+        return {key: copy_tensors(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(copied, value))
+        return type(value)(*map(copy_tensors, value))
     if isinstance(value, (list, tuple)):
-        return type(value)(map(copied, value))
+        return type(value)(map(copy_tensors, value))
     if holds_fields(value):
         made = copy.copy(value)
         for field in fields(value):
             if hasattr(value, field.name):
-                object.__setattr__(made, field.name, copied(getattr(value, field.name)))
+                object.__setattr__(made, field.name, copy_tensors(getattr(value, field.name)))
         return made
     return value
 

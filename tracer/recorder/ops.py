@@ -107,7 +107,7 @@ def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
     )
 
 
-def written(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
+def written_tensors(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor]:
     """Yield the tensors among an op's arguments that it writes to."""
     for position in facts.written:
         value = args[position] if position < len(args) else kwargs.get(facts.arguments[position])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.record import AttentionRecord
-from tracer.recorder.axes import Atom, Axes, laid, leaves
+from tracer.recorder.axes import Atom, Axes, axes_after, leaves
 from tracer.recorder.chains import Chains
 from tracer.recorder.softmaxes import SCORES
 
@@ -60,16 +60,16 @@ class Pieces:
             self._contexts[index] = first  # a sum of products with parts of the values, or a part of the context
         elif layout:
             shape = self._ops[index].outputs[0][0]
-            axes = None if first.axes is None else laid(name, self._given.get(index, ()), first.axes, shape)
+            axes = None if first.axes is None else axes_after(name, self._given.get(index, ()), first.axes, shape)
             self._contexts[index] = first._replace(axes=axes)
 
-    def made(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
+    def begin(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
         """Record that op `index` computed the output of an attention."""
         self._level[record] = self._levels[index]
         self._levels[index] += 1
         self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
-    def summed(self, records: list[int]) -> None:
+    def group_heads(self, records: list[int]) -> None:
         """Record that one product took values by the sum of these attentions: they are heads of one layer."""
         for record in records[1:]:
             self._level[record] = self._level[records[0]]
@@ -115,7 +115,7 @@ class Pieces:
             return "heads"
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 
-    def joined(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int):
+    def merge(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int) -> list[AttentionRecord]:
         """Return the records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
         made: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
@@ -151,9 +151,9 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, bat
         return lost
     if kind == "batch and heads" and queries.shape[:-3].numel() == 1 and queries.shape[-3] % batch == 0:
         count = queries.shape[-3]
-        queries, keys = _parted(queries, count, batch), _parted(keys, count, batch)
+        queries, keys = _split_batch(queries, count, batch), _split_batch(keys, count, batch)
         links = [
-            (name, tuple(_parted(one, count, batch) if isinstance(one, torch.Tensor) else one for one in given))
+            (name, tuple(_split_batch(one, count, batch) if isinstance(one, torch.Tensor) else one for one in given))
             for name, given in links
         ]
     chain = tuple(chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links)
@@ -169,7 +169,7 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, bat
     )
 
 
-def _parted(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
+def _split_batch(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
     """Return heads that are counted through the batch, `[1, B·h, …]`, as `[B, h, …]`."""
     if tensor.dim() < 3 or tensor.shape[-3] != count:
         return tensor

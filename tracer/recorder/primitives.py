@@ -53,10 +53,10 @@ def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
     storages = {tensor.untyped_storage()._cdata for tensor in tensors(written)}
 
-    def copied(value: Tensor) -> Tensor:
+    def copy_shared(value: Tensor) -> Tensor:
         return value.clone() if value.untyped_storage()._cdata in storages else value
 
-    return tree_map_only(Tensor, copied, (args, kwargs))
+    return tree_map_only(Tensor, copy_shared, (args, kwargs))
 
 
 def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:

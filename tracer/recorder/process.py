@@ -18,7 +18,7 @@ _tracing = 0
 
 
 @contextmanager
-def watched(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
+def watch_process(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
     """Have every module of the process call `enter` before its forward and `leave` after it while the block runs, and
     code that starts a thread, or hands work to one, call `started` before."""
     global _tracing

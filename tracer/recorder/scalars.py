@@ -5,7 +5,7 @@ A recording of all calls holds arguments, references and values; to solve number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -56,7 +56,7 @@ class ScalarRecorder:
         self._ops = recording.ops
         self._within = self._alone = False
 
-    def observer(self, observe):
+    def observer(self, observe: Callable) -> Callable:
         """Return `observe`, which records each op, with the numbers of the calls around it."""
 
         def both(mode, func, types, args=(), kwargs=None):
@@ -75,7 +75,7 @@ class ScalarRecorder:
 
         return both
 
-    def run(self, func, args, kwargs):
+    def run(self, func, args, kwargs) -> Any:
         """Run an op; one that is a call by itself has not been through autograd yet."""
         if not self._alone:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -140,7 +140,7 @@ def _defaults(facts: OpKind) -> dict[str, Any]:
     return found
 
 
-def digesting(observe, recording):
+def digesting(observe: Callable, recording) -> Callable:
     """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
     computations outside of PyTorch differ with the input, and no op says so."""
     ops, found = recording.ops, recording.constants

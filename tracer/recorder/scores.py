@@ -9,7 +9,18 @@ from __future__ import annotations
 import torch
 
 from tracer.ops import CONVOLUTIONS, OVERWRITES
-from tracer.recorder.axes import RANGES, REDUCTIONS, SELECTS, Atom, Axes, axes_of, before, leaves, size_of, viewed
+from tracer.recorder.axes import (
+    RANGES,
+    REDUCTIONS,
+    SELECTS,
+    Atom,
+    Axes,
+    axes_before,
+    axes_of,
+    leaves,
+    reshape_axes,
+    size_of,
+)
 from tracer.recorder.makers import CONSTANT
 from tracer.recorder.ops import PRODUCTS, PROJECTIONS
 from tracer.recorder.way import Call, Lost, Scores, Step, Way
@@ -26,13 +37,13 @@ class Reader:
     def __init__(self, ops: list, given: dict[int, tuple], recent: dict[int, Call], batch):
         self.ops, self.given, self.recent, self.batch = ops, given, recent, batch
 
-    def origin(self, maker):
+    def origin(self, maker) -> int | str:
         """Walk back through ops that only lay out their first input."""
         while isinstance(maker, int) and maker not in self.recent and (op := self.ops[maker]).layout and op.inputs:
             maker = op.inputs[0][2]
         return maker
 
-    def learned(self, maker) -> bool:
+    def is_learned(self, maker) -> bool:
         """Return whether a tensor is a parameter or buffer, after any layout ops."""
         origin = self.origin(maker)
         return isinstance(origin, str) and origin != CONSTANT and not origin.startswith("input ")
@@ -45,7 +56,7 @@ class Reader:
             origin = self.ops[origin].name.rstrip("_") if isinstance(origin, int) else f"the {origin}"
             raise Lost(NO_PRODUCT.format(origin=origin))
         way = Way(self, *found)
-        return way.arranged(axis, shape)
+        return way.arrange(axis, shape)
 
     def _path(self, shape, maker, depth: int) -> tuple[Call, list[Step]] | None:
         """Return the product that scores come from, and the steps from it, in order."""
@@ -53,7 +64,7 @@ class Reader:
             return None
         call = self.recent.get(maker)
         if call is not None and call.name in PROJECTIONS:
-            mixed = self._mixed(call, shape, depth)
+            mixed = self._through_mixing(call, shape, depth)
             plain = (call.name in PRODUCTS and call.kwargs.get("alpha", 1) == 1) or call.name == "baddbmm"
             return mixed or ((call, []) if plain else None)
         op = self.ops[maker]
@@ -80,13 +91,13 @@ class Reader:
             found[1].append(Step(maker, None, 0, shape))
         return found
 
-    def _mixed(self, call: Call, shape, depth: int) -> tuple[Call, list[Step]] | None:
+    def _through_mixing(self, call: Call, shape, depth: int) -> tuple[Call, list[Step]] | None:
         """Return the path through a product that only mixes the heads of scores, by a matrix of parameters."""
         first = len(call.inputs) - 2  # before the operands, a bias
         for operand in (0, 1):
             given, _, source = call.inputs[first + operand]
             if (
-                not self.learned(call.inputs[first + 1 - operand][2])
+                not self.is_learned(call.inputs[first + 1 - operand][2])
                 or (found := self._path(given, source, depth + 1)) is None
             ):
                 continue
@@ -109,25 +120,25 @@ class Reader:
                 return None
             name, shape = op.name.rstrip("_"), op.outputs[0][0]
             sizes = [size_of(leaves(axis)) for axis in axes]
-            if name not in RANGES and sizes != list(shape) and (axes := viewed(axes, shape)) is None:
+            if name not in RANGES and sizes != list(shape) and (axes := reshape_axes(axes, shape)) is None:
                 return None
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
-                return axes[-2 if name in PRODUCTS and self.learned(op.inputs[first][2]) else -1]
+                return axes[-2 if name in PRODUCTS and self.is_learned(op.inputs[first][2]) else -1]
             given, _, source = op.inputs[0]
             if name in CONVOLUTIONS:
                 if op.inputs[1][0][1] > 1 or given[1] != shape[1] or given[1] == 1:
                     return axes[1]
                 axes = (axes[0], axes[1], *axes_of(given[2:]))  # each channel on its own
             elif op.layout and name not in ("copy",):
-                axes = before(name, self.given.get(maker, ()), axes, given)
+                axes = axes_before(name, self.given.get(maker, ()), axes, given)
             elif name == "cat":
                 given, _, source = max(op.inputs, key=lambda one: torch.Size(one[0]).numel())
-                axes = before(name, (), axes, given) if len(given) == len(axes) else None
+                axes = axes_before(name, (), axes, given) if len(given) == len(axes) else None
             elif (same := next((one for one in op.inputs if one[0] == shape), None)) is not None:
                 source = same[2]
             elif name in REDUCTIONS:
-                axes = before(name, self.given.get(maker, ()), axes, given)
+                axes = axes_before(name, self.given.get(maker, ()), axes, given)
             else:
                 return None
             if axes is None:

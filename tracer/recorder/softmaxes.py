@@ -46,7 +46,7 @@ def closes(mask: torch.Tensor) -> torch.Tensor:
     return mask <= HIDDEN if bool(((mask <= -LOW / 2) & ~hidden).any()) else hidden
 
 
-def windowed(closed: torch.Tensor) -> bool:
+def is_windowed(closed: torch.Tensor) -> bool:
     """Return whether closed cells, bool `[…, S, S]`, are those between groups of tokens that see only themselves, as in
     shifted windows: some cell is closed, and not all tokens are alone."""
     groups = (~closed).flatten(0, -3) if closed.dim() > 2 else ~closed[None]
@@ -82,7 +82,7 @@ def hides(link: tuple[str, tuple], get) -> bool:
     )
 
 
-def picked(tensor: torch.Tensor, rows) -> torch.Tensor:
+def pick_rows(tensor: torch.Tensor, rows) -> torch.Tensor:
     """Return the chosen rows of `[..., S, d]`; those of a `range` cost no copy."""
     if isinstance(rows, range):
         rows = slice(rows.start, rows.stop, rows.step)
@@ -98,7 +98,7 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
     queries, keys = q.shape[-2], k.shape[-2]
     if q.dim() > 3 and k.shape[-3] != q.shape[-3]:
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = picked(q, rows) @ k.transpose(-2, -1)
+    scores = pick_rows(q, rows) @ k.transpose(-2, -1)
     for name, arguments in chain:
         if name == "causal":
             later = torch.arange(keys, device=q.device) > torch.as_tensor(rows, device=q.device)[:, None]
@@ -190,7 +190,7 @@ def _argument(value, scores, rows, queries, get):
     if tensor is None:
         raise RuntimeError(f"the tensor {quoted(value)} was not kept")
     if tensor.dim() >= 2 and tensor.shape[-2] == queries > 1:
-        tensor = picked(tensor, rows)
+        tensor = pick_rows(tensor, rows)
     if tensor.dim() == 3 and scores.dim() == 4 and tensor.shape[0] == scores.shape[0] * scores.shape[1]:
         tensor = tensor.reshape(*scores.shape[:2], *tensor.shape[1:])
     return tensor

@@ -111,7 +111,7 @@ def _replace(found: dict, before: dict) -> None:
 
 
 @contextmanager
-def unchanged(module: nn.Module, *given) -> Iterator[list[Tensor]]:
+def restoring(module: nn.Module, *given) -> Iterator[list[Tensor]]:
     """Restore the module, its inputs and the random numbers when the block ends; yield the tensors among them, whose
     values are for others to restore.
 

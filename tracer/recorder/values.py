@@ -50,7 +50,7 @@ class Values:
         """The storage ranges of named tensors, to recognise aliases."""
         return {_place(tensor): key for tensor, key in self._names.values()}
 
-    def made(self, tensor: Tensor, key: str) -> Ref:
+    def record(self, tensor: Tensor, key: str) -> Ref:
         """Record that this tensor is the value of a key from now on."""
         made = Ref(key, tuple(tensor.shape), tensor.dtype)
         self._refs[id(tensor)] = ref(tensor), made
@@ -60,7 +60,7 @@ class Values:
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
         """Record that an op wrote into this tensor, whose value has that key from now on."""
-        new = self.made(tensor, key)
+        new = self.record(tensor, key)
         if address(tensor) is None:
             return new
         storage = tensor.untyped_storage()
@@ -81,7 +81,7 @@ class Values:
         for new, part, writer in writes[self._seen.get(id(tensor), 0) :]:
             if writer != id(tensor) and _meet(part, into := _layout(tensor)):
                 self._versions += 1
-                old, current = current, self.made(tensor, f"{new.key}w{self._versions}")
+                old, current = current, self.record(tensor, f"{new.key}w{self._versions}")
                 self._overwritten(old, new, into, part, current)
                 self._kept.offer(current.key, tensor)
         return current
@@ -94,7 +94,7 @@ class Values:
             key = f"constant {self._constants}"
             self._constants += 1
             self._kept.offer(key, tensor)
-        made = self.made(tensor, key)
+        made = self.record(tensor, key)
         self._seen[id(tensor)] = 0
         return made
 

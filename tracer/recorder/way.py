@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.ops import OVERWRITES
-from tracer.recorder.axes import Atom, Axes, arranged, axes_of, laid, leaves, size_of, viewed
+from tracer.recorder.axes import Atom, Axes, arrange, axes_after, axes_of, leaves, reshape_axes, size_of
 from tracer.recorder.ops import PROJECTIONS
 from tracer.recorder.softmaxes import SCORES
 
@@ -97,7 +97,7 @@ class Way:
         if call is None and name in OVERWRITES:
             self.edited = True
         elif call is None:
-            axes = laid(
+            axes = axes_after(
                 name, self.reader.given.get(step.index, ()), self.axes, self.reader.ops[step.index].outputs[0][0]
             )
             if axes is None:
@@ -110,7 +110,7 @@ class Way:
         else:
             self.links.append(Link(name, _arguments(call, step.order), self.axes))
         if [size_of(leaves(axis)) for axis in self.axes] != list(step.shape):
-            axes = viewed(self.axes, step.shape)
+            axes = reshape_axes(self.axes, step.shape)
             if axes is None:
                 raise Lost(f"{name} gives its scores a shape that can't be followed")
             self.axes = axes
@@ -163,7 +163,7 @@ class Way:
                 group = leaves(old)
         return group
 
-    def arranged(self, axis: int, shape: tuple[int, ...]) -> Scores:
+    def arrange(self, axis: int, shape: tuple[int, ...]) -> Scores:
         """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
         own = self._was(leaves(self.axes[axis]), -1)
         turned = bool(own) and set(own) <= set(leaves(self.rows))
@@ -186,8 +186,8 @@ class Way:
         groups = [*batch, heads, queries, keys]
         inner = leaves(self.inner)
         before = self._was(heads, -1)
-        q = arranged(a, a_axes, [*batch, before, queries, inner])
-        k = arranged(b, b_axes, [*batch, before, own, inner], short=True)
+        q = arrange(a, a_axes, [*batch, before, queries, inner])
+        k = arrange(b, b_axes, [*batch, before, own, inner], short=True)
         q, k = (x.expand(*(size_of(group) for group in batch), *x.shape[-3:]) for x in (q, k))
         links = [self._link(link, i, batch, heads, queries, keys) for i, link in enumerate(self.links)]
         channels = own_features is not None and bool(queries) and set(queries) <= own_features
@@ -236,7 +236,7 @@ class Way:
             axes = _beside(value.shape, link.axes)
             last = leaves(link.axes[-1]) if link.name == "cat" else keys
             try:
-                placed = arranged(value, axes, [*batch, heads, queries, last])
+                placed = arrange(value, axes, [*batch, heads, queries, last])
             except ValueError as error:
                 raise Lost(f"what {link.name} does to its scores can't be followed: {error}") from None
             if placed.numel() > max(CELLS, value.numel()):

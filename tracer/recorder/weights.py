@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.ops import SHAPE_ONLY, having
-from tracer.recorder.axes import Atom, Axes, laid, leaves
+from tracer.recorder.axes import Atom, Axes, axes_after, leaves
 from tracer.recorder.ops import PRODUCTS, OpKind
 from tracer.recorder.scores import Reader
 
@@ -69,16 +69,16 @@ class Followed:
         if facts.attention in ("product", "mixing") or name == "linear":
             return self._product(index, name, inputs, order, weights, shape)
         if facts.layout:
-            axes = None if axes is None else laid(name, self._reader.given.get(index, ()), axes, shape)
+            axes = None if axes is None else axes_after(name, self._reader.given.get(index, ()), axes, shape)
             made[index] = weights._replace(axes=axes)
         elif name in MOVEMENTS:
             made[index] = weights._replace(axes=None)
         elif name == "mul" and result.numel() > torch.Size(given).numel():
             made[index] = weights._replace(axes=_spread(axes, shape), spread=True)
         elif name == "sum" and weights.spread:
-            return self._summed(index, weights)
+            return self._sum(index, weights)
         elif result.numel() == torch.Size(given).numel():
-            drawn = name == "native_dropout" or any(self._drawn(maker) for _, _, maker in inputs)
+            drawn = name == "native_dropout" or any(self._is_dropout(maker) for _, _, maker in inputs)
             changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
             others = {other.softmax for _, other in found} | set(weights.beside)
             made[index] = weights._replace(
@@ -99,12 +99,12 @@ class Followed:
         made = None if axes is None else (*axes[:-1], new) if left else (*axes[:-2], new, axes[-1])
         if inner is None or any(atom.within(weights.keys) for atom in inner) or not (inner or weights.keys):
             # a linear map of weights, such as of a gate, takes no values
-            learned = self._reader.learned(inputs[2 * first + 1 - order][2])
+            learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
             return Taken(weights, made) if name in PRODUCTS and (weights.read or not learned) else None
         self._made[index] = weights._replace(axes=made, changed=(*weights.changed, "heads mixed"))
         return None
 
-    def _summed(self, index: int, weights: Weights) -> Taken | None:
+    def _sum(self, index: int, weights: Weights) -> Taken | None:
         """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
         were read, since other softmaxes share things out among branches."""
         axes, given = weights.axes or (), self._reader.given.get(index, ())
@@ -112,7 +112,7 @@ class Followed:
         keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
         return Taken(weights, None) if keys and weights.read else None
 
-    def _drawn(self, maker) -> bool:
+    def _is_dropout(self, maker) -> bool:
         """Return whether a tensor holds the random zeros of dropout."""
         for _ in range(2):
             if not isinstance(maker, int) or not self._reader.ops[maker].inputs:

@@ -23,7 +23,7 @@ from tracer.probe.values import dependent
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.recorder import Recording, inputs_of, record
 from tracer.recorder.calls import Calls, refs
-from tracer.recorder.fast import opened, watched
+from tracer.recorder.fast import compare_fast_path, watched_notes
 from tracer.recorder.function import as_module, name_of
 from tracer.recorder.kept import Kept
 from tracer.symbols.notation import MEANINGS, NAMED
@@ -80,7 +80,7 @@ def trace(
     primitives: bool | Collection[int] = False,
     **kwargs: Any,
 ) -> Trace:
-    """Runs `module(*args, **kwargs)` once, a module or a function, and records every op, as plain data.
+    """Run `module(*args, **kwargs)` once, a module or a function, and record every op, as plain data.
 
     `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
     its name): the module is then run again with those axes at other sizes, and every dimension is solved.
@@ -124,7 +124,7 @@ def trace(
 
 
 def of_caller(trace: Trace) -> Trace:
-    """Return a trace whose sizes the caller named: what they are, only the caller knows."""
+    """Return a trace whose sizes the caller named; their meaning is the caller's."""
     return replace(trace, symbols=tuple(replace(size, meaning=NAMED) for size in trace.symbols))
 
 
@@ -154,13 +154,13 @@ def record_or_explain(
         if refusal := _refusal(error, tensors):
             raise ValueError(refusal) from error
         raise
-    recording.opened_error, note = opened(module, args, kwargs, recording.inputs, recording.output)
-    recording.notes += ((note,) if note else ()) + watched((op.name, op.function) for op in recording.ops)
+    recording.opened_error, note = compare_fast_path(module, args, kwargs, recording.inputs, recording.output)
+    recording.notes += ((note,) if note else ()) + watched_notes((op.name, op.function) for op in recording.ops)
     return recording
 
 
 def _refusal(error: Exception, tensors: dict[str, torch.Tensor]) -> str:
-    """Say in one sentence why a forward that runs elsewhere can't be recorded, or has no values to run on; "" for an
+    """Return in one sentence why a forward that runs elsewhere can't be recorded, or has no values to run on; "" for an
     error of the model's own."""
     if UNALLOCATED in str(error):
         return BARE
@@ -177,8 +177,8 @@ def solved(
     ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]],
     module: torch.nn.Module | None = None,
 ) -> tuple[Solution | None, tuple[str, ...]]:
-    """Solves the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes
-    of the probes; says in one sentence why that was not possible.
+    """Solve the run's dimensions in the first of these ways in which the model runs, each a vocabulary and the sizes of
+    the probes; return in one sentence why that was not possible.
 
     Where it was not, a copy of the `module`, if there is one, is run at the same sizes on other values.
     """
@@ -211,7 +211,7 @@ def assemble(
     spelled: frozenset[int] = frozenset(),
     **more: Any,
 ) -> Trace:
-    """Makes the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
+    """Build the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks. With `lend`, the
     equations may be those that were derived at other sizes: they are derived anew unless all are proven here. So are
@@ -253,7 +253,7 @@ def assemble(
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
     given = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
     keys += [key for key in given if key.startswith("constant ") or _few_ids(key, recording)]
-    kept = recording.kept.owned([*keys, *given])
+    kept = recording.kept.take([*keys, *given])
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
             kept[key] = copied(one)
@@ -319,7 +319,7 @@ def _replay(
     parts: dict[str, str],
     spelled: frozenset[int],
 ) -> Replay:
-    """What it takes to run the module again, and to lay the same textbook over a run at other sizes."""
+    """Return the recipe to run the module again, and to apply the same textbook to a run at other sizes."""
 
     def derive_there(other: Recording, at: dict[str, int]) -> Sequence[Found]:
         return laid(other, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
@@ -337,7 +337,7 @@ def _replay(
 
 
 def _few_ids(key: str, recording: Recording) -> bool:
-    """Whether an input is whole numbers, such as token ids, and not too many to be kept."""
+    """Return whether an input is whole numbers, such as token ids, and few enough to be kept."""
     given = recording.inputs.get(key.removeprefix("input "))
     return given is not None and not given.is_floating_point() and given.numel() <= MOST_IDS
 
@@ -351,7 +351,7 @@ def laid(
     lend: bool = False,
     spelled: frozenset[int] = frozenset(),
 ) -> tuple[Book, Any]:
-    """The textbook laid over a run, and what says whether two sizes of its lines are one. A run whose calls were not
+    """Return the textbook of a run, and a predicate that compares two sizes of its lines. A run whose calls were not
     recorded has no lines; one that can't be derived has none either, and says why."""
     same = same_size(tuple(derived.items()))
     if recording.calls is None:
@@ -371,7 +371,7 @@ def _decompositions(recording: Recording, solution: Solution | None) -> tuple[De
 
 
 def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
-    """The attention of each tower counted on its own, from 0."""
+    """Yield the attention of each tower counted on its own, from 0."""
     found, count = [], Counter()
     for attention in records:
         part = part_of(attention.module, parts)

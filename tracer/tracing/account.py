@@ -1,4 +1,4 @@
-"""The account of a run: every op as plain data, and what all of them cost together."""
+"""The op records of a run and their total cost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TRANSPOSED = 6
 
 
 class Run(tuple):
-    """The ops of a run as seen. Two are told apart by all of it, and found by what is quick to hash."""
+    """The ops of a run as seen. Equality compares all of it, the hash only the parts that are quick to hash."""
 
     def __hash__(self) -> int:
         return hash((len(self), self[-1])) if self else 0
 
 
 class Account(NamedTuple):
-    """All ops of a run and what they cost together."""
+    """All ops of a run and their total cost."""
 
     ops: tuple[Op, ...]
     params: int
@@ -35,7 +35,8 @@ class Account(NamedTuple):
 
 @lru_cache(maxsize=32)
 def account(seen: Run, parameters, owner, solution: Solution | None, parts, depths) -> Account:
-    """The records of all ops. Runs of one model on other values have the same ones, and all visitors share them."""
+    """Return the records of all ops. Runs of one model on other values have the same ones, and all visitors share
+    them."""
     layers = {op: layer for op, _, layer in owner}
     ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)
     places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
@@ -98,7 +99,7 @@ def _first(op: Seen) -> tuple[int, ...]:
 
 
 def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
-    """The records of described tensors; a tensor that several ops take is one record."""
+    """Return the records of described tensors; a tensor that several ops take is one record."""
     found = []
     for key in zip(described, symbolic, strict=True) if symbolic else described:
         record = known.get(key)
@@ -110,13 +111,12 @@ def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]
 
 
 def part_of(module: str, parts: Collection[str]) -> str:
-    """The tower that a module's path lies in, or ""."""
+    """Return the tower that a module's path is in, or ""."""
     return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
 
 
 def limited(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
-    """What to say of the FLOP formula where it holds at the run's own size of a symbol alone; empty where it holds at
-    others."""
+    """Return a note for a FLOP formula that holds only at the run's own size of a symbol; "" for any other."""
     held = [name for op in ops if op.flops and (name := held_size(op.note))]
     if not held:
         return ""

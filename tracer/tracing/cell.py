@@ -1,4 +1,4 @@
-"""One number of a run, followed back: the numbers that it was made of, and what each of them contributed."""
+"""One number of a run, traced back: its operands, and the contribution of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDS = ("input ", "parameter ", "constant ")
 
 
 class Number(NamedTuple):
-    """A number that a cell was made of, by its index in its tensor.
+    """An operand of a cell, by its index in its tensor.
 
     `share` is what it contributed, None where that can't be said in one number. The shares of those that are `counted`
     add up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like.
@@ -55,7 +55,7 @@ class Cell:
     trace: Trace = field(kw_only=True, repr=False, compare=False)
 
     def back(self, operand: str, index=None) -> Cell:
-        """The cell of one of the operands, by its key in `terms`; without an index the one that contributed most.
+        """Return the cell of one of the operands, by its key in `terms`; without an index the largest contribution.
 
         ValueError quotes an operand that the cell was not made of, and an index that is none of its terms.
         """
@@ -77,7 +77,7 @@ class Cell:
 
 
 def operand_cell(index) -> tuple[int, ...] | None:
-    """An index as a tuple of whole numbers, None where it is none."""
+    """Return an index as a tuple of whole numbers, None if it is none."""
     try:
         return tuple(whole(i) for i in index) if not isinstance(index, str) else None
     except TypeError:
@@ -85,7 +85,7 @@ def operand_cell(index) -> tuple[int, ...] | None:
 
 
 def cell(trace: Trace, id: str, index) -> Cell:
-    """The cell at `index` of the tensor of step `id`, or of an `input x` or `parameter w`, with what it was made of.
+    """Return the cell at `index` of the tensor of step `id`, or of an `input x` or `parameter w`, with its operands.
 
     Places count from 0, or from the end where they are negative. KeyError quotes an unknown id; ValueError quotes an
     index that the tensor does not have, and says so where the equations of the run are not at hand.
@@ -135,7 +135,7 @@ def _checked(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _missing(equation: Node, value: Chain, rewritten: set[str]) -> str:
-    """Why an equation can't be executed on the numbers of the run, in a sentence without its full stop."""
+    """Return why an equation can't be executed on the numbers of the run, in a sentence without its full stop."""
     keys = [tensor.key for tensor in tensors(equation)]
     if changed := sorted(rewritten & value.sources(keys)):
         return f"{quoted(changed[0])} has changed since the run"
@@ -144,7 +144,7 @@ def _missing(equation: Node, value: Chain, rewritten: set[str]) -> str:
 
 
 def _grouped(leaves: list[Leaf]) -> dict[str, tuple[Number, ...]]:
-    """The numbers by their tensors; one that stands there several times with all that it contributed."""
+    """Group the numbers by their tensors; add up the contributions of a repeated one."""
     groups: dict[str, dict[tuple[int, ...], Number]] = {}
     for leaf in leaves:
         numbers = groups.setdefault(leaf.key, {})

@@ -1,4 +1,4 @@
-"""Checks on other runs where machines are small or shared: within bounds, and valid for any run of the same lines."""
+"""Checks on other runs for small or shared machines: within bounds, and valid for any run of the same lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ ELSEWHERE = "It was not checked on other runs: in the run whose lines were, this
 
 
 class Check(NamedTuple):
-    """What other runs say of a line: its symbol and equation, and the fields of `Step` that `Trace.check` sets."""
+    """The outcome of other runs for a line: its symbol and equation, and the fields of `Step` that `Trace.check`
+    sets."""
 
     symbol: str
     latex: str
@@ -29,8 +30,8 @@ class Check(NamedTuple):
 
 
 def too_large(trace: Trace) -> str:
-    """Return in one sentence why a model is too large to be run again unasked; empty where it is not, or where one of
-    its blocks of each kind is not."""
+    """Return in one sentence why a model is too large to be run again unasked; "" if it is not, or if one of its blocks
+    of each kind is not."""
     size, flops = _cost(trace, ())
     if _fits(size, flops) or _fits(*_cost(trace, _repeated(trace))):
         return ""
@@ -45,7 +46,7 @@ def _fits(size: int, flops: int) -> bool:
 
 
 def _cost(trace: Trace, left_out: Sequence[ModuleRecord]) -> tuple[int, int]:
-    """About how many bytes and FLOPs a run takes in float64, without some calls of modules."""
+    """Estimate the bytes and FLOPs of a run in float64, without some calls of modules."""
     ops = {op for module in left_out for op in range(module.first, module.last)}
     cells = sum(prod(step.shape) for step in trace.steps if not (step.ops and step.ops[-1] in ops))
     params = trace.params - sum(module.params for module in left_out)
@@ -53,8 +54,8 @@ def _cost(trace: Trace, left_out: Sequence[ModuleRecord]) -> tuple[int, int]:
 
 
 def _repeated(trace: Trace) -> list[ModuleRecord]:
-    """The calls of all blocks but the first of each kind: siblings of one class and as many parameters, with modules in
-    them, whose names are one but for a number, and that are in no other block."""
+    """Return the calls of all blocks but the first of each kind: siblings of one class and as many parameters, with
+    submodules, whose names differ only in a number, and that are in no other block."""
     paths = {module.path for module in trace.modules}
     parents = {path.rpartition(".")[0] for path in paths}
     first: dict[tuple, str] = {}
@@ -72,13 +73,13 @@ def _repeated(trace: Trace) -> list[ModuleRecord]:
 
 
 def _within(path: str, blocks: set[str]) -> bool:
-    """Whether a module is inside of one of these."""
+    """Return whether a module is inside of one of these."""
     parts = path.split(".")
     return any(".".join(parts[:n]) in blocks for n in range(1, len(parts)))
 
 
 def check(trace: Trace) -> Trace:
-    """Return a trace with its lines checked on other runs where that is affordable, else with the reason at each.
+    """Return a trace with its lines checked on other runs if that is affordable, else with the reason at each.
 
     Of a model that is too large as a whole, one block of each kind is run.
     """
@@ -99,7 +100,7 @@ def unchecked(trace: Trace, problem: str) -> Trace:
 
 
 def results(trace: Trace) -> dict[str, Check]:
-    """Return what other runs say of the lines of a checked trace, by the ids of its steps."""
+    """Return the outcomes of other runs for the lines of a checked trace, by the ids of its steps."""
     return {
         step.id: Check(step.symbol, step.latex, step.checked, step.refuted, step.replayed, step.unseen)
         for step in trace.steps
@@ -107,7 +108,8 @@ def results(trace: Trace) -> dict[str, Check]:
 
 
 def apply(found: Mapping[str, Check], trace: Trace) -> Trace:
-    """Return a trace with what other runs say of its lines, which were checked beside another run of the same model.
+    """Return a trace with the outcomes of other runs for its lines, which were checked beside another run of the same
+    model.
 
     A line that does not read the same there was not checked.
     """

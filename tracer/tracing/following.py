@@ -1,4 +1,4 @@
-"""From a cell of an equation to the numbers that the equation names, through what stands between."""
+"""From a cell of an equation to the numbers that the equation names, through the nodes between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.tracing.prove import Values
 
 
 class Chain(Values):
-    """The tensors of a run by their keys. One that was not kept is made again by the equations that lead to it."""
+    """The tensors of a run by their keys. One that was not kept is recomputed by the equations that lead to it."""
 
     HELD = 2
 
@@ -41,7 +41,7 @@ class Chain(Values):
         return None if self.inside(key) is not None else super().__call__(key)
 
     def _unkept(self, keys) -> set[str]:
-        """Those of these steps that were not kept, with all that they are made of and that was not kept."""
+        """Return those of these steps that were not kept, with all their operands that were not kept."""
         needed, ahead = set(), list(keys)
         while ahead:
             key = ahead.pop()
@@ -51,7 +51,7 @@ class Chain(Values):
         return needed
 
     def sources(self, keys) -> set[str]:
-        """These keys, and those of all that is read to make again what was not kept of them."""
+        """Return these keys, and those of all tensors that are read to recompute what was not kept of them."""
         unkept = self._unkept(keys)
         return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
 
@@ -75,7 +75,7 @@ class Chain(Values):
 
 
 class Leaf(NamedTuple):
-    """A number under its key, as it stands in the terms of a whole equation."""
+    """A number under its key, in the terms of a whole equation."""
 
     key: str
     index: tuple[int, ...]  # type: ignore[assignment]
@@ -86,7 +86,7 @@ class Leaf(NamedTuple):
 
 
 class Walk:
-    """From a cell of an equation to the cells of the tensors that it names, through what stands between."""
+    """The walk from a cell of an equation to the cells of the tensors that it names, through the nodes between."""
 
     def __init__(self, equation: Node, value: Chain):
         self.equation, self.size, self._value = equation, value.size, value
@@ -95,7 +95,7 @@ class Walk:
         self._count = 0
 
     def tensor(self, node: Node) -> torch.Tensor:
-        """The value of a part of the equation, in float64."""
+        """Return the value of a part of the equation, in float64."""
         if node not in self._made:
             if isinstance(node, Tensor):
                 found = self._value.tensor(node.key)
@@ -112,7 +112,7 @@ class Walk:
             return node.terms(self.size, index, *map(self.tensor, node.operands))
 
     def computed(self, index: tuple[int, ...]) -> float | complex:
-        """The cell as the sum of its terms; where these are not to be added up, by executing the equation."""
+        """Return the cell as the sum of its terms; if these are not to be added up, execute the equation."""
         try:
             shares = [] if isinstance(self.equation, Tensor) else self._shares(index)
         except TooMany:
@@ -123,7 +123,7 @@ class Walk:
         return [term.share for term in self.terms(self.equation, index) if term.counted]
 
     def numbers(self, node: Node, index: tuple[int, ...]) -> list[Leaf]:
-        """What a cell of a part of the equation is made of. TooMany for more than are listed."""
+        """Return the operands of a cell of a part of the equation. Raise TooMany for more than are listed."""
         if isinstance(node, Tensor) or not node.operands:
             number = plain(self.tensor(node)[index])
             return [Leaf(*_place(node, index), number, number, 1.0, True)]
@@ -142,7 +142,8 @@ class Walk:
         return self._seen[node, index]
 
     def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
-        """All numbers that a cell reads, as sets along axes have it, without shares; None where they are too many."""
+        """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too
+        many."""
         found: dict[Tensor, Cells] = {}
 
         def follow(node: Node, cells: Cells) -> None:
@@ -164,8 +165,7 @@ class Walk:
 
 
 def _through(term: Term, inner: list[Leaf]) -> list[Leaf]:
-    """What the numbers that a term's cell is made of contribute to the cell that the term is of: its factor times as
-    much, or in proportion."""
+    """Scale the contributions to a term's cell to those of the whole cell: by its factor, or in proportion."""
     if term.factor == 1 and term.counted:
         return inner
     factor = term.factor
@@ -189,7 +189,7 @@ def _through(term: Term, inner: list[Leaf]) -> list[Leaf]:
 
 
 def _place(node: Node, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Where a number stands: the key of its tensor, and its index there."""
+    """Return the key of a number's tensor, and its index there."""
     if not isinstance(node, Tensor):
         return f"number {latex(node)}", index
     return node.key, (*index[:-2], index[-1], index[-2]) if node.transposed else index

@@ -1,4 +1,4 @@
-"""The calls of modules and the composite ops of a run as plain records, from what the recorder saw.
+"""The calls of modules and the composite ops of a run as plain records, from the recorder's.
 
 What the forward hooks saw of a module is held against the ops that ran beneath it, which the dispatch mode saw: two
 observers that know nothing of each other.
@@ -26,8 +26,8 @@ _lock = Lock()
 
 
 def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
-    """The records of all calls of modules, and of all composite ops, in the order in which they began. Runs of one
-    model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
+    """Return the records of all calls of modules, and of all composite ops, in the order in which they began. Runs of
+    one model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
     key = calls.signature, id(ops)
     with _lock:
         held = _held.get(key)
@@ -44,7 +44,7 @@ def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
 
 
 class Known:
-    """The records of the tensors that ops take and give, and the sizes of the parameters among them."""
+    """The records of the ops' input and output tensors, and the sizes of the parameters among them."""
 
     def __init__(self, ops: Sequence[Op]):
         self._records = {}
@@ -55,7 +55,7 @@ class Known:
         self.sizes = {maker: prod(shape) for maker, shape, _ in self._records if maker in named}
 
     def record(self, ref: Ref) -> TensorRecord:
-        """The record of a tensor of the run; without symbols for one that no op ever took or gave."""
+        """Return the record of a tensor of the run; without symbols for one that is no input or output of an op."""
         key = maker(ref), tuple(ref.shape), dtype_name(ref.dtype)
         if key not in self._records:
             self._records[key] = TensorRecord(key[1], key[2], key[0])
@@ -63,7 +63,7 @@ class Known:
 
 
 def maker(ref: Ref) -> int | str:
-    """The op that made a tensor, or the name of the parameter, input or constant that it is, as ops have it."""
+    """Return the op that produced a tensor, or the name of its parameter, input or constant, as ops have it."""
     head = ref.key.partition(".")[0]
     if head.isdecimal():
         return int(head)
@@ -95,7 +95,7 @@ def _within(ref: Ref, call: ModuleCall) -> bool:
 
 
 def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iterator[str]:
-    """Where the hooks and the ops of one call of a module do not fit together."""
+    """Yield the contradictions between the hooks and the ops of one call of a module."""
     call = modules[number]
     inside, last = {(call.path, call.call)}, number
     while (last := last + 1) < len(modules) and modules[last].around >= number:

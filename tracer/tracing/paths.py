@@ -1,4 +1,4 @@
-"""One attention, run on every path that PyTorch has for it, side by side: fused or standard, opened or fast."""
+"""One attention, run on every backend that PyTorch has for it: fused or standard, opened or fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.common.quoting import quoted
 from tracer.probe import Vocabulary
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder.makers import Makers
-from tracer.recorder.modes import observed
+from tracer.recorder.modes import observe_ops
 from tracer.recorder.ops import kind, tensors
 from tracer.tracing import assemble, record_or_explain, solved
 
@@ -36,7 +36,7 @@ PROBES = [
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run an attention, and the ops that it took, in order.
+    """One backend of an attention, and its ops in order.
 
     `need_weights` is what the module was asked for. `fast` is True for the run that nobody watched from within, which
     in evaluation is one op of PyTorch's; the other runs were traced, which opens it, and their shapes are solved where
@@ -51,7 +51,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All ways to run the attention `module` on the same queries, keys and values.
+    """All backends of the attention `module` on the same queries, keys and values.
 
     `outputs[i][j]` is max|output i - output j| / max|output j| of ways i and j. `weights[i][j]` is that of the
     attention weights, `[B, h, S, S]`: those that the module returned or, on the fused path, those of its queries and
@@ -71,7 +71,7 @@ def comparable(net: nn.Module, module: str) -> bool:
 
 
 def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Comparison:
-    """Runs `net(*args, **kwargs)` once, and what entered one of its attentions again on every path.
+    """Run `net(*args, **kwargs)` once, and the inputs of one of its attentions again on every backend.
 
     `module` is the path of an `nn.MultiheadAttention` in `net`, by default the first that runs. Leaves the module and
     the random numbers alone, and needs evaluation mode, in which there is no dropout. ValueError where the net has no
@@ -108,7 +108,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
 
 
 class Entered(TorchFunctionMode):
-    """Keeps what enters the first of some attentions that runs, for this thread alone."""
+    """A function mode that keeps the inputs of the first of some attentions that runs, for this thread alone."""
 
     def __init__(self, modules: dict[str, nn.MultiheadAttention]):
         super().__init__()
@@ -137,7 +137,7 @@ class Entered(TorchFunctionMode):
 
 
 def _boolean(mask: torch.Tensor | None) -> torch.Tensor | None:
-    """A mask of 0 and -∞ as the boolean one that it was made of; the fast path takes no other."""
+    """Return a mask of 0 and -∞ as a boolean one; the fast path takes no other."""
     if mask is None or mask.dtype == torch.bool:
         return mask
     hidden = mask == float("-inf")
@@ -145,7 +145,7 @@ def _boolean(mask: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
-    """One way: what it ran, its output, and its attention weights where it has them."""
+    """Run one backend; return its record, its output, and its attention weights if it has them."""
     asked = {**masks, "need_weights": need_weights, "average_attn_weights": False}
     if fast:
         ops, (output, weights) = _listed(attention, inputs, asked)
@@ -158,7 +158,7 @@ def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
 
 
 def _traced(attention: nn.MultiheadAttention, inputs, asked):
-    """The trace of an attention, its dimensions solved over `NAMES` where a twin at other sizes can be built."""
+    """Return the trace of an attention, its dimensions solved over `NAMES` if a twin at other sizes can be built."""
     recording = record_or_explain(attention, inputs, asked, keep=0, prove=False)
     sizes, vocabulary = {}, None
     query, key, value = inputs
@@ -175,7 +175,7 @@ def _traced(attention: nn.MultiheadAttention, inputs, asked):
 
 
 def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
-    """The same kind of attention at other sizes, and what to call it with."""
+    """Return the same kind of attention at other sizes, and its arguments."""
     made = nn.MultiheadAttention(
         sizes["D"],
         sizes["h"],
@@ -189,18 +189,18 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
 
 
 def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
-    """The ops of a forward whose fast path stays closed, since only what is dispatched is looked at."""
+    """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
     given = zip(("input value", "input key", "input query"), reversed(inputs), strict=True)  # one tensor is the queries
     ops, makers = [], Makers(dict(attention.named_parameters()) | dict(given))
 
     def observe(mode, func, types, args=(), kwargs=None):
         before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))
         result = func(*args, **(kwargs or {}))
-        after = _records(makers.made(tensor, len(ops)) for tensor in tensors((result,)))
+        after = _records(makers.record(tensor, len(ops)) for tensor in tensors((result,)))
         ops.append(Op(len(ops), "", 0, kind(func).name, "", None, before, after))
         return result
 
-    with observed(observe):
+    with observe_ops(observe):
         result = attention(*inputs, **asked)
     return tuple(ops), result
 

@@ -1,4 +1,4 @@
-"""The primitives of a run as plain records, from what the recorder opened and the probes solved."""
+"""The primitives of a run as plain records, from the recorder's opened ops and the solved probes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.recorder.primitives import Opened
 
 
 def decompositions(opened: Sequence[Opened], solution: Solution | None) -> tuple[Decomposition, ...]:
-    """One record for each op of a run that was opened."""
+    """Return one record for each op of a run that was opened."""
     solved = solution.parts if solution else ()
     return tuple(
         Decomposition(i, _primitives(op.parts, solved[i] if solved else None), op.error, op.note)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class Proof(NamedTuple):
-    """What executing an equation gave: the error, the largest share of what rounding may do to a cell, and the first
-    cell that is wrong; or None and a note on why it was not executed."""
+    """The outcome of executing an equation: the error, the largest share of a cell's rounding bound, and the first
+    wrong cell; or None and a note on why it was not executed."""
 
     error: float | None
     note: str = ""
@@ -39,12 +39,12 @@ class Proof(NamedTuple):
 
 
 def relative_error(computed: torch.Tensor, traced: torch.Tensor) -> float:
-    """max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
+    """Return max|computed - traced| / max|traced| over finite values; equal infinities count 0, 0 against 0 is 0."""
     return difference(computed, traced).relative()
 
 
 def difference(computed: torch.Tensor, traced: torch.Tensor) -> Difference:
-    """How far a tensor is from the traced one. ShapeError where it has another shape."""
+    """Return the deviation of a tensor from the traced one. Raise ShapeError if it has another shape."""
     if computed.shape != traced.shape:
         raise ShapeError(f"the equation gives shape {tuple(computed.shape)}, the run {tuple(traced.shape)}")
     return Difference(computed, traced)
@@ -74,7 +74,7 @@ WAYS = {"fast": (False, False), "careful": (False, True), "coarse": (True, True)
 
 
 def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torch.Tensor | None]:
-    """The proof of a step whose tensors are at hand, and what each cell may be off by, None where nothing.
+    """Return the proof of a step whose tensors are at hand, and the bound of each cell, None without bounds.
 
     Cells that are NaN in the equation and in the run alike are not compared, nor are those whose number is beyond the
     range of the dtype on the way.
@@ -94,7 +94,8 @@ def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torc
 
 
 def hides(computed: torch.Tensor, bound: torch.Tensor | None) -> bool:
-    """Whether a number has a bound that is none: it was beyond float32, in which bounds are computed at first."""
+    """Return whether a number's bound is infinite or NaN: it was beyond float32, in which bounds are computed at
+    first."""
     if bound is None or not bound.numel() or bound.amax() < inf:
         return False
     return bool((~bound.isfinite() & computed.isfinite()).any())
@@ -107,7 +108,7 @@ CAST = torch.float64, torch.float32
 def bounded(
     equation: Node, value: Values, sizes: dict[str, int], dtype: torch.dtype, coarse: bool, careful: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the value of an equation in float64, and what rounding may do to each cell of a tensor of `dtype`."""
+    """Return the value of an equation in float64, and the rounding bound of each cell of a tensor of `dtype`."""
 
     def size(expression: sympy.Expr) -> float:
         return value_of(str(expression), sizes)
@@ -172,7 +173,7 @@ def _compared(equation: Node, computed, allowed, traced, executed, careful: bool
 
 
 def _out_of_range(computed: torch.Tensor, traced: torch.Tensor) -> torch.Tensor:
-    """Where an equation ends beyond the range of the dtype, and the run does not."""
+    """Return where an equation ends beyond the range of the dtype, and the run does not."""
     of = limits(traced.dtype)
     return traced.isfinite() & computed.isfinite() & (computed.abs() > of.max * (1 + of.eps))
 
@@ -186,13 +187,13 @@ BEYOND = "go beyond the range of the dtype on the way, and are not compared"
 
 
 def proven(step: Step, proof: Proof) -> Step:
-    """A step with what executing its equation gave."""
+    """Return a step with the outcome of executing its equation."""
     note = " ".join(filter(None, (step.note, proof.note)))
     return replace(step, error=proof.error, margin=proof.margin, wrong=proof.wrong, note=note, pending=False)
 
 
 class Later:
-    """What can still be asked of a run: proofs that are to come, and what its cells were made of.
+    """The deferred queries of a run: pending proofs, and the operands of its cells.
 
     It holds the model, the equations and the tensors that these need, while a trace has it. `kept` has the traced
     tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
@@ -220,13 +221,13 @@ class Later:
         return self._run[2]
 
     def said(self, change: Callable[[Line], Node]) -> Later:
-        """The same run, with the equations that `change` gives for its lines."""
+        """Return the same run, with the equations that `change` returns for its lines."""
         module, kept, found, _, sizes = self._run
         found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
         return Later(module, kept, found, [step.line for step in found], sizes, self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
-        """These steps with their proofs, by id."""
+        """Return these steps with their proofs, by id."""
         steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
         proofs = {}
         if self._rerun and not changed:
@@ -249,11 +250,11 @@ class Later:
         return self._run[-1]
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:
-        """The tensors of the run by their keys, as `Values` or another `kind` has them."""
+        """Return the tensors of the run by their keys, as `Values` or another `kind` has them."""
         return (kind or Values)(*self._run)
 
     def rewritten(self) -> set[str]:
-        """The keys of parameters and buffers that have changed since the run."""
+        """Return the keys of parameters and buffers that have changed since the run."""
         now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
         changed = {name for name, state in self._ran.items() if now.get(name) != state}
         changed |= {stack for name in changed for stack in stacks(name)}
@@ -273,25 +274,25 @@ class Later:
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """What differs once somebody has written into a tensor, or has put another in its place."""
+    """Return a key that changes once somebody has written into a tensor, or has replaced it."""
     return tensor.data_ptr() if tensor.layout is torch.strided else id(
         tensor
     ), 0 if tensor.is_inference() else tensor._version
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of a module by all their paths."""
+    """Return the parameters and buffers of a module by all their paths."""
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
 
 
 def stacks(path: str) -> list[str]:
-    """The paths of what a parameter may be a part of: with a `*` in the place of a number."""
+    """Return the paths of stacks that a parameter may be a part of: with a `*` instead of a number."""
     parts = path.split(".")
     return [".".join([*parts[:n], "*", *parts[n + 1 :]]) for n, part in enumerate(parts) if part.isdecimal()]
 
 
 def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | None:
-    """A parameter by its path; those with a number in the place of a `*` as one tensor, in the order of the numbers."""
+    """Return a parameter by its path; those that match a `*` as one tensor, in the order of their numbers."""
     if "*" not in path:
         return weights.get(path)
     found = {name: tensor for name, tensor in weights.items() if path in stacks(name)}
@@ -300,7 +301,7 @@ def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | Non
 
 
 class Values:
-    """The tensors of a run by the keys that equations name them by: `values(key)`, or None where one was not kept.
+    """The tensors of a run by their keys in equations: `values(key)`, or None if one was not kept.
 
     What a fused op never held is recomputed from its line's equation, in float64; the last two of those are held, since
     scores and weights are asked for more than once, and are large.
@@ -327,13 +328,13 @@ class Values:
         return self._parameters[key]
 
     def key(self, name: str) -> str | None:
-        """The key by which the run kept the tensor of a line or of what it was given; None for any other."""
+        """Return the run's key for the tensor of a line or of an input; None for any other."""
         if name in self._places or name.startswith(("input ", "constant ")):
             return self._places.get(name, name)
         return None
 
     def reads(self, line: Line) -> set[str]:
-        """The keys of all tensors of the run that the proof of a line reads."""
+        """Return the keys of all tensors of the run that the proof of a line reads."""
         keys, waiting, seen = set(), [line.tensor.key, *(tensor.key for tensor in tensors(line.equation))], set()
         while waiting:
             if (name := waiting.pop()) in seen:
@@ -346,20 +347,20 @@ class Values:
         return keys
 
     def lacks(self, line: Line) -> bool:
-        """Whether a line is to be executed, and a tensor that its proof reads was not kept."""
+        """Return whether a line is to be executed, and a tensor that its proof reads was not kept."""
         if line.place is None or line.of_input:
             return False
         return any(key not in self._kept for key in self.reads(line))
 
     def tensor(self, key: str) -> torch.Tensor:
-        """The tensor of that key. LookupError, in a sentence, where there is none."""
+        """Return the tensor of that key. Raise LookupError, in a sentence, if there is none."""
         found = self(key)
         if found is None:
             raise LookupError(self.why(key))
         return found
 
     def why(self, key: str) -> str:
-        """Why there is no tensor of that key."""
+        """Return why there is no tensor of that key."""
         name = key.removeprefix("parameter ")
         if (
             key in self._places
@@ -371,7 +372,7 @@ class Values:
         return f"the model has no such parameter: {name!r}"
 
     def inside(self, key: str) -> Node | None:
-        """The equation of a tensor that a fused op never held, or None for any other."""
+        """Return the equation of a tensor that a fused op never held, or None for any other."""
         return self._fused.get(key)
 
     def _inside(self, key: str) -> torch.Tensor | None:
@@ -399,7 +400,7 @@ def executed(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
 
 @lru_cache(maxsize=64)
 def same_size(derived: tuple[tuple[str, str], ...]):
-    """Whether two symbolic sizes are one, given what derived sizes equal: `same(D, h*d_k)`."""
+    """Return a predicate of two equal symbolic sizes, from the equations of derived sizes: `same(D, h*d_k)`."""
     pairs = tuple((parse(name), parse(text)) for name, text in derived)
 
     @lru_cache(maxsize=4096)
@@ -411,8 +412,8 @@ def same_size(derived: tuple[tuple[str, str], ...]):
 
 @lru_cache(maxsize=64)
 def alike(same, sizes: tuple[tuple[str, int], ...]):
-    """The same for derived lines. A size without a symbol is a number, and one that is rounded can be said in many
-    ways: these fit what has their value at this run."""
+    """Return the same for derived lines. A size without a symbol is a number, and one that is rounded can be written in
+    many ways: these fit any size of their value at this run."""
     values = {symbol(name): value for name, value in sizes}
     rounding = sympy.Min, sympy.Max, sympy.floor, sympy.ceiling
 
@@ -431,7 +432,7 @@ def alike(same, sizes: tuple[tuple[str, int], ...]):
 
 @lru_cache(maxsize=64)
 def alike_here(sizes: tuple[tuple[str, int], ...]):
-    """Whether two sizes have the same value at this run."""
+    """Return a predicate of two sizes with the same value at this run."""
     values = {symbol(name): value for name, value in sizes}
 
     @lru_cache(maxsize=4096)
@@ -443,7 +444,7 @@ def alike_here(sizes: tuple[tuple[str, int], ...]):
 
 @lru_cache(maxsize=8192)
 def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
-    """A step's symbolic shape as its equation names it, each size proven against the probed one.
+    """Return a step's symbolic shape as its equation names it, each size proven against the probed one.
 
     Returns the shape and a note. A size that the probes don't confirm is `"?"`.
     """

@@ -57,7 +57,7 @@ NARROW = "With {}, the model was run in its own precision: in float64 it does no
 
 
 class Outcome(NamedTuple):
-    """What one other run says of a line: it holds, it does not (`wrong` says how), or why that was not tried."""
+    """The outcome of one other run for a line: it holds, it does not (`wrong` says how), or why that was not tried."""
 
     holds: bool = False
     wrong: str = ""
@@ -65,9 +65,8 @@ class Outcome(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Another run: what differs in it, its sizes, the tensors by the keys of equations, and of each step by its id the
-    key, or none where it has no counterpart, and the lowest precision that its line computes in, "" where none of its
-    ops ran."""
+    """Another run: its label, its sizes, the tensors by the keys of equations, the key of each step by its id, or none
+    without a counterpart, and the lowest precision of its line, "" if none of its ops ran."""
 
     label: str
     sizes: dict[str, int]
@@ -79,9 +78,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """What it takes to run a traced module again: the module, what it was given, its calls, its lines, its sizes.
-    `derive` lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is
-    `shortened` runs one block of each kind, as for any model of more than `LARGE` bytes.
+    """The recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
+    lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened`
+    runs one block of each kind, as for any model of more than `LARGE` bytes.
 
     A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
     """
@@ -104,7 +103,7 @@ class Replay:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of the checks that were made, besides what is said of single lines."""
+        """The notes on the checks, besides those of single lines."""
         return [*self.missing, *self.narrow]
 
     def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
@@ -150,7 +149,8 @@ class Replay:
         return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
 
     def runs(self) -> Iterator[Run]:
-        """Other runs: other inputs, then other weights too, then other sizes where the model can be run at others."""
+        """Yield other runs: other inputs, then other weights too, then other sizes if the model can be run at
+        others."""
         outside = isinstance(self.module, Function) and not self.module.owned
         if any(tensor.is_meta for tensor in weights(self.module).values()):
             raise ValueError("its weights have no values")
@@ -164,7 +164,7 @@ class Replay:
             yield self._run(other, Variation(True, True, wide, 3))
 
     def _run(self, label: str, how: Variation) -> Run:
-        """A run at the sizes of the traced one; with ids and in precision as they were where it fails with others."""
+        """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
         shared = self._left_out()
         try:
             return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
@@ -177,7 +177,7 @@ class Replay:
             return run
 
     def _elsewhere(self) -> Run | None:
-        """A run at sizes of a probe, or None where the model has none that it can be run at."""
+        """Return a run at sizes of a probe, or None if the model can't be run at any."""
         if self.solution is None or self.solution.way is None:
             return None
         vocabulary, probes = self.solution.way
@@ -196,8 +196,8 @@ class Replay:
             return None
 
     def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
-        """The blocks that are not run again, of a model that is too large for a second set of weights, or of one that
-        was `built` at other sizes."""
+        """Return the blocks that are not run again, of a model that is too large for a second set of weights, or of one
+        that was `built` at other sizes."""
         whole, most = built or self.module, LARGE
         if self.shortened:
             most = SMALL if built else 0
@@ -212,7 +212,7 @@ class Replay:
         return tuple(left)
 
     def _run_again(self) -> Callable[[Found], bool]:
-        """What says of a step whether its module is run again."""
+        """Return a predicate of the steps whose module is run again."""
         left = set(map(id, self._left_out()))
         paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
         inside = tuple(f"{path}." for path in paths)
@@ -224,7 +224,7 @@ class Replay:
         return run_again
 
     def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
-        """A run of a twin, aligned with the traced one."""
+        """Return a run of a twin, aligned with the traced one."""
         made, args, kwargs = varied(module, args, kwargs, how, left_out)
         if left_out:
             inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
@@ -248,7 +248,7 @@ class Replay:
         return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
 
     def _aligned(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
-        """Where the tensor of each step is in another run, and in which precision its line is computed there.
+        """Return the key of each step's tensor in another run, and the precision of its line there.
 
         Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
         take other turns are laid over the run anew.
@@ -281,7 +281,7 @@ class Replay:
 
 
 def _matched(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
-    """The calls of one run with the same ones of another, those within them included."""
+    """Return the calls of one run with the same ones of another, nested calls included."""
 
     def outline(call: Call) -> tuple:
         return call.name, call.module, call.call, len(call.outputs)
@@ -296,19 +296,19 @@ def _matched(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, C
 
 
 def _passed(*args, **kwargs):
-    """What a block that is left out returns: its first tensor."""
+    """Return the output of a block that is left out: its first tensor."""
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
 
 
 def _moved(key: str, keys: dict[str, str]) -> str | None:
-    """The key of the same value in another run; None where a part of it has none."""
+    """Return the key of the same value in another run; None if a part of it has none."""
     turns, bar, axis = key.partition("|:")
     moved = [keys.get(turn) for turn in turns.split("|")]
     return None if None in moved else "|".join(filter(None, moved)) + bar + axis
 
 
 def _precision(ops: list[Seen], covered: Iterable[int], owned: set) -> str:
-    """The lowest precision of numbers that a line goes through, casts between it and the lines before included."""
+    """Return the lowest precision of a line's numbers, casts between it and the lines before included."""
     lowest, seen = "float64", set(covered)
     if not seen:
         return ""
@@ -327,7 +327,7 @@ def _precision(ops: list[Seen], covered: Iterable[int], owned: set) -> str:
 
 
 def _read(step: Step, known: frozenset[str]) -> Line | str:
-    """The line of a step, or why it can't be read."""
+    """Return the line of a step, or why it can't be read."""
     if KERNEL in step.note:
         return NO_WORDS
     try:
@@ -396,14 +396,14 @@ def _predicted(step: Step, line: Line, run: Run, operands: Operands, array) -> O
 
 
 def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
-    """The shape that a step says it has at the sizes of a run; None where it does not say."""
+    """Return the shape of a step at the sizes of a run; None if it does not say."""
     if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
         return step.shape if run.same_sizes else None
     return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
-    """A tensor as an array, in double precision where it is no whole numbers."""
+    """Return a tensor as an array, in double precision unless it is whole numbers."""
     if tensor is None:
         return None
     tensor = tensor.detach().cpu().resolve_conj()
@@ -417,7 +417,7 @@ def _number(value) -> str:
 
 
 def _checked(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
-    """A step with what other runs say of it."""
+    """Return a step with the outcomes of other runs."""
     holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
     wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
     why = next((outcome.reason for outcome in outcomes if outcome.reason), "")

@@ -1,4 +1,4 @@
-"""Proofs in bounded memory: the run once more, in which a tensor is held until the last line that needs it is proven.
+"""Proofs in bounded memory: a second run that holds each tensor until the last line that needs it is proven.
 
 The lines of a run are known only after it, and a large run's tensors do not fit the cap on kept values. So the module
 runs again, the same way; each line is proven as soon as its operands and its result have been computed, and what no
@@ -19,7 +19,7 @@ from tracer.common.telling import doing, tell
 from tracer.derive.steps import Found, opaque
 from tracer.recorder import Recording, record
 from tracer.recorder.kept import Kept, address, parts
-from tracer.recorder.nested import returned
+from tracer.recorder.nested import output_tensors
 from tracer.tracing.prove import Proof, Values, prove
 
 NOT_THE_SAME = "not executed: a tensor of it was not kept, and the model did not run again the same way"
@@ -27,16 +27,16 @@ FAILED = "not executed: a tensor of it was not kept, and the model did not run a
 
 
 class Rerun:
-    """What it takes to run a module again, and to tell whether it did the same."""
+    """The recipe to run a module again, and to check that it did the same."""
 
     def __init__(self, module: torch.nn.Module, recording: Recording, sizes: dict[str, int]):
         self._module, self._given, self._sizes = module, recording.given, sizes
         self._calls = recording.calls
-        self._output = [tensor for _, tensor in returned(recording.output)]
+        self._output = [tensor for _, tensor in output_tensors(recording.output)]
         self._grad = recording.grad
 
     def lacking(self, lines: Iterable[Found], values: Values) -> list[str]:
-        """Return the ids of the lines of which a tensor was not kept; none where tensors have no values to compare."""
+        """Return the ids of the lines with a tensor that was not kept; none if tensors have no values to compare."""
         if any(tensor.is_meta for tensor in self._output):
             return []
         return [one.line.id for one in lines if not opaque(one.line) and values.lacks(one.line)]
@@ -60,15 +60,15 @@ class Rerun:
         return window.proofs
 
     def _same(self, again: Recording) -> bool:
-        """Whether a run asked PyTorch for the same, and returned the same bits."""
-        output = [tensor for _, tensor in returned(again.output)]
+        """Return whether a run called the same ops, and returned the same bits."""
+        output = [tensor for _, tensor in output_tensors(again.output)]
         if again.calls is None or self._calls is None or again.calls.signature != self._calls.signature:
             return False
         return len(output) == len(self._output) and all(map(identical, output, self._output))
 
 
 class _Window(Kept):
-    """Holds the tensors that lines still need, and proves each line once they are all there."""
+    """The tensors that lines still need; each line is proven once they are all there."""
 
     def __init__(self, module, waiting: Sequence[Found], lines: Sequence[Found], sizes, thread: ThreadPoolExecutor):
         super().__init__(1)

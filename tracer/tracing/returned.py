@@ -1,4 +1,4 @@
-"""Which step has each tensor that forward returned, and what to say of those that none has."""
+"""The step of each tensor that forward returned, and notes on those that none has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 4
 
 
 def returned_of(calls: Calls, book: Book, found: Sequence[Found]) -> tuple[Returned, ...]:
-    """A record of each tensor that forward returned."""
+    """Return a record of each tensor that forward returned."""
     steps = {one.key: one.line.id for one in found if one.key}
     keys = book.returned or ("",) * len(calls.outputs)
     return tuple(
@@ -27,13 +27,13 @@ def returned_of(calls: Calls, book: Book, found: Sequence[Found]) -> tuple[Retur
 
 
 def unaccounted(returned: Iterable[Returned]) -> str:
-    """A sentence on what forward returned that no step has, "" where there is nothing."""
+    """Return a sentence on the outputs of forward that no step has, "" if there are none."""
     missing = [one for one in returned if not one.step and not one.of]
     return f"no step has what forward returns{_listed(missing)}" if missing else ""
 
 
 def given_back(returned: Iterable[Returned]) -> str:
-    """A sentence on what forward returned as it was given to it, "" where there is nothing."""
+    """Return a sentence on the inputs that forward returned unchanged, "" if there are none."""
     same = [one for one in returned if one.of]
     kinds = " and ".join(dict.fromkeys(quoted(one.of) for one in same[:MOST]))
     return f"forward returns {kinds} as it is{_listed(same)}" if same else ""

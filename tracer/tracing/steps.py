@@ -37,7 +37,7 @@ def steps_of(
     later: bool,
     rerun: Rerun | None = None,
 ) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
-    """The records of all steps, proven where `value` has the tensors of the run, or where `rerun` computes them again;
+    """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` computes them again;
     with `later` their proofs are pending, else they were not executed. And the lines as they stand there: one that
     can't be said is only its call."""
     said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
@@ -59,7 +59,8 @@ def steps_of(
 def _written(
     found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool
 ) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
-    """All steps before they are proven, and their lines; a run of the same textbook on other values has the same."""
+    """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the
+    same."""
     steps, lines = [], []
     for number, one in enumerate(found.it, 1):
         tell(number, len(found.it), "step")
@@ -74,7 +75,7 @@ def _written(
 
 
 def _opaque(found: Found, op: Op, reason: str) -> Found:
-    """A line with no more on its right side than the op that made its tensor."""
+    """Return a line with no more on its right side than the op that computed its tensor."""
     line = found.line
     shape = line.tensor.shape if line.place is None else found.shape or op.outputs[found.output].shape
     made = Tensor(line.tensor.name, shape, line.tensor.key)
@@ -129,13 +130,13 @@ def _step(
 
 @lru_cache(maxsize=4096)
 def _names(line: Line) -> tuple[Name, ...]:
-    """The inputs and parameters that the equation names."""
+    """Return the inputs and parameters that the equation names."""
     outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
     return tuple(Name(one.name, one.key, one.transposed, one.key in line.outside) for one in outside)
 
 
 def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:
-    """The first matrix product of the equation, to be drawn to scale."""
+    """Return the first matrix product of the equation, to be drawn to scale."""
     factors = [
         Operand(symbol, (row, column), (int(value_of(row, sizes)), int(value_of(column, sizes))))
         for symbol, (row, column) in _factors(line, same)
@@ -145,7 +146,7 @@ def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Op
 
 @lru_cache(maxsize=4096)
 def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
-    """Symbols and last two sizes of left, right and result of the equation's first matrix product."""
+    """Return symbols and last two sizes of left, right and result of the equation's first matrix product."""
 
     def find(node: Node) -> Product | None:
         if isinstance(node, Product):

@@ -1,4 +1,4 @@
-"""The power of a proof: which operands of a line can be knocked out without the comparison noticing.
+"""The power of a proof: the operands of a line that can be knocked out without the comparison noticing.
 
 A residual whose branch is scaled by 1e-6 looks the same without it, and a gain of ones the same in another order. Such
 operands are looked for in the traced run first, and what is not seen there in runs with other weights and inputs.
@@ -21,18 +21,18 @@ from tracer.tracing.prove import Later, Values, compare, executed
 
 
 def zeroed(x: torch.Tensor) -> torch.Tensor:
-    """The operand left out of a sum."""
+    """Return zeros: the operand left out of a sum."""
     return torch.zeros_like(x)
 
 
 def rolled(x: torch.Tensor) -> torch.Tensor:
-    """The operand in another order: by one place along its last axis of more than one; a single number is half more."""
+    """Permute the operand: by one position along its last axis of more than one; a single number is half more."""
     axis = next((axis for axis in reversed(range(x.dim())) if x.shape[axis] > 1), None)
     return x * 1.5 if axis is None else x.roll(1, axis)
 
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
-    """The operand left out of a product."""
+    """Return ones: the operand left out of a product."""
     return torch.ones_like(x)
 
 
@@ -41,13 +41,13 @@ KNOCKED = zeroed, rolled, dropped
 
 
 class Other:
-    """The values of a run, but for one operand."""
+    """The values of a run, with one operand changed."""
 
     def __init__(self, value: Any, key: str, change: Callable[[torch.Tensor], torch.Tensor]):
         self._value, self._key, self._change = value, key, change
 
     def tensor(self, key: str) -> torch.Tensor:
-        """The tensor of that key, changed if it is the operand."""
+        """Return the tensor of that key, changed if it is the operand."""
         found = self._value.tensor(key)
         return self._change(found) if key == self._key else found
 
@@ -66,14 +66,14 @@ class Elsewhere:
         return None if place is None else self._tensor(place)
 
     def tensor(self, key: str) -> torch.Tensor:
-        """The tensor of that key. LookupError where there is none."""
+        """Return the tensor of that key. Raise LookupError if there is none."""
         found = self(key)
         if found is None:
             raise LookupError(key)
         return found
 
     def inside(self, key: str) -> Node | None:
-        """The equation of a tensor that a fused op never held, or None for any other."""
+        """Return the equation of a tensor that a fused op never held, or None for any other."""
         return self._fused.get(key)
 
 
@@ -111,7 +111,7 @@ def hidden(later: Later, steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
 
 
 def _seen(equation: Node, value, sizes: dict[str, int], key: str, traced: torch.Tensor, allowed) -> bool:
-    """Whether each way to knock an operand out makes a cell wrong."""
+    """Return whether each way to knock an operand out makes a cell wrong."""
     if not traced.numel():
         return True
     for change in KNOCKED:

@@ -1,4 +1,4 @@
-"""Masks: the ones that models make, what a trace's mask lets see, and which outputs a token really moves.
+"""Masks: those that models build, those read from a trace, and the outputs that a token really moves.
 
 `visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
 masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that, `attended`

@@ -1,4 +1,4 @@
-"""What a model says under a mask, and the mask as it ran, without the proofs of a trace."""
+"""Outputs of a model under a mask, and the mask as it ran, without the proofs of a trace."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Said(NamedTuple):
-    """The mask of the first block, bool `[S_q, S_k]`, True where open, and what the model says."""
+    """The mask of the first block, bool `[S_q, S_k]`, True where open, and the model's result."""
 
     cells: torch.Tensor
     result: Mapping[str, Any]
 
 
 def said(model: Model, inputs: Inputs) -> Said:
-    """Runs the model once and reads the mask that ran; no shape is solved and no equation executed, so it is quick.
+    """Run the model once and read the mask that ran; no shape is solved and no equation executed, so it is quick.
 
     ValueError where the run has no attention, or one whose mask can't be read.
     """

@@ -1,4 +1,4 @@
-"""A test of what attention seems to show: the picture is closed to the words, and the model answers again."""
+"""Ablation of attention from words to the picture: it is masked, and the model predicts again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Closed(NamedTuple):
-    """What the model says of each word with the picture closed in some blocks, one entry for each word it predicts.
+    """The model's predictions with the picture masked in some blocks, one entry for each word that it predicts.
 
     `words` are the words of the text and, last, the most probable next one; `open` and `closed` their probabilities
     with all blocks open and with some closed, `best` and `instead` the most probable words at these places.
@@ -44,7 +44,7 @@ class _Masked(nn.Module):
 
 
 def without(net: nn.Module, blocks: Iterable[str], mask: Tensor) -> nn.Module:
-    """The same network, parameters shared, with `mask`, `[S, S]`, added to that of these blocks; `net` stays."""
+    """Return the same network, parameters shared, with `mask`, `[S, S]`, added to that of these blocks; `net` stays."""
     other = copy.copy(net)
     other._modules = net._modules | {name: _Masked(net.get_submodule(name), mask) for name in blocks}
     return other
@@ -52,7 +52,7 @@ def without(net: nn.Module, blocks: Iterable[str], mask: Tensor) -> nn.Module:
 
 @torch.no_grad()
 def closed(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
-    """Closes the picture to the words in these blocks, which count from 0, and asks for each word of the text again.
+    """Mask the picture from the words in these blocks, which count from 0, and predict each word of the text again.
 
     Each word is predicted from the true words before it, in the run and with the picture closed, so that no difference
     comes from another beginning. What a word has read in an open block stays: only all blocks closed hide the picture.

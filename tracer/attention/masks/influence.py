@@ -23,14 +23,14 @@ LARGE = 2**30
 
 
 class Moved(NamedTuple):
-    """Positions of a tower's sequence that moved: in what its first block reads, and in what its last block makes."""
+    """Positions of a tower's sequence that changed: in the input of its first block, and in the output of its last."""
 
     entering: tuple[int, ...]
     leaving: tuple[int, ...]
 
 
 class Streams(NamedTuple):
-    """The residual stream that a tower's first block reads, and the one that its last block makes: `[B, S, D]` each."""
+    """The residual stream at the input of a tower's first block, and at the output of its last: `[B, S, D]` each."""
 
     entering: torch.Tensor
     leaving: torch.Tensor
@@ -39,8 +39,8 @@ class Streams(NamedTuple):
 def influence(
     model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
 ) -> Moved:
-    """The positions whose residual stream differs once `token` of the input is another one, before and after the
-    blocks of tower `part`, the first where it is None.
+    """Return the positions whose residual stream differs once `token` of the input is another one, before and after the
+    blocks of tower `part`, the first if it is None.
 
     A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
     bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
@@ -56,7 +56,7 @@ def influence(
 
 
 def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
-    """`inputs` with one token of a tower's sequence changed, for every input of the batch."""
+    """Return `inputs` with one token of a tower's sequence changed, for every input of the batch."""
     own = [segment for segment in inputs.segments if segment.part in ("", part)]
     segment = next((s for s in own if s.start <= token < s.stop), None)
     if segment is None:
@@ -93,7 +93,7 @@ def _first(given: dict, suits, lacks: str):
 
 
 def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
-    """The number of a patch in the photo; visible ones are listed by number in an input of their own."""
+    """Return the number of a patch in the photo; visible ones are listed by number in an input of their own."""
     if segment.name == "image":
         return place
     listed = next((tensor for tensor in inputs if not tensor.is_floating_point()), None)
@@ -107,7 +107,7 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
 
 
 def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[Found] | None = None) -> Streams:
-    """The residual stream at both ends of a tower, the first where `part` is None.
+    """Return the residual stream at both ends of a tower, the first if `part` is None.
 
     `found` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
     don't say where its blocks begin and end, or one that is too large.
@@ -123,7 +123,7 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Seq
 
 
 def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
-    """The same out of a run of the model that is there already; None where it did not keep them."""
+    """Return the same from an existing run of the model; None if it did not keep them."""
     return _ends(model, trace.later.found, trace.values.get, part) if trace.later else None
 
 

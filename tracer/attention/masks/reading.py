@@ -1,4 +1,4 @@
-"""The mask that ran: which query may look at which key, read from the scores of a trace."""
+"""The mask that ran: the keys that each query may attend to, read from the scores of a trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from tracer.attention import layers
 from tracer.record import AttentionRecord, Segment, Trace
-from tracer.recorder.softmaxes import hides, own_columns, scores_rows, windowed
+from tracer.recorder.softmaxes import hides, is_windowed, own_columns, scores_rows
 
 if TYPE_CHECKING:
     from tracer.attention.masks.influence import Moved
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """The same of several queries in every head: scores before, whether a key is open, and weights, `[h, S_q, S_k]`."""
+    """Rows of several queries in every head: scores before, whether a key is open, and weights, `[h, S_q, S_k]`."""
 
     before: torch.Tensor
     open: torch.Tensor
@@ -33,7 +33,7 @@ class Whole(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """The number that a mask has in every open cell, and in every closed one: 0 and -∞, or whatever the code wrote.
+    """The number that a mask has in every open cell, and in every closed one: 0 and -∞, or other numbers of the code.
 
     None where there is no such cell, or where the cells have different numbers.
     """
@@ -43,7 +43,8 @@ class Numbers(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """All rows of weights of one head: how far their sums are from 1 at most, and the largest weight of a closed cell.
+    """All rows of weights of one head: the largest deviation of their sums from 1, and the largest weight of a closed
+    cell.
 
     The latter is None where no cell is closed.
     """
@@ -53,7 +54,7 @@ class Rows(NamedTuple):
 
 
 class Block(NamedTuple):
-    """How one segment looks at another: the share of (query, key) cells that are visible, 0 to 1."""
+    """The view of one segment on another: the share of (query, key) cells that are visible, 0 to 1."""
 
     queries: str
     keys: str
@@ -61,7 +62,7 @@ class Block(NamedTuple):
 
 
 def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> torch.Tensor:
-    """Bool `[S_q, S_k]`: True where the key was open to the query, cell by cell, as the scores that ran show it.
+    """Return bool `[S_q, S_k]`: True where the key was open to the query, cell by cell, as the scores that ran show it.
 
     ValueError for a layer, head or input of the batch that the run does not have, or attention that can't be recovered.
     """
@@ -74,7 +75,7 @@ def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = N
 
 
 def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
-    """Which cells are open, `[B, h, rows, S_k]`.
+    """Return the open cells, bool `[B, h, rows, S_k]`.
 
     A closed one has a weight below the resolution of its dtype, next to the highest of its row, whatever its score: it
     would even with the highest score that the row has before the mask.
@@ -86,12 +87,12 @@ def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tenso
 
 
 def _unmasked(trace: Trace, record: AttentionRecord):
-    """The recorded chain without the links that hide keys."""
+    """Return the recorded chain without the links that hide keys."""
     return tuple(link for link in record.chain if not hides(link, trace.values.get))
 
 
 def _mask(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
-    """What the links that hide keys make of scores that are 0: the numbers of the mask, `[B, h, rows, S_k]`."""
+    """Apply the links that hide keys to scores of 0: return the numbers of the mask, `[B, h, rows, S_k]`."""
     chain = tuple(link for link in record.chain if hides(link, trace.values.get))
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(torch.zeros_like(q), torch.zeros_like(k), chain, rows, trace.values.get)
@@ -112,14 +113,15 @@ def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
 
 
 def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
-    """Scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and what the model put beside them."""
+    """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them."""
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(q, k, chain, rows, trace.values.get)
     return scores.reshape(-1, record.heads, *scores.shape[-2:])
 
 
 def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Row:
-    """What the mask did to one query of an input of the batch: scores before it, the mask, weights after it.
+    """Return the effect of the mask on one query of an input of the batch: scores before it, the mask, weights after
+    it.
 
     Each is `[S_k]`. The scores before are the recorded chain without its masking links, the mask is these links alone:
     what they add, or write in the place of a score.
@@ -130,7 +132,7 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
 
 
 def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Whole:
-    """What `row` says of several queries of an input of the batch, in all heads at once."""
+    """Return `row` for several queries of an input of the batch, in all heads at once."""
     record = _record(trace, layer, part)
     before = _own(_scores(trace, record, _unmasked(trace, record), queries), trace, record)[batch]
     weights = trace.attention(layer, part=part)[batch][:, queries]
@@ -138,7 +140,7 @@ def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None 
 
 
 def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Numbers:
-    """The numbers that the mask itself has for these queries of an input of the batch, in all heads."""
+    """Return the numbers of the mask itself for these queries of an input of the batch, in all heads."""
     record = _record(trace, layer, part)
     mask, open = _mask(trace, record, queries)[batch], _open(trace, record, queries)[batch]
     found = (torch.unique(mask[cells]).tolist() for cells in (open, ~open))
@@ -146,14 +148,14 @@ def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | Non
 
 
 def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:
-    """What the attention weights of one head keep to, for an input of the batch, summed in float64."""
+    """Return bounds of the attention weights of one head, for an input of the batch, summed in float64."""
     weights = trace.attention(layer, head, part=part)[batch].double()
     closed = weights[~visible(trace, layer, head=head, part=part, batch=batch)]
     return Rows(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
 
 
 def kind(cells: torch.Tensor) -> str:
-    """What mask bool `[S, S]` is: "bidirectional", "causal", "prefix", "padded", "windows", or "other".
+    """Return the kind of mask bool `[S, S]`: "bidirectional", "causal", "prefix", "padded", "windows", or "other".
 
     A prefix mask is causal but for its first n tokens, 1 < n < S, which see each other fully. In a padded one the
     same last keys are hidden from every query. Windows are groups of tokens that see only themselves.
@@ -172,11 +174,11 @@ def kind(cells: torch.Tensor) -> str:
     count = int(cells[0].sum())
     if torch.equal(cells, (torch.arange(keys) < count).expand_as(cells)):
         return "padded"
-    return "windows" if windowed(~cells) else "other"
+    return "windows" if is_windowed(~cells) else "other"
 
 
 def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[Block, ...]:
-    """Who may look at whom: for each pair of segments the share of visible cells of `[S, S]`, queries first."""
+    """Return the share of visible cells of `[S, S]` for each pair of segments, queries first."""
     return tuple(
         Block(a.name, b.name, float(cells[a.start : a.stop, b.start : b.stop].float().mean()))
         for a in segments
@@ -185,8 +187,8 @@ def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[Block, .
 
 
 def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tuple[int, ...]:
-    """The positions that a token, or several, can move through `hops` blocks with this mask: themselves, and all that
-    see them in turn."""
+    """Return the positions that a token, or several, can move through `hops` blocks with this mask: themselves, and all
+    that see them in turn."""
     moved = torch.zeros(cells.shape[1], dtype=torch.bool)
     moved[[tokens] if isinstance(tokens, int) else list(tokens)] = True
     for _ in range(hops):
@@ -195,8 +197,8 @@ def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tupl
 
 
 def attended(trace: Trace, queries: Collection[int], moved: Moved, *, part: str | None = None) -> float:
-    """The share of attention, 0 to 1, that any of `queries` gives at most, in a block and head, to what had moved by
-    then.
+    """Return the largest share of attention, 0 to 1, that any of `queries` gives, in a block and head, to positions
+    that had changed by then.
 
     Before the first block that is what entered it; before a later one, what of the tokens that moved in the end the
     mask lets the change reach by then. ValueError where a block's attention can't be recovered.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.inputs.captions import names, written
-from tracer.recorder.nested import named
+from tracer.recorder.nested import named_tensors
 
 
 def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
@@ -91,4 +91,4 @@ def embedding(model, inputs, output) -> dict:
 
 def tensors_by_name(model, inputs, output) -> dict:
     """Return the names and shapes of an output without a form of its own here."""
-    return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named("output", output)}}
+    return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named_tensors("output", output)}}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from tracer.recorder.softmaxes import SCORES, closes, hides, windowed
+from tracer.recorder.softmaxes import SCORES, closes, hides, is_windowed
 from tracer.verify.checks.once import once
 
 INF = float("inf")
@@ -56,8 +56,8 @@ def _closing() -> Iterator[str]:
         "windows of heads": (apart.expand(2, 3, 5, 5), True),
     }
     for what, (cells, expected) in cases.items():
-        if windowed(cells) != expected:
-            yield f"{what}: said to be windows: {windowed(cells)}"
+        if is_windowed(cells) != expected:
+            yield f"{what}: said to be windows: {is_windowed(cells)}"
 
 
 def _hiding() -> Iterator[str]:

@@ -8,7 +8,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         ".clamp(0, 255)",
     ): "a pixel that is black would be 1 of 255, which is within rounding",
     (
-        "softmaxes.windowed",
+        "softmaxes.is_windowed",
         "constant: 1 → 2",
         "argmax(dim=-1)",
     ): "the first that sees a token, for the first that it sees: where these groups are the cells, they are symmetric",
