@@ -37,9 +37,9 @@ def traced(forward, x, **modules):
 
 def changed(trace, change):
     """The verdicts of the lines that `change` gives another equation, by their titles."""
-    lines = {step.line.id: step.line for step in trace.later.found}
+    lines = {step.line.id: step.line for step in trace.later.derived_steps}
     wrong = {id for id, line in lines.items() if change(line) != line.equation}
-    steps = trace.later.said(change)(trace.steps)
+    steps = trace.later.rewrite(change)(trace.steps)
     assert wrong
     return {steps[id].verdict for id in wrong}
 

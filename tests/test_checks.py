@@ -248,6 +248,6 @@ def test_a_picture_that_is_not_closed(monkeypatch):
     model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
     trace = model.trace()
     assert said(model, trace) == []
-    real = closing.closed
-    monkeypatch.setattr(closing, "closed", lambda model, inputs, layers: real(model, inputs, ()))
+    real = closing.close_picture
+    monkeypatch.setattr(closing, "close_picture", lambda model, inputs, layers: real(model, inputs, ()))
     assert only("closing", said(model, trace))

@@ -26,7 +26,7 @@ from tracer.figures.views import render
 from tracer.lessons.notes import reading, rows
 from tracer.record import storage
 from tracer.tracing import checks as bounded
-from tracer.tracing.lightened import lightened
+from tracer.tracing.lightened import lighten
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 SCORES = "block1.attention.scores"
@@ -235,13 +235,13 @@ def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch)
 
 
 def test_a_lightened_run_holds_no_model():
-    run = lightened(tracer.load("vit", **SIZES).trace(), 0)
+    run = lighten(tracer.load("vit", **SIZES).trace(), 0)
     assert run.later is None and run.replay is None and "input image" in run.values
 
 
 def test_a_saved_run_of_a_library_is_proven_again_from_its_own_parameters():
     model = tracer.load("vit", **SIZES)
-    run = lightened(model.trace(), 2**20)
+    run = lighten(model.trace(), 2**20)
     without, opened = (tracer.open(storage.to_bytes(run, net)) for net in (None, model.net))
     assert without.step("logits").verdict == "recorded"
     assert {step.verdict for step in opened.steps} == {"proven"}

@@ -78,11 +78,11 @@ def test_attention_is_equivariant():
     random = torch.Generator().manual_seed(0)
     tokens, order = torch.randn(1, 16, 12, generator=random), torch.randperm(16, generator=random)
     for function in (model.net.block1.attention, model.net.block1):
-        equivariant, invariant = claims.shuffled(function, tokens, order)
+        equivariant, invariant = claims.shuffle_effect(function, tokens, order)
         assert equivariant < 1e-5 and invariant > 1e-2
     position = torch.randn(16, 12, generator=random)
-    assert claims.shuffled(lambda x: model.net.block1.attention(x + position), tokens, order)[0] > 1e-2
-    only_class = claims.shuffled(lambda x: model.net.block1(x)[:, :1].expand_as(x), tokens, _keeping_cls(order))
+    assert claims.shuffle_effect(lambda x: model.net.block1.attention(x + position), tokens, order)[0] > 1e-2
+    only_class = claims.shuffle_effect(lambda x: model.net.block1(x)[:, :1].expand_as(x), tokens, _keeping_cls(order))
     assert only_class[1] < 1e-5  # what is read at one token does not change when the others are shuffled
 
 

@@ -156,7 +156,7 @@ def test_a_fused_op_hides_no_step_from_the_picture():
 def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
     """The picture goes by the ops; here the lines of the book are asked, which tensors their equations name."""
     trace = models.load(name).trace()
-    book = {found.line.tensor.key: found.line for found in trace.later.found}
+    book = {found.line.tensor.key: found.line for found in trace.later.derived_steps}
     takes = {
         line.id: {book[one.key].id if one.key in book else one.key for one in tensors(line.equation)}
         for line in book.values()

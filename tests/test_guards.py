@@ -115,14 +115,14 @@ def test_a_mistake_in_derivation_leaves_operations_shapes_and_attention(monkeypa
 def test_a_mistake_in_writing_one_line_marks_that_line(monkeypatch, name):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     x = torch.randn(1, 5, 8)
-    known, target = getattr(written, name), tracer.trace(layer, x).later.found[-1].line
+    known, target = getattr(written, name), tracer.trace(layer, x).later.derived_steps[-1].line
 
     def sometimes(line, *rest):
         wrong = target.equation in (getattr(line, "equation", None), *rest)
         return broken() if wrong else known(line, *rest)
 
     monkeypatch.setattr(written, name, sometimes)
-    monkeypatch.setattr(written, "_written", written._written.__wrapped__)
+    monkeypatch.setattr(written, "_write_steps", written._write_steps.__wrapped__)
     trace = tracer.trace(layer, x)
     assert [step.id for step in trace.steps if step.verdict == "not executed"] == [target.id]
     left = trace.step(target.id)
@@ -136,7 +136,7 @@ def test_a_book_with_a_line_that_is_open_is_lent_to_no_run():
 
 def _open_line():
     trace = run(lambda net, x: net.q(x))
-    found = trace.later.found[0]
+    found = trace.later.derived_steps[0]
     opened = written._opaque(found, trace.ops[found.op], "for a test")
     assert r"\operatorname{" in written.statement(opened.line.tensor, opened.line.equation)
     return opened

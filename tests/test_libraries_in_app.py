@@ -14,7 +14,7 @@ import tracer
 from pages.shared import libraries, runs
 from tracer import sources
 from tracer.sources import download, torchvision, transformers
-from tracer.tracing.lightened import lightened
+from tracer.tracing.lightened import lighten
 
 
 def typed(at: AppTest, name: str) -> AppTest:
@@ -192,7 +192,7 @@ def test_vit_b_16_opens_on_every_page_and_both_paths_run():
 
 def test_a_lightened_run_keeps_its_proofs_and_its_attention():
     run = tracer.load("vit", D=16, h=2, d_ff=24, L=3).trace()
-    light = lightened(run, 20_000)
+    light = lighten(run, 20_000)
     kept = [step for step in light.steps if light.value(step) is not None]
     asked = {key for record in run.attentions for key in (record.q, record.k)}
     assert 0 < sum(light.value(step).nbytes for step in kept if step.value not in asked) <= 20_000

@@ -221,13 +221,13 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     for store in runs._too.values():
         store.clear()
     ran = []
-    for name in ("influence", "said"):
+    for name in ("influence", "predict_under_mask"):
         real = getattr(tracer.attention.masks, name)
         monkeypatch.setattr(
             tracer.attention.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
         )
     at = chosen("nanogpt", "pages/mask.py")
-    assert sorted(ran) == ["influence", "said"]
+    assert sorted(ran) == ["influence", "predict_under_mask"]
     ran.clear()
     chosen("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
@@ -235,12 +235,12 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     assert not at.exception and ran == ["influence"] and "tokens 3 to 27" in text(at)
     ran.clear()
     at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
-    assert not at.exception and "said" not in ran
+    assert not at.exception and "predict_under_mask" not in ran
 
 
 def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
-    ran, real = [], tracer.attention.masks.said
-    monkeypatch.setattr(tracer.attention.masks, "said", lambda *a: ran.append(1) or real(*a))
+    ran, real = [], tracer.attention.masks.predict_under_mask
+    monkeypatch.setattr(tracer.attention.masks, "predict_under_mask", lambda *a: ran.append(1) or real(*a))
     at = chosen("nanogpt", "pages/mask.py")
     ran.clear()
     at.text_area[0].set_value("To be, or not").run()

@@ -8,17 +8,17 @@ import tracer
 from tracer.attention import layers
 from tracer.attention.masks import (
     Moved,
-    attended,
     blocks,
     causal,
     influence,
     kind,
-    padded,
+    largest_share,
+    padding,
+    predict_under_mask,
     prefix,
     reach,
     row,
     rows,
-    said,
     streams,
     traced_streams,
     visible,
@@ -48,7 +48,7 @@ def test_the_mask_is_read_from_the_run(make, mask, named):
 def test_a_padded_mask_is_read_per_input():
     class Padded(FusedAttention):
         def masks(self, S):
-            return {"attn_mask": padded(torch.tensor([4, 7]), S)}
+            return {"attn_mask": padding(torch.tensor([4, 7]), S)}
 
     trace = tracer.trace(Padded(), torch.randn(2, 7, 12))
     assert kind(visible(trace, 0, batch=0)) == "padded" and kind(visible(trace, 0, batch=1)) == "bidirectional"
@@ -86,10 +86,10 @@ def test_what_all_rows_of_a_head_keep_to(mask, monkeypatch):
 def test_attention_on_what_had_moved_by_then():
     trace = tracer.trace(FusedAttention("causal", layers=2), torch.randn(2, 7, 12))
     first, second = (trace.attention(layer).double() for layer in (0, 1))
-    assert attended(trace, [5], Moved((2,), (2,))) == max(w[:, :, 5, 2].max() for w in (first, second))
+    assert largest_share(trace, [5], Moved((2,), (2,))) == max(w[:, :, 5, 2].max() for w in (first, second))
     later = max(first[:, :, 5, 2].max(), second[:, :, 5][..., [2, 3, 6]].sum(-1).max())  # not yet before block 1
-    assert attended(trace, [5], Moved((2,), (2, 3, 6))) == pytest.approx(float(later), abs=1e-12)
-    assert attended(trace, [1], Moved((2,), (2, 3, 6))) == 0
+    assert largest_share(trace, [5], Moved((2,), (2, 3, 6))) == pytest.approx(float(later), abs=1e-12)
+    assert largest_share(trace, [1], Moved((2,), (2, 3, 6))) == 0
 
 
 def test_kinds_by_hand():
@@ -221,5 +221,5 @@ def test_what_hides_a_key_is_told_by_its_numbers():
 @pytest.mark.parametrize("mask", ["causal", "prefix", "bidirectional"])
 def test_what_is_said_under_a_mask_is_what_its_trace_says(mask):
     model = tracer.load("vit-text", mask=mask)
-    trace, found = model.trace(prove=False), said(model, model.inputs())
+    trace, found = model.trace(prove=False), predict_under_mask(model, model.inputs())
     assert torch.equal(found.cells, visible(trace)) and found.result == trace.result

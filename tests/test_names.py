@@ -253,7 +253,7 @@ def test_a_size_at_which_a_model_does_not_run_has_no_symbol_and_is_named():
         recording = tracer.tracing.record_or_explain(*build({"B": 1, "H": 2}), {}, None, False)
     vocabulary = tracer.probe.Vocabulary(("B", "H"), {}, build)
     groups = [trials.group("B", (3, 5, 2, 7, 4)), trials.group("H", (3, 4, 5, 6, 7))]
-    solution, notes = tracer.tracing.solved(
+    solution, notes = tracer.tracing.solve_first(
         recording, {"B": 1, "H": 2}, trials.tried(recording, vocabulary, {"B": 1, "H": 2}, groups)
     )
     assert solution.outputs[-1] == (("B", "4"),)

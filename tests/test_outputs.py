@@ -9,7 +9,7 @@ from torch import nn
 import tracer
 from tracer.record import Returned
 from tracer.recorder.nested import output_tensors
-from tracer.tracing.returned import unaccounted as unaccounted_note
+from tracer.tracing.returned import unaccounted_note
 from tracer.verify.checks.outputs import unaccounted
 
 

@@ -14,7 +14,7 @@ import tracer
 from pages.shared import stepping
 from tracer import verify
 from tracer.figures.views import render
-from tracer.tracing.lightened import lightened
+from tracer.tracing.lightened import lighten
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -65,7 +65,7 @@ def test_an_unknown_step_is_quoted(trace):
 def test_what_is_saved_pickled_or_copied_is_proven(trace, tmp_path):
     trace.save(tmp_path / "run.safetensors")
     opened = tracer.open(tmp_path / "run.safetensors")
-    for found in (opened, pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace), lightened(trace, 0)):
+    for found in (opened, pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace), lighten(trace, 0)):
         assert {step.verdict for step in found.steps} == {"proven"} and found.later is None
 
 

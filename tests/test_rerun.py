@@ -78,7 +78,7 @@ def test_a_model_that_does_not_run_again_the_same_way_is_not_proven():
 def test_a_wrong_line_is_disproven_in_the_second_run():
     module, x = _modules()["in place"]
     run = tracer.trace(module, x, symbols={"B": 0}, keep=0, prove="later")
-    wrong = run.later.said(lambda line: line.equation + line.equation)
+    wrong = run.later.rewrite(lambda line: line.equation + line.equation)
     verdicts = {step.verdict for step in wrong(run.steps).values()}
     assert verdicts == {"disproven"}
 

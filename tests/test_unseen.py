@@ -5,7 +5,7 @@ from torch import nn
 
 import tracer
 from pages.shared import texts
-from tracer.tracing.unseen import hidden
+from tracer.tracing.unseen import unseen_in_run
 
 
 class Residual(nn.Module):
@@ -28,13 +28,13 @@ def traced(module):
 
 def test_the_run_alone_hides_what_it_scales_to_nothing():
     trace = traced(Residual())
-    found = hidden(trace.later, trace.steps)
+    found = unseen_in_run(trace.later, trace.steps)
     keys = {key for keys in found.values() for key in keys}
     assert {"parameter gamma", "parameter norm.weight", "parameter norm.bias"} <= keys
     seen = Residual()
     seen.gamma.data = torch.linspace(0.5, 1, 6)
     trace = traced(seen)
-    assert not any(hidden(trace.later, trace.steps[-1:]).values())
+    assert not any(unseen_in_run(trace.later, trace.steps[-1:]).values())
 
 
 def test_runs_with_other_weights_show_it():

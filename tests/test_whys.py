@@ -374,7 +374,7 @@ def test_verify_finds_a_sentence_that_is_wrong(old, new):
         model = tracer.load(name, **sizes)
         trace = model.trace()
         steps = []
-        for step in trace.later.found:
+        for step in trace.later.derived_steps:
             line = step.line
             facts = tuple(text.replace(old, new) for text in line.facts)
             steps.append(step._replace(line=replace(line, facts=facts, why=line.why.replace(old, new))))
@@ -398,7 +398,7 @@ def test_a_reason_that_is_another_line_s_is_refuted(part, other, monkeypatch):
     name, sizes = RUNS[2] if part == "E" else (name, sizes)
     model = tracer.load(name, **sizes)
     model.spec = replace(model.spec, hints=())
-    refuted = [one.line.refuted for one in model.trace().later.found]
+    refuted = [one.line.refuted for one in model.trace().later.derived_steps]
     assert any(refuted)
 
 

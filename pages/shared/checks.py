@@ -75,7 +75,7 @@ def apply(key: Key, trace: Trace) -> Trace:
             from tracer.tracing import checks  # torch, which a page starts without
 
             number, forget = id(trace), _shown.pop
-            made = checks.unchecked(trace, found) if isinstance(found, str) else checks.apply(found, trace)
+            made = checks.without_checks(trace, found) if isinstance(found, str) else checks.apply(found, trace)
             kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), made
         return kept[1]
 

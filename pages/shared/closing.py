@@ -25,9 +25,9 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     asked = influence.Asked.now()
 
     def run():
-        from tracer.attention.masks import closed
+        from tracer.attention.masks import close_picture
 
-        return asked.of(closed, tuple(sorted(layers)))
+        return asked.of(close_picture, tuple(sorted(layers)))
 
     doing = "Running the model with the picture closed"
     found = influence.once("closed", asked, tuple(sorted(layers)), run, doing)

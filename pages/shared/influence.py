@@ -128,9 +128,9 @@ def _under(asked: Asked, mask: str, known: object = None):
     """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
 
     def run():
-        from tracer.attention.masks import said
+        from tracer.attention.masks import predict_under_mask
 
-        return other.of(said)
+        return other.of(predict_under_mask)
 
     other = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
     return once("masked", other, (), run, "Running the model under the other masks", known)
@@ -249,10 +249,10 @@ def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
 def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
     """Explain tokens that could move and did not, where their attention on the changed ones is small enough to be the
     reason."""
-    from tracer.attention.masks import attended
+    from tracer.attention.masks import largest_share
 
     try:
-        share = attended(trace, still, moved, part=part)
+        share = largest_share(trace, still, moved, part=part)
     except ValueError:  # the attention of a later block can't be recovered
         return ""
     if np.float32(1) + np.float32(share) != 1:

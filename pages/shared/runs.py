@@ -224,10 +224,10 @@ def _prove(made, image=None, **given) -> Trace:
     if not sources.is_foreign(made.name):
         return made.trace(**given)
     from tracer.tracing import AT_HAND, KEEP
-    from tracer.tracing.lightened import lightened
+    from tracer.tracing.lightened import lighten
 
     with _one_at_a_time:
-        return lightened(made.trace(**given, keep=AT_HAND), KEEP)
+        return lighten(made.trace(**given, keep=AT_HAND), KEEP)
 
 
 def decompose(made, op: int, **given) -> tuple[Decomposition, ...]:

@@ -56,7 +56,9 @@ def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
     return "", ()
 
 
-def weights(trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None):
+def weights(
+    trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
+) -> torch.Tensor:
     """Return attention weights; see `Trace.attention`."""
     from tracer.recorder.softmaxes import softmax_rows  # here, since a page is drawn before torch is imported
 

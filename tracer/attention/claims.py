@@ -19,7 +19,7 @@ def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tup
     """
     if not book:
         raise ValueError(f"{quoted(word)} can't be looked up: the book is empty")
-    query, keys = spelled(word), torch.stack([spelled(key) for key in book])
+    query, keys = letter_pairs(word), torch.stack([letter_pairs(key) for key in book])
     values = torch.tensor(list(book.values()), dtype=torch.float64)
     weights, value = soft_lookup(query[None], keys, values[:, None], scale=1 / sharpness)
     return dict(zip(book, weights[0].tolist(), strict=True)), float(value)
@@ -36,7 +36,7 @@ def soft_lookup(queries, keys, values, *, scale: float | None = None) -> tuple[t
     return weights, weights @ values
 
 
-def spelled(word: str) -> torch.Tensor:
+def letter_pairs(word: str) -> torch.Tensor:
     """Return a word as a unit vector: the count of each pair of letters in it, its ends counted, `[27²]`."""
     letters = [0, *(max(0, min(26, ord(letter) - 96)) for letter in word.lower()), 0]
     pairs = torch.zeros(27 * 27, dtype=torch.float64)
@@ -59,7 +59,7 @@ def shared_projection(tokens: torch.Tensor, projection: torch.Tensor) -> tuple[t
 
 
 @torch.no_grad()
-def shuffled(function, tokens: torch.Tensor, order: torch.Tensor) -> tuple[float, float]:
+def shuffle_effect(function, tokens: torch.Tensor, order: torch.Tensor) -> tuple[float, float]:
     """Measure the effect of shuffling tokens `[B, S, D]` on a function of them, as shares of its largest output.
 
     The first number is max|f(X_π) - f(X)_π|: 0 if f is equivariant. The second is max|f(X_π) - f(X)|: 0 if it is

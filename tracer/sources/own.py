@@ -22,7 +22,7 @@ import torch
 from tracer.common.quoting import quoted
 from tracer.probe import Vocabulary
 from tracer.record import Trace
-from tracer.tracing import assemble, of_caller, record_or_explain, solved
+from tracer.tracing import assemble, of_caller, record_or_explain, solve_first
 
 PROBES = 4
 TRIES = 400
@@ -87,7 +87,7 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
-        solution, notes = solved(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
+        solution, notes = solve_first(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
     facts: dict[str, Any] = {"sizes": sizes, "derived": {}, "solution": solution, "notes": notes}
     return of_caller(assemble(module, recording, model=reference, **facts))
 

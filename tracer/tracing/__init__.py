@@ -27,14 +27,14 @@ from tracer.recorder.fast import compare_fast_path, watched_notes
 from tracer.recorder.function import as_module, name_of
 from tracer.recorder.kept import Kept
 from tracer.symbols.notation import MEANINGS, NAMED
-from tracer.tracing.account import Run, limited, part_of
+from tracer.tracing.account import Run, limit_note, part_of
 from tracer.tracing.account import account as account_of
 from tracer.tracing.levels import levels
 from tracer.tracing.primitives import decompositions
 from tracer.tracing.prove import Later, Values, alike, alike_here, same_size
 from tracer.tracing.replay import Replay
 from tracer.tracing.rerun import Rerun
-from tracer.tracing.returned import given_back, returned_of, unaccounted
+from tracer.tracing.returned import given_back, returned_of, unaccounted_note
 from tracer.tracing.steps import steps_of
 
 WHOLE = {"": "L"}
@@ -108,7 +108,7 @@ def trace(
     module = as_module(module)
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
-    solution, notes = solved(recording, sizes, ways, module if prove else None)
+    solution, notes = solve_first(recording, sizes, ways, module if prove else None)
     return of_caller(
         assemble(
             module,
@@ -171,7 +171,7 @@ def _refusal(error: Exception, tensors: dict[str, torch.Tensor]) -> str:
     return APART.format(quoted(bare[0]), quoted(rest[0])) if rest else VALUELESS.format(explained(error))
 
 
-def solved(
+def solve_first(
     recording: Recording,
     sizes: dict[str, int],
     ways: Iterable[tuple[Vocabulary, list[dict[str, int]]]],
@@ -219,7 +219,7 @@ def assemble(
     """
     seen = recording.ops
     with doing("Deriving its equations"):
-        book, same = laid(recording, sizes, derived, solution, hints, lend, spelled)
+        book, same = lay_book(recording, sizes, derived, solution, hints, lend, spelled)
     found = book.found
     lines, before, notes = [step.line for step in found], notes, (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
@@ -264,7 +264,7 @@ def assemble(
         respell = partial(_respelled, module, held, spelled, facts)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, found) if recording.calls else ()
-    notes = (*notes, *filter(None, [limited(account.ops, sizes), unaccounted(returned), given_back(returned)]))
+    notes = (*notes, *filter(None, [limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)]))
     return Trace(
         model=model,
         ops=account.ops,
@@ -322,7 +322,7 @@ def _replay(
     """Return the recipe to run the module again, and to apply the same textbook to a run at other sizes."""
 
     def derive_there(other: Recording, at: dict[str, int]) -> Sequence[Found]:
-        return laid(other, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
+        return lay_book(other, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
 
     return Replay(
         module,
@@ -342,7 +342,7 @@ def _few_ids(key: str, recording: Recording) -> bool:
     return given is not None and not given.is_floating_point() and given.numel() <= MOST_IDS
 
 
-def laid(
+def lay_book(
     recording: Recording,
     sizes: dict[str, int],
     derived: dict[str, str],

@@ -115,7 +115,7 @@ def part_of(module: str, parts: Collection[str]) -> str:
     return next((part for part in parts if part and f"{module}.".startswith(f"{part}.")), "")
 
 
-def limited(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
+def limit_note(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
     """Return a note for a FLOP formula that holds only at the run's own size of a symbol; "" for any other."""
     held = [name for op in ops if op.flops and (name := held_size(op.note))]
     if not held:

@@ -98,9 +98,9 @@ def cell(trace: Trace, id: str, index) -> Cell:
         found = value(id)
         if found is None:
             raise KeyError(f"no {quoted(id)} in this run: {value.why(id)}")
-        at = _checked(id, index, tuple(found.shape))
+        at = _check_index(id, index, tuple(found.shape))
         return Cell(id, at, plain(found[at]), trace=trace)
-    at = _checked(id, index, step.shape)
+    at = _check_index(id, index, step.shape)
     notes = []
     found = trace.value(step)
     if found is None and (found := value(id)) is not None:
@@ -120,11 +120,11 @@ def cell(trace: Trace, id: str, index) -> Cell:
         parts = walk.read(equation, at)
         notes.append(f"What each number contributed is not listed: {error}.")
         if parts is None:
-            return Cell(id, at, number, walk.computed(at), step.latex, {}, " ".join(notes), trace=trace)
-    return Cell(id, at, number, walk.computed(at), step.latex, _grouped(parts), " ".join(notes), trace=trace)
+            return Cell(id, at, number, walk.compute(at), step.latex, {}, " ".join(notes), trace=trace)
+    return Cell(id, at, number, walk.compute(at), step.latex, _group(parts), " ".join(notes), trace=trace)
 
 
-def _checked(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_index(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
     at = operand_cell(index)
     if at is None or len(at) != len(shape) or any(not -n <= i < n for i, n in zip(at, shape, strict=True)):
         last = tuple(n - 1 for n in shape)
@@ -143,7 +143,7 @@ def _missing(equation: Node, value: Chain, rewritten: set[str]) -> str:
     return value.why(lost) if lost else ""
 
 
-def _grouped(leaves: list[Leaf]) -> dict[str, tuple[Number, ...]]:
+def _group(leaves: list[Leaf]) -> dict[str, tuple[Number, ...]]:
     """Group the numbers by their tensors; add up the contributions of a repeated one."""
     groups: dict[str, dict[tuple[int, ...], Number]] = {}
     for leaf in leaves:

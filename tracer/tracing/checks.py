@@ -33,7 +33,7 @@ def too_large(trace: Trace) -> str:
     """Return in one sentence why a model is too large to be run again unasked; "" if it is not, or if one of its blocks
     of each kind is not."""
     size, flops = _cost(trace, ())
-    if _fits(size, flops) or _fits(*_cost(trace, _repeated(trace))):
+    if _fits(size, flops) or _fits(*_cost(trace, _repeated_blocks(trace))):
         return ""
     return (
         f"It was not checked on other runs: each would take {size / 2**20:,.0f} MB of memory and "
@@ -53,7 +53,7 @@ def _cost(trace: Trace, left_out: Sequence[ModuleRecord]) -> tuple[int, int]:
     return 8 * (params + cells), trace.flops - sum(module.flops for module in left_out)
 
 
-def _repeated(trace: Trace) -> list[ModuleRecord]:
+def _repeated_blocks(trace: Trace) -> list[ModuleRecord]:
     """Return the calls of all blocks but the first of each kind: siblings of one class and as many parameters, with
     submodules, whose names differ only in a number, and that are in no other block."""
     paths = {module.path for module in trace.modules}
@@ -91,10 +91,10 @@ def check(trace: Trace) -> Trace:
             return replace(replace(trace, replay=shortened).check(), replay=trace.replay)
         except Exception as error:  # of a stranger's model, with other numbers: the run itself stands
             problem = f"It was not checked on other runs ({reason(error)})."
-    return unchecked(trace, problem)
+    return without_checks(trace, problem)
 
 
-def unchecked(trace: Trace, problem: str) -> Trace:
+def without_checks(trace: Trace, problem: str) -> Trace:
     """Return a trace each line of which says why it was not checked on other runs."""
     return replace(trace, steps=tuple(replace(step, replayed=problem) for step in trace.steps))
 
@@ -113,10 +113,10 @@ def apply(found: Mapping[str, Check], trace: Trace) -> Trace:
 
     A line that does not read the same there was not checked.
     """
-    return replace(trace, steps=tuple(_applied(found.get(step.id), step) for step in trace.steps))
+    return replace(trace, steps=tuple(_apply(found.get(step.id), step) for step in trace.steps))
 
 
-def _applied(result: Check | None, step: Step) -> Step:
+def _apply(result: Check | None, step: Step) -> Step:
     if result is None or (result.symbol, result.latex) != (step.symbol, step.latex):
         return replace(step, replayed=ELSEWHERE)
     fields = {name: getattr(result, name) for name in ("checked", "refuted", "replayed", "unseen")}

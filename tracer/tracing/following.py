@@ -27,17 +27,17 @@ class Chain(Values):
         return value_of(str(expression), self._sizes)
 
     def __call__(self, key: str) -> torch.Tensor | None:
-        found = self._held(key)
+        found = self._hold(key)
         if found is None and key in self.equations:
             if key not in self._again:
-                made = self._made(key)
+                made = self._recompute(key)
                 while len(self._again) >= self.HELD:
                     del self._again[next(iter(self._again))]
                 self._again[key] = made
             return self._again[key]
         return found
 
-    def _held(self, key: str) -> torch.Tensor | None:
+    def _hold(self, key: str) -> torch.Tensor | None:
         return None if self.inside(key) is not None else super().__call__(key)
 
     def _unkept(self, keys) -> set[str]:
@@ -45,7 +45,7 @@ class Chain(Values):
         needed, ahead = set(), list(keys)
         while ahead:
             key = ahead.pop()
-            if key not in needed and key in self.equations and self._held(key) is None:
+            if key not in needed and key in self.equations and self._hold(key) is None:
                 needed.add(key)
                 ahead += [tensor.key for tensor in tensors(self.equations[key])]
         return needed
@@ -55,11 +55,11 @@ class Chain(Values):
         unkept = self._unkept(keys)
         return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
 
-    def _made(self, key: str) -> torch.Tensor | None:
+    def _recompute(self, key: str) -> torch.Tensor | None:
         needed, made = self._unkept([key]), {}
 
         def exact(tensor: Tensor) -> torch.Tensor:
-            found = made[tensor.key] if tensor.key in made else self._held(tensor.key)
+            found = made[tensor.key] if tensor.key in made else self._hold(tensor.key)
             if found is None:
                 raise LookupError(tensor.key)
             return found.double() if found.is_floating_point() else found
@@ -111,7 +111,7 @@ class Walk:
         with torch.no_grad():
             return node.terms(self.size, index, *map(self.tensor, node.operands))
 
-    def computed(self, index: tuple[int, ...]) -> float | complex:
+    def compute(self, index: tuple[int, ...]) -> float | complex:
         """Return the cell as the sum of its terms; if these are not to be added up, execute the equation."""
         try:
             shares = [] if isinstance(self.equation, Tensor) else self._shares(index)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tracer.record import Trace
 
 
-def lightened(trace: Trace, cap: int) -> Trace:
+def lighten(trace: Trace, cap: int) -> Trace:
     """Return the same run with at most `cap` bytes of the tensors of its steps, the first ones; all else is unchanged,
     but the references to the model.
 

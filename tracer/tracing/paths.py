@@ -15,7 +15,7 @@ from tracer.record import Op, TensorRecord, dtype_name
 from tracer.recorder.makers import Makers
 from tracer.recorder.modes import observe_ops
 from tracer.recorder.ops import kind, tensors
-from tracer.tracing import assemble, record_or_explain, solved
+from tracer.tracing import assemble, record_or_explain, solve_first
 
 WAYS = {
     "standard": (True, False),
@@ -148,16 +148,16 @@ def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
     """Run one backend; return its record, its output, and its attention weights if it has them."""
     asked = {**masks, "need_weights": need_weights, "average_attn_weights": False}
     if fast:
-        ops, (output, weights) = _listed(attention, inputs, asked)
+        ops, (output, weights) = _list_fast_ops(attention, inputs, asked)
     else:
-        run = _traced(attention, inputs, asked)
+        run = _trace_twin(attention, inputs, asked)
         ops, (output, weights) = run.ops, run.output
         if weights is None and run.attentions:
             weights = run.attention(0)
     return Way(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
 
 
-def _traced(attention: nn.MultiheadAttention, inputs, asked):
+def _trace_twin(attention: nn.MultiheadAttention, inputs, asked):
     """Return the trace of an attention, its dimensions solved over `NAMES` if a twin at other sizes can be built."""
     recording = record_or_explain(attention, inputs, asked, keep=0, prove=False)
     sizes, vocabulary = {}, None
@@ -166,7 +166,7 @@ def _traced(attention: nn.MultiheadAttention, inputs, asked):
     if query is key is value and query.dim() == 3 and attention.batch_first and not masked:
         sizes = dict(zip(("B", "S", "D"), query.shape, strict=True)) | {"h": attention.num_heads}
         vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, asked))
-    solution, notes = solved(recording, sizes, [(vocabulary, PROBES)] if vocabulary else ())
+    solution, notes = solve_first(recording, sizes, [(vocabulary, PROBES)] if vocabulary else ())
     full = vocabulary.complete(sizes) if vocabulary else {}
     derived = DERIVED if vocabulary else {}
     return assemble(
@@ -188,7 +188,7 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
     return made.eval(), (x, x, x), asked
 
 
-def _listed(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
+def _list_fast_ops(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
     """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
     given = zip(("input value", "input key", "input query"), reversed(inputs), strict=True)  # one tensor is the queries
     ops, makers = [], Makers(dict(attention.named_parameters()) | dict(given))

@@ -84,10 +84,12 @@ def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torc
     for coarse, careful in WAYS.values():
         if coarse and (traced.dtype not in HALVES or len(step.ops) < count(equation) + 2):
             break
-        computed, allowed = bounded(equation, value, sizes, traced.dtype, coarse, careful)
+        computed, allowed = compute_bounds(equation, value, sizes, traced.dtype, coarse, careful)
         if not careful and hides(computed, allowed):
             continue
-        proof = _compared(equation, computed, allowed, traced, lambda one: executed(one, value, sizes), careful, fused)
+        proof = _compare(
+            equation, computed, allowed, traced, lambda one: execute_exactly(one, value, sizes), careful, fused
+        )
         if proof.margin is None or proof.margin <= 1:
             break
     return proof, allowed
@@ -105,7 +107,7 @@ CAST = torch.float64, torch.float32
 """Where an operand and the result have these dtypes, all is rounded as in the second: the cast is not printed."""
 
 
-def bounded(
+def compute_bounds(
     equation: Node, value: Values, sizes: dict[str, int], dtype: torch.dtype, coarse: bool, careful: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the value of an equation in float64, and the rounding bound of each cell of a tensor of `dtype`."""
@@ -136,7 +138,7 @@ class _Leaf:
         return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounded(held), self.dtype)
 
 
-def _compared(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
+def _compare(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
     computed, traced = map(dense, (computed, traced))
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     apart, notes = difference(computed, traced), []
@@ -186,7 +188,7 @@ NAN = "are NaN, in the equation and in the run alike, and not compared"
 BEYOND = "go beyond the range of the dtype on the way, and are not compared"
 
 
-def proven(step: Step, proof: Proof) -> Step:
+def apply_proof(step: Step, proof: Proof) -> Step:
     """Return a step with the outcome of executing its equation."""
     note = " ".join(filter(None, (step.note, proof.note)))
     return replace(step, error=proof.error, margin=proof.margin, wrong=proof.wrong, note=note, pending=False)
@@ -216,11 +218,11 @@ class Later:
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
     @property
-    def found(self) -> Sequence[Found]:
+    def derived_steps(self) -> Sequence[Found]:
         """The steps of the run with their equations."""
         return self._run[2]
 
-    def said(self, change: Callable[[Line], Node]) -> Later:
+    def rewrite(self, change: Callable[[Line], Node]) -> Later:
         """Return the same run, with the equations that `change` returns for its lines."""
         module, kept, found, _, sizes = self._run
         found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
@@ -232,9 +234,11 @@ class Later:
         proofs = {}
         if self._rerun and not changed:
             lacking = self._rerun.lacking((self._found[step.id] for step in steps), value)
-            proofs = self._rerun.prove(lacking, self.found)
+            proofs = self._rerun.prove(lacking, self.derived_steps)
         return {
-            step.id: proven(step, proofs[step.id]) if step.id in proofs else self._proven(step, value, sizes, changed)
+            step.id: apply_proof(step, proofs[step.id])
+            if step.id in proofs
+            else self._prove_kept(step, value, sizes, changed)
             for step in steps
         }
 
@@ -260,17 +264,17 @@ class Later:
         changed |= {stack for name in changed for stack in stacks(name)}
         return {f"parameter {name}" for name in changed}
 
-    def _proven(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
+    def _prove_kept(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
         found = self._found[step.id]
         if not changed:
-            return proven(step, prove(found, value, sizes))
+            return apply_proof(step, prove(found, value, sizes))
         reads = {tensor.key for tensor in tensors(found.line.equation)}
         reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
         if rewritten := sorted(reads & changed):
             proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
         else:
             proof = prove(found, value, sizes)
-        return proven(step, proof)
+        return apply_proof(step, proof)
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
@@ -379,14 +383,14 @@ class Values:
         if key not in self._recomputed:
             equation = self._fused[key]
             missing = any(self(tensor.key) is None for tensor in tensors(equation))
-            made = None if missing else executed(equation, self, self._sizes)
+            made = None if missing else execute_exactly(equation, self, self._sizes)
             while len(self._recomputed) > 1:
                 del self._recomputed[next(iter(self._recomputed))]
             self._recomputed[key] = made
         return self._recomputed[key]
 
 
-def executed(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
+def execute_exactly(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
         found = value.tensor(tensor.key)
         return found.to(exact_dtype(found.dtype))
@@ -399,7 +403,7 @@ def executed(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def same_size(derived: tuple[tuple[str, str], ...]):
+def same_size(derived: tuple[tuple[str, str], ...]) -> Callable[[Any, Any], bool]:
     """Return a predicate of two equal symbolic sizes, from the equations of derived sizes: `same(D, h*d_k)`."""
     pairs = tuple((parse(name), parse(text)) for name, text in derived)
 
@@ -411,7 +415,7 @@ def same_size(derived: tuple[tuple[str, str], ...]):
 
 
 @lru_cache(maxsize=64)
-def alike(same, sizes: tuple[tuple[str, int], ...]):
+def alike(same: Callable[[Any, Any], bool], sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
     """Return the same for derived lines. A size without a symbol is a number, and one that is rounded can be written in
     many ways: these fit any size of their value at this run."""
     values = {symbol(name): value for name, value in sizes}
@@ -431,7 +435,7 @@ def alike(same, sizes: tuple[tuple[str, int], ...]):
 
 
 @lru_cache(maxsize=64)
-def alike_here(sizes: tuple[tuple[str, int], ...]):
+def alike_here(sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
     """Return a predicate of two sizes with the same value at this run."""
     values = {symbol(name): value for name, value in sizes}
 

@@ -35,7 +35,7 @@ from tracer.recorder.function import Function
 from tracer.recorder.modules import blocks
 from tracer.symbols import notation
 from tracer.tracing.prove import Later, weight, weights
-from tracer.tracing.unseen import Elsewhere, hidden, unseen
+from tracer.tracing.unseen import Elsewhere, unseen, unseen_in_run
 
 RUNS = 3
 """On how many other runs a line is checked."""
@@ -114,7 +114,7 @@ class Replay:
         """
         found = {step.line.id: step for step in self.found}
         run_again = self._run_again()
-        open = hidden(later, [step for step in steps if run_again(found[step.id])]) if later else {}
+        open = unseen_in_run(later, [step for step in steps if run_again(found[step.id])]) if later else {}
         open = {id: keys for id, keys in open.items() if keys}
         fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
@@ -127,7 +127,7 @@ class Replay:
             try:
                 if (run := next(runs, None)) is None:
                     break
-                for id, outcome in predicted(steps, lines, run):
+                for id, outcome in predict(steps, lines, run):
                     outcomes[id].append(outcome)
                 values = Elsewhere(run.tensor, run.places, fused, run.sizes)
                 open = {id: still for id, keys in open.items() if (still := unseen(found[id], values, run.sizes, keys))}
@@ -139,7 +139,7 @@ class Replay:
         said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
         return tuple(
             replace(
-                _checked(step, outcomes[step.id], failed, self.missing),
+                _apply_outcomes(step, outcomes[step.id], failed, self.missing),
                 unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
             )
             for step in steps
@@ -229,11 +229,11 @@ class Replay:
         if left_out:
             inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
             for part in left_out:
-                inner[id(part)].forward = _passed
+                inner[id(part)].forward = _first_tensor
         with torch.set_grad_enabled(self.grad):
             recording = record(made, args, kwargs, cap=MOST, attention=False, calls=True)
         recording.output = None
-        places, precision = self._aligned(recording, sizes, sizes == self.sizes)
+        places, precision = self._align(recording, sizes, sizes == self.sizes)
         held = weights(made)
 
         def tensor(key: str) -> torch.Tensor | None:
@@ -247,14 +247,14 @@ class Replay:
 
         return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
 
-    def _aligned(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
+    def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
         """Return the key of each step's tensor in another run, and the precision of its line there.
 
         Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
         take other turns are laid over the run anew.
         """
         theirs = recording.calls or Calls()
-        pairs = _matched(self.calls.made, theirs.made)
+        pairs = _match_calls(self.calls.made, theirs.made)
         keys, ops = {}, {}
         for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
             for ref, same in zip(ran.outputs, again.outputs, strict=True):
@@ -268,7 +268,7 @@ class Replay:
         places: dict[str, str | None] = {}
         precision: dict[str, str] = {}
         for step in self.found:
-            places[step.line.id] = _moved(step.value, keys)
+            places[step.line.id] = _map_key(step.value, keys)
             precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
             if step.line.idiom and precision[step.line.id] == "float64":
                 precision[step.line.id] = "float32"
@@ -280,7 +280,7 @@ class Replay:
         return places, precision
 
 
-def _matched(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
+def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
     """Return the calls of one run with the same ones of another, nested calls included."""
 
     def outline(call: Call) -> tuple:
@@ -291,16 +291,16 @@ def _matched(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, C
     if left != right:
         stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
     pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
-    within = (pair for one, other in pairs for pair in (_matched(one.inner, other.inner) if one.inner else ()))
+    within = (pair for one, other in pairs for pair in (_match_calls(one.inner, other.inner) if one.inner else ()))
     return [*within, *pairs]
 
 
-def _passed(*args, **kwargs):
+def _first_tensor(*args, **kwargs):
     """Return the output of a block that is left out: its first tensor."""
     return next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
 
 
-def _moved(key: str, keys: dict[str, str]) -> str | None:
+def _map_key(key: str, keys: dict[str, str]) -> str | None:
     """Return the key of the same value in another run; None if a part of it has none."""
     turns, bar, axis = key.partition("|:")
     moved = [keys.get(turn) for turn in turns.split("|")]
@@ -339,7 +339,7 @@ def _read(step: Step, known: frozenset[str]) -> Line | str:
         return f"It is not checked on other runs: its equation could not be read ({error})."
 
 
-def predicted(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
+def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
     """Evaluate each line on the tensors of another run, and compare; (id, outcome) in order."""
     table = {name: things[0] for name, things in names(steps).items()}
     sizes = {notation.latex(name): value for name, value in run.sizes.items()}
@@ -361,10 +361,10 @@ def predicted(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> 
         elif HERE in step.note and not run.same_sizes:
             yield step.id, Outcome(reason="")
         else:
-            yield step.id, _predicted(step, line, run, operands, array)
+            yield step.id, _predict_line(step, line, run, operands, array)
 
 
-def _predicted(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:
+def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:
     ran = None if step.recomputed else array(f"step {step.id}")
     if not step.recomputed and (ran is None or not run.precision.get(step.id)):
         return Outcome()
@@ -416,7 +416,7 @@ def _number(value) -> str:
     return f"{value:.4g}"
 
 
-def _checked(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
+def _apply_outcomes(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
     """Return a step with the outcomes of other runs."""
     holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
     wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")

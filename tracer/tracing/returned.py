@@ -26,20 +26,20 @@ def returned_of(calls: Calls, book: Book, found: Sequence[Found]) -> tuple[Retur
     )
 
 
-def unaccounted(returned: Iterable[Returned]) -> str:
+def unaccounted_note(returned: Iterable[Returned]) -> str:
     """Return a sentence on the outputs of forward that no step has, "" if there are none."""
     missing = [one for one in returned if not one.step and not one.of]
-    return f"no step has what forward returns{_listed(missing)}" if missing else ""
+    return f"no step has what forward returns{_list_names(missing)}" if missing else ""
 
 
 def given_back(returned: Iterable[Returned]) -> str:
     """Return a sentence on the inputs that forward returned unchanged, "" if there are none."""
     same = [one for one in returned if one.of]
     kinds = " and ".join(dict.fromkeys(quoted(one.of) for one in same[:MOST]))
-    return f"forward returns {kinds} as it is{_listed(same)}" if same else ""
+    return f"forward returns {kinds} as it is{_list_names(same)}" if same else ""
 
 
-def _listed(some: Sequence[Returned]) -> str:
+def _list_names(some: Sequence[Returned]) -> str:
     names = [quoted(one.name) for one in some if one.name]
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f" as {', '.join(names[:MOST])}{more}" if names else ""

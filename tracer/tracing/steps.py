@@ -17,7 +17,7 @@ from tracer.equations.call import Opaque
 from tracer.equations.node import Node, infer
 from tracer.probe import Solution, value_of
 from tracer.record import Name, Op, Operand, Step, dtype_name
-from tracer.tracing.prove import Proof, Values, prove, proven, proven_shape
+from tracer.tracing.prove import Proof, Values, apply_proof, prove, proven_shape
 from tracer.tracing.rerun import Rerun
 
 Same = Callable[[Any, Any], bool]
@@ -42,7 +42,7 @@ def steps_of(
     can't be said is only its call."""
     said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
-        steps, lines = _written(Itself(found), Itself(ops), solution, at, same, said, later)
+        steps, lines = _write_steps(Itself(found), Itself(ops), solution, at, same, said, later)
     if not value:
         return steps, lines
     made = []
@@ -51,12 +51,12 @@ def steps_of(
         for number, (step, one) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
             said = step.recomputed or opaque(one.line)
-            made.append(step if said else proven(step, proofs.get(step.id) or prove(one, value, sizes)))
+            made.append(step if said else apply_proof(step, proofs.get(step.id) or prove(one, value, sizes)))
     return tuple(made), lines
 
 
 @lru_cache(maxsize=32)
-def _written(
+def _write_steps(
     found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool
 ) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
     """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the

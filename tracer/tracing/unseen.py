@@ -17,26 +17,26 @@ from tracer.derive.steps import Found
 from tracer.equations import Node, tensors
 from tracer.equations.bounds import fractional
 from tracer.record import Step
-from tracer.tracing.prove import Later, Values, compare, executed
+from tracer.tracing.prove import Later, Values, compare, execute_exactly
 
 
-def zeroed(x: torch.Tensor) -> torch.Tensor:
+def zero(x: torch.Tensor) -> torch.Tensor:
     """Return zeros: the operand left out of a sum."""
     return torch.zeros_like(x)
 
 
-def rolled(x: torch.Tensor) -> torch.Tensor:
+def roll(x: torch.Tensor) -> torch.Tensor:
     """Permute the operand: by one position along its last axis of more than one; a single number is half more."""
     axis = next((axis for axis in reversed(range(x.dim())) if x.shape[axis] > 1), None)
     return x * 1.5 if axis is None else x.roll(1, axis)
 
 
-def dropped(x: torch.Tensor) -> torch.Tensor:
+def replace_by_ones(x: torch.Tensor) -> torch.Tensor:
     """Return ones: the operand left out of a product."""
     return torch.ones_like(x)
 
 
-KNOCKED = zeroed, rolled, dropped
+KNOCKED = zero, roll, replace_by_ones
 """What is done to an operand; a comparison that sees it notices each of these."""
 
 
@@ -61,7 +61,7 @@ class Elsewhere:
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             known = all(self(tensor.key) is not None for tensor in tensors(self._fused[key]))
-            return executed(self._fused[key], self, self._sizes) if known else None
+            return execute_exactly(self._fused[key], self, self._sizes) if known else None
         place = self._places.get(key, key)
         return None if place is None else self._tensor(place)
 
@@ -97,26 +97,26 @@ def unseen(
         return tuple(
             key
             for key, operand in operands.items()
-            if fractional(operand) and operand.numel() and not _seen(equation, value, sizes, key, traced, allowed)
+            if fractional(operand) and operand.numel() and not _is_seen(equation, value, sizes, key, traced, allowed)
         )
     except (LookupError, RuntimeError, TypeError, ValueError):
         return chosen
 
 
-def hidden(later: Later, steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+def unseen_in_run(later: Later, steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
     """Return the operands of each proven step, by their keys, that its proof does not see in the traced run."""
-    found, value = {step.line.id: step for step in later.found}, later.values()
+    found, value = {step.line.id: step for step in later.derived_steps}, later.values()
     with torch.no_grad():
         return {step.id: unseen(found[step.id], value, later.sizes) for step in steps if step.verdict == "proven"}
 
 
-def _seen(equation: Node, value, sizes: dict[str, int], key: str, traced: torch.Tensor, allowed) -> bool:
+def _is_seen(equation: Node, value, sizes: dict[str, int], key: str, traced: torch.Tensor, allowed) -> bool:
     """Return whether each way to knock an operand out makes a cell wrong."""
     if not traced.numel():
         return True
     for change in KNOCKED:
         try:
-            made = executed(equation, Other(value, key, change), sizes)
+            made = execute_exactly(equation, Other(value, key, change), sizes)
             made = made.double() if made.dtype == torch.bool else made
             if made.shape == traced.shape and margins(made, traced, allowed).max() <= 1:
                 return False

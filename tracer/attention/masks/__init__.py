@@ -1,24 +1,24 @@
 """Masks: those that models build, those read from a trace, and the outputs that a token really moves.
 
-`visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that knows nothing of
-masks: it changes one token and looks which positions move. `reach` says what the mask predicts for that, `attended`
-how much the positions that stood still looked at those that moved. `said` is what a model says under its mask, `closed`
-what it says of each word with the picture closed to the words in some blocks.
+`visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that does not use masks:
+it changes one token and compares the positions' outputs. `reach` predicts these positions from the mask,
+`largest_share` bounds the attention of unchanged positions to changed ones. `predict_under_mask` runs a model under its
+mask, `close_picture` predicts each word with the picture masked in some blocks.
 """
 
-from tracer.attention.masks.alternatives import Said, said
-from tracer.attention.masks.closing import Closed, closed
+from tracer.attention.masks.alternatives import Said, predict_under_mask
+from tracer.attention.masks.closing import Closed, close_picture
 from tracer.attention.masks.influence import Moved, Streams, influence, streams, traced_streams
-from tracer.attention.masks.kinds import causal, padded, prefix
+from tracer.attention.masks.kinds import causal, padding, prefix
 from tracer.attention.masks.reading import (
     Block,
     Numbers,
     Row,
     Rows,
     Whole,
-    attended,
     blocks,
     kind,
+    largest_share,
     numbers,
     reach,
     row,
@@ -37,19 +37,19 @@ __all__ = [
     "Said",
     "Streams",
     "Whole",
-    "attended",
     "blocks",
     "causal",
-    "closed",
+    "close_picture",
     "influence",
     "kind",
+    "largest_share",
     "numbers",
-    "padded",
+    "padding",
+    "predict_under_mask",
     "prefix",
     "reach",
     "row",
     "rows",
-    "said",
     "streams",
     "traced_streams",
     "visible",

@@ -23,7 +23,7 @@ class Said(NamedTuple):
     result: Mapping[str, Any]
 
 
-def said(model: Model, inputs: Inputs) -> Said:
+def predict_under_mask(model: Model, inputs: Inputs) -> Said:
     """Run the model once and read the mask that ran; no shape is solved and no equation executed, so it is quick.
 
     ValueError where the run has no attention, or one whose mask can't be read.

@@ -51,7 +51,7 @@ def without(net: nn.Module, blocks: Iterable[str], mask: Tensor) -> nn.Module:
 
 
 @torch.no_grad()
-def closed(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
+def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
     """Mask the picture from the words in these blocks, which count from 0, and predict each word of the text again.
 
     Each word is predicted from the true words before it, in the run and with the picture closed, so that no difference

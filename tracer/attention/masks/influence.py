@@ -48,14 +48,14 @@ def influence(
     token outside of the sequence, or one that is learned and not part of the input (CLS).
     """
     part = next(iter(model.spec.parts)) if part is None else part
-    other = changed(model, inputs, token, part=part)
-    found = trace.later.found if trace and trace.later else None
+    other = change_token(model, inputs, token, part=part)
+    found = trace.later.derived_steps if trace and trace.later else None
     before = trace and traced_streams(model, trace, part=part)
     before, after = before or streams(model, inputs, part=part), streams(model, other, part=part, found=found)
     return Moved(*(_differing(*both) for both in zip(before, after, strict=True)))
 
 
-def changed(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
+def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
     """Return `inputs` with one token of a tower's sequence changed, for every input of the batch."""
     own = [segment for segment in inputs.segments if segment.part in ("", part)]
     segment = next((s for s in own if s.start <= token < s.stop), None)
@@ -124,7 +124,7 @@ def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Seq
 
 def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
     """Return the same from an existing run of the model; None if it did not keep them."""
-    return _ends(model, trace.later.found, trace.values.get, part) if trace.later else None
+    return _ends(model, trace.later.derived_steps, trace.values.get, part) if trace.later else None
 
 
 def _ends(model: Model, found: Sequence[Found], value: Callable, part: str | None) -> Streams | None:

@@ -18,7 +18,7 @@ def prefix(length: int, visible: int, device=None) -> torch.Tensor:
     return torch.zeros(length, length, device=device).masked_fill(hidden, float("-inf"))
 
 
-def padded(lengths: torch.Tensor, length: int) -> torch.Tensor:
+def padding(lengths: torch.Tensor, length: int) -> torch.Tensor:
     """Return `[B, 1, 1, S]`: 0 for the first `lengths[b]` keys, -∞ for the padding after them."""
     hidden = torch.arange(length, device=lengths.device) >= lengths[:, None, None, None]
     return torch.zeros(hidden.shape, device=lengths.device).masked_fill(hidden, float("-inf"))

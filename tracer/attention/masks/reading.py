@@ -80,13 +80,13 @@ def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tenso
     A closed one has a weight below the resolution of its dtype, next to the highest of its row, whatever its score: it
     would even with the highest score that the row has before the mask.
     """
-    before, after = (_scores(trace, record, chain, rows) for chain in (_unmasked(trace, record), record.chain))
+    before, after = (_scores(trace, record, chain, rows) for chain in (_without_masks(trace, record), record.chain))
     highest, (before, after) = after.amax(dim=-1, keepdim=True), (_own(one, trace, record) for one in (before, after))
     most = before.amax(dim=-1, keepdim=True) + (after - before)
     return most - highest >= log(torch.finfo(after.dtype).eps)  # a row that is closed as a whole compares as no number
 
 
-def _unmasked(trace: Trace, record: AttentionRecord):
+def _without_masks(trace: Trace, record: AttentionRecord):
     """Return the recorded chain without the links that hide keys."""
     return tuple(link for link in record.chain if not hides(link, trace.values.get))
 
@@ -127,14 +127,14 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
     what they add, or write in the place of a score.
     """
     record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[batch]
-    before = _own(_scores(trace, record, _unmasked(trace, record), [query]), trace, record)[batch, head, 0]
+    before = _own(_scores(trace, record, _without_masks(trace, record), [query]), trace, record)[batch, head, 0]
     return Row(before, _mask(trace, record, [query])[batch, head, 0], weights)
 
 
 def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Whole:
     """Return `row` for several queries of an input of the batch, in all heads at once."""
     record = _record(trace, layer, part)
-    before = _own(_scores(trace, record, _unmasked(trace, record), queries), trace, record)[batch]
+    before = _own(_scores(trace, record, _without_masks(trace, record), queries), trace, record)[batch]
     weights = trace.attention(layer, part=part)[batch][:, queries]
     return Whole(before, _open(trace, record, queries)[batch], weights)
 
@@ -196,7 +196,7 @@ def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tupl
     return tuple(moved.nonzero().flatten().tolist())
 
 
-def attended(trace: Trace, queries: Collection[int], moved: Moved, *, part: str | None = None) -> float:
+def largest_share(trace: Trace, queries: Collection[int], moved: Moved, *, part: str | None = None) -> float:
     """Return the largest share of attention, 0 to 1, that any of `queries` gives, in a block and head, to positions
     that had changed by then.
 

@@ -23,8 +23,8 @@ from tracer.models.shared.blocks import Block
 from tracer.models.shared.model import seeded
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Trace
-from tracer.tracing import assemble, checks, record_or_explain, solved
-from tracer.tracing.lightened import lightened
+from tracer.tracing import assemble, checks, record_or_explain, solve_first
+from tracer.tracing.lightened import lighten
 
 SHARED = {"D": 32, "h": 4, "d_ff": 64}
 """The sizes of the block that takes the tokens of every way."""
@@ -112,7 +112,7 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
         facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
         made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
         made = _checked(way, made)
-    return lightened(made, KEEP)
+    return lighten(made, KEEP)
 
 
 def _checked(way: Way, made: Trace) -> Trace:
@@ -130,7 +130,7 @@ def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tup
     found = _solutions.get(key)
     if found is None or found[0] is None or not found[0].predicts(recording, full):
         probes = [{**own, **shared} for own, shared in zip(way.probes, PROBES, strict=True)]
-        found = solved(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
+        found = solve_first(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
         _solutions.put(key, found)
     return found
 

@@ -21,7 +21,7 @@ from tracer.models.shared.building import stated
 from tracer.probe import Solution, Vocabulary
 from tracer.record import Picture, Trace
 from tracer.recorder import Recording
-from tracer.tracing import WHOLE, assemble, laid, record_or_explain, solved
+from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
 
 SOLUTIONS = 64
 """Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
@@ -206,7 +206,7 @@ class Model:
     def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
         """Return the textbook's steps for a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
-        return laid(recording, full, self.spec.derived, None, self.spec.hints)[0].found
+        return lay_book(recording, full, self.spec.derived, None, self.spec.hints)[0].found
 
     def _recorded(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
@@ -263,7 +263,7 @@ class Model:
             ways = self.spec.ways(self, inputs, recording)
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
-        return solved(recording, sizes, ways, self.net)
+        return solve_first(recording, sizes, ways, self.net)
 
 
 def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tracer.attention.masks import closed
+from tracer.attention.masks import close_picture
 from tracer.verify.checks.plain import Run, array, softmax
 
 
@@ -22,7 +22,7 @@ def problems(run: Run) -> Iterator[str]:
     shares = softmax(array(run.output[0]))  # [T, V]
     words = [*run.inputs[1][0, 1:].tolist(), int(shares[-1].argmax())]
     for layers in ((), (0,), tuple(range(len(blocks)))):
-        shown = closed(run.model, run.inputs, layers)
+        shown = close_picture(run.model, run.inputs, layers)
         other = softmax(array(_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
         for name, expected, best in (("open", shares, shown.best), ("closed", other, shown.instead)):
             row = [expected[place, word] for place, word in enumerate(words)]

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map_only
 
-from tracer.attention.masks import Moved, blocks, influence, kind, reach, row, rows, said, visible
-from tracer.attention.masks.influence import changed
+from tracer.attention.masks import Moved, blocks, influence, kind, predict_under_mask, reach, row, rows, visible
+from tracer.attention.masks.influence import change_token
 from tracer.verify.checks.plain import Run, array, tensors
 
 PATCHES_AND_WORDS = ("image", "text", "visible")
@@ -126,7 +126,7 @@ def _influence(run: Run) -> Iterator[str]:
         token = (segment.start + segment.stop) // 2
         with torch.no_grad():
             seen: Moved = influence(run.model, run.inputs, token, part=part)
-            differs = _leaving(run, own, changed(run.model, run.inputs, token, part=part))
+            differs = _leaving(run, own, change_token(run.model, run.inputs, token, part=part))
             again = influence(run.model, run.inputs, token) if number == 0 else seen
         if seen.leaving != differs or again != seen:
             yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
@@ -136,7 +136,7 @@ def _influence(run: Run) -> Iterator[str]:
             yield from _reached(run, part, own, token)
     if any(record.problem for record in trace.attentions):
         return
-    other = said(run.model, run.inputs)
+    other = predict_under_mask(run.model, run.inputs)
     result = run.model.spec.result(run.model, run.inputs, run.output)
     if trace.attentions and ((array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(result)):
         yield "says another thing under its own mask than it said"

@@ -88,7 +88,7 @@ def _doubled(run: Run) -> Iterator[str]:
         return
     changes = {"twice": lambda line: line.equation + line.equation, "1.001 times": lambda line: line.equation / SHORT}
     for times, change in changes.items():
-        changed = replace(waiting, later=waiting.later.said(change))
+        changed = replace(waiting, later=waiting.later.rewrite(change))
         for step in changed.prove().steps:
             if not step.recomputed and changed.step(step.id).verdict != "pending":
                 yield f"step {step.id!r} is called {changed.step(step.id).verdict} before its proof"

@@ -16,7 +16,7 @@ from tracer.verify.checks.plain import Run
 
 def problems(run: Run) -> Iterator[str]:
     """Whether each why is the one that was evaluated, whether its claims hold, and what people claim that does not."""
-    found = {one.line.id: one.line for one in run.trace.later.found} if run.trace.later else {}
+    found = {one.line.id: one.line for one in run.trace.later.derived_steps} if run.trace.later else {}
     book = Book(run)
     for step in run.trace.steps:
         line = found.get(step.id)

@@ -91,7 +91,7 @@ def order(model: Model, trace: Trace) -> Measured:
     inside = Inside(model, trace)
     x = inside.entering
     shuffle = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))
-    equivariant, invariant = numbers.shuffled(inside.attend, x, shuffle)
+    equivariant, invariant = numbers.shuffle_effect(inside.attend, x, shuffle)
     mean = off(inside.attend(x[:, shuffle]).mean(1), inside.attend(x).mean(1))
     result = (
         f"tokens shuffled: the result of a token then differs by {_share(equivariant)} of the largest value, the "

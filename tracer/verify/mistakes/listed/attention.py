@@ -52,7 +52,7 @@ RULES = (
     ),
     code(
         "scores before the mask with the mask in them",
-        {"_unmasked($trace, $record)": "$record.chain"},
+        {"_without_masks($trace, $record)": "$record.chain"},
         within="reading.whole",
     ),
     code(

@@ -14,7 +14,7 @@ RULES = (
     ),
     code(
         "a tensor proven by itself",
-        {"bounded($equation, *$rest)": "(traced.double(), None)"},
+        {"compute_bounds($equation, *$rest)": "(traced.double(), None)"},
         within="prove.compare",
     ),
     code("the least difference for the largest", {"$x.amax()": "$x.amin()"}, within="Difference.__init__"),
@@ -22,7 +22,7 @@ RULES = (
     code(
         "an error that is always 0",
         {"float($shares.max()) if $x else $y": "0.0"},
-        within="prove._compared",
+        within="prove._compare",
     ),
     code(
         "operands that are not in float64",
