@@ -1,4 +1,4 @@
-"""The promise, put to the test: everything that a trace shows of a model is compared with something independent.
+"""Verification: all contents of a model's trace are compared with independent computations.
 
 A report has the figures that the command line promises. Checks without a figure of their own (formulas of cost,
 attention rows) add a key `"problems"`, a list of sentences, only where they fail, and operands that no check of a line
@@ -38,7 +38,7 @@ ROWS = 1e-5
 
 
 def verify(name: str) -> dict[str, Any]:
-    """The report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
+    """Return the report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
     "coverage", "identical", "opened_error"}`. ValueError for an unknown name.
 
     `dims` counts the dimensions of all op inputs and outputs, `solved` those with a symbolic size; `equations`
@@ -50,12 +50,12 @@ def verify(name: str) -> dict[str, Any]:
 
 
 def small(name: str) -> Model:
-    """The model of that name as it is verified: an example of a library at tiny sizes."""
+    """Return the model of that name as it is verified: an example of a library at tiny sizes."""
     return tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
 
 
 def report(model: Model) -> dict[str, Any]:
-    """The report on a model, run on its own sample without gradients."""
+    """Return the report on a model, run on its own sample without gradients."""
     with torch.no_grad():
         inputs = model.inputs()
         traced = seeded_run(model.trace, primitives=True, keep=AT_HAND).prove()
@@ -91,7 +91,7 @@ def report(model: Model) -> dict[str, Any]:
 
 
 def failures(report: dict[str, Any]) -> list[str]:
-    """What a report shows to be wrong, one sentence each; empty where everything is proven."""
+    """Return the errors of a report, one sentence each; empty if everything is proven."""
     name, said = report["model"], []
     if report["solved"] < report["dims"]:
         said.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
@@ -106,7 +106,7 @@ def failures(report: dict[str, Any]) -> list[str]:
 
 
 def text(reports: list[dict[str, Any]]) -> str:
-    """The reports as an aligned table, then one line per failure."""
+    """Return the reports as an aligned table, then one line per failure."""
     extra = "problems", "unseen"
     lines = [{name: _cell(value) for name, value in report.items() if name not in extra} for report in reports]
     failed = [sentence for report in reports for sentence in failures(report)]
@@ -128,7 +128,7 @@ def _cell(value) -> str:
 
 
 def seeded_run(run, *args, **named):
-    """One run with the same random numbers each time; the caller's generator is left as it was."""
+    """Run with the same random numbers each time, and restore the caller's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return run(*args, **named)
@@ -149,7 +149,7 @@ def _difference(a, b) -> float:
 
 
 def _open(trace: Trace) -> Iterator[str]:
-    """The first op with a size that is not solved."""
+    """Yield the first op with a size that is not solved."""
     for op in trace.ops:
         for tensor in (*op.inputs, *op.outputs):
             if UNKNOWN in (tensor.symbolic or (UNKNOWN,) * len(tensor.shape)):
@@ -163,7 +163,7 @@ def _line(op: Op) -> str:
 
 
 def _unproven(steps: list[Step]) -> Iterator[str]:
-    """Each step whose equation or shape is not proven, with what is known of why."""
+    """Yield each step whose equation or shape is not proven, with the known reason."""
     for step in steps:
         if UNKNOWN in step.symbolic:
             yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
@@ -175,7 +175,7 @@ def _unproven(steps: list[Step]) -> Iterator[str]:
 
 
 def _sizes(trace: Trace) -> Iterator[str]:
-    """Every solved size and every formula of cost has, at this run's symbols, the value that ran."""
+    """Check that every solved size and every formula of cost has, at this run's symbols, the value that ran."""
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     for op in trace.ops:
         found = [(op.params_symbolic, op.params), (op.flops_symbolic, op.flops)]
@@ -187,7 +187,7 @@ def _sizes(trace: Trace) -> Iterator[str]:
 
 
 def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
-    """The formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
+    """Check the formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     everything = sum(parameter.numel() for parameter in model.net.parameters())
     counted = {"params": everything, "flops": _counted(model.net, inputs)}
@@ -203,7 +203,7 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
 
 
 def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
-    """The parameters that the output depends on, by its gradient; the run read these at least."""
+    """Return the parameters that the output depends on, by its gradient; the run read these at least."""
     net = copy.deepcopy(net).requires_grad_()
     parameters = list(net.parameters())
     with torch.enable_grad():
@@ -214,8 +214,8 @@ def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
 
 
 def _counted(net: torch.nn.Module, inputs: Inputs) -> int:
-    """FLOPs by PyTorch's own counter, on `meta`; on the CPU for a forward that asks for values, where the counter needs
-    to be told that the fused attention of the CPU counts as that of other devices."""
+    """Count FLOPs by PyTorch's own counter, on `meta`; on the CPU for a forward that reads values, with the formula for
+    fused attention of other devices."""
     given = (tuple(inputs), inputs.named)
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -238,7 +238,7 @@ def _value(formula: str, sizes: dict[str, int]) -> float | str:
 
 
 def _attention(trace: Trace) -> Iterator[str]:
-    """Every attention of the run can be recovered, and its rows sum to 1."""
+    """Check that every attention of the run can be recovered, and its rows sum to 1."""
     layer: dict[str, int] = {}
     for record in trace.attentions:
         number = layer[record.part] = layer.get(record.part, -1) + 1
@@ -253,7 +253,7 @@ def _attention(trace: Trace) -> Iterator[str]:
 
 
 def _primitives(trace: Trace) -> Iterator[str]:
-    """What the decompositions of the ops show to be wrong."""
+    """Yield the errors in the decompositions of the ops."""
     for opened in trace.decompositions:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
         if opened.error is not None and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":

@@ -1,4 +1,5 @@
-"""What tracing costs, as ratios measured side by side in one run: A B A B …, the median of the pairs, with their range.
+"""The cost of tracing, as ratios measured side by side in one run: A B A B …, the median of the pairs, with their
+range.
 
 Figures of a busy machine are noise: run it when nothing else runs.
 """
@@ -39,7 +40,7 @@ MB = 2**20
 
 
 def bench() -> list[dict[str, Any]]:
-    """All figures: `{"name", "value", "low", "high", "unit", "target", "ok"}`, `ok` None where there is no target."""
+    """Return all figures: `{"name", "value", "low", "high", "unit", "target", "ok"}`, `ok` None without a target."""
     with torch.no_grad():
         return [
             row
@@ -49,7 +50,7 @@ def bench() -> list[dict[str, Any]]:
 
 
 def text(rows: list[dict[str, Any]]) -> str:
-    """The figures as an aligned table; a missed target is said in words."""
+    """Return the figures as an aligned table; a missed target is reported in words."""
     words = {True: "met", False: "missed", None: ""}
     return to_table.align(
         [
@@ -84,7 +85,8 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def _ratios(one: Callable[[], object], other: Callable[[], object], pairs: int = PAIRS) -> list[float]:
-    """Time of `one` over time of `other`, in interleaved pairs, after one run of each that is not counted."""
+    """Measure the time of `one` over that of `other`, in interleaved pairs, after one run of each that is not
+    counted."""
     one(), other()
     return [_seconds(one) / _seconds(other) for _ in range(pairs)]
 
@@ -102,7 +104,8 @@ def _overhead() -> Iterator[dict]:
 
 
 def _library() -> Iterator[dict]:
-    """torchvision's own ViT-B/16, where it is installed: over its fused fast path, and over the same ops opened."""
+    """Measure torchvision's own ViT-B/16, if it is installed: over its fused fast path, and over the same ops
+    opened."""
     if not sources.available("torchvision"):
         return
     spec, image = sources.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
@@ -118,7 +121,7 @@ def _library() -> Iterator[dict]:
 
 
 def _in_a_new_process(function: str, *arguments: int) -> float:
-    """The number that a function of this file returns in a process of its own."""
+    """Return the result of a function of this file, run in a process of its own."""
     call = f"{function}({', '.join(map(str, arguments))})"
     command = [sys.executable, "-c", f"from {__name__} import {function}; print({call})"]
     root = Path(__file__).resolve().parents[2]
@@ -126,7 +129,7 @@ def _in_a_new_process(function: str, *arguments: int) -> float:
 
 
 def _memory() -> Iterator[dict]:
-    """In a process of its own, since the peak of a process never falls."""
+    """Measure memory in a process of its own, since the peak of a process never falls."""
     name = "peak memory of tracing ViT-B/16 above the plain forward"
     yield _row(name, [_in_a_new_process("peak") / MB], "MB", 150)
     shallow, deep = (_in_a_new_process("proving", blocks) / MB for blocks in (6, 24))
@@ -137,7 +140,7 @@ def _memory() -> Iterator[dict]:
 
 
 def proving(blocks: int) -> int:
-    """Bytes by which a trace that is proven, and keeps nothing, raises this process' peak memory."""
+    """Return the bytes by which a trace that is proven, and keeps nothing, raises this process' peak memory."""
     from tracer.models.vit import ViT  # loads torch
 
     with torch.no_grad():
@@ -152,7 +155,7 @@ def proving(blocks: int) -> int:
 
 
 def peak() -> int:
-    """Bytes by which tracing raises this process' peak memory above that of the same forward untraced."""
+    """Return the bytes by which tracing raises this process' peak memory above that of the same forward untraced."""
     with torch.no_grad():
         net, image = _vit_b_16()
         for _ in range(2):
@@ -163,8 +166,8 @@ def peak() -> int:
 
 
 def deriving_long() -> int:
-    """Bytes by which deriving masked attention of the longest sequence raises this process' peak memory above that of a
-    quarter of it, on the device `meta`, where nothing but the derivation takes any."""
+    """Return the bytes by which deriving masked attention of the longest sequence raises this process' peak memory
+    above that of a quarter of it, on the device `meta`, where only the derivation takes any."""
     with torch.device("meta"):
         net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=LONGEST + 1) for _ in range(2))).eval()
     with torch.no_grad():
@@ -176,7 +179,7 @@ def deriving_long() -> int:
 
 
 def _peak() -> int:
-    """Peak resident memory of this process in bytes: `VmHWM` where there is one, since Linux hands `ru_maxrss` down
+    """Return the peak resident memory of this process in bytes: `VmHWM` if there is one, since Linux passes `ru_maxrss`
     from the parent process."""
     status = Path("/proc/self/status")
     if status.exists():
@@ -188,12 +191,12 @@ def _peak() -> int:
 
 
 def _solving() -> Iterator[dict]:
-    """In processes of their own, since a solution is remembered."""
+    """Measure solving in processes of their own, since a solution is remembered."""
     yield _row("solving the symbolic shapes of vit", [_in_a_new_process("solving") for _ in range(3)], "s", 0.5)
 
 
 def solving() -> float:
-    """Seconds that the first solution of a run of vit takes, with the runs at the probed sizes."""
+    """Return the seconds of the first solution of a run of vit, with the runs at the probed sizes."""
     model = tracer.load("vit")
     with torch.no_grad():
         ops = record(model.net, tuple(model.inputs())).ops
@@ -203,7 +206,7 @@ def solving() -> float:
 
 
 def _deriving() -> Iterator[dict]:
-    """In processes of their own, since a solution and a book are remembered."""
+    """Measure deriving in processes of their own, since a solution and a book are remembered."""
     name = "deriving and proving vit from its run, 6 blocks of 65 tokens, beyond the trace"
     yield _row(name, [_in_a_new_process("deriving") for _ in range(3)], "s", 0.5)
     if sources.available("torchvision"):
@@ -212,7 +215,7 @@ def _deriving() -> Iterator[dict]:
 
 
 def deriving() -> float:
-    """Seconds that deriving the book of vit, and proving all of it, takes once its run is recorded and solved."""
+    """Return the seconds of deriving the book of vit, and proving all of it, once its run is recorded and solved."""
     model = tracer.load("vit")
     with torch.no_grad():
         recording = record(model.net, tuple(model.inputs()), cap=2**30, calls=True)
@@ -226,7 +229,7 @@ def deriving() -> float:
 
 
 def deriving_library() -> float:
-    """How many times a plain forward of vit_b_16 deriving its book takes, with every proof left pending."""
+    """Return the time of deriving the book of vit_b_16 in plain forwards, with every proof left pending."""
     spec, image = sources.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
     net = seeded(spec.net, spec.sizes)
     with torch.no_grad():
@@ -240,7 +243,8 @@ def deriving_library() -> float:
 
 
 def _threads() -> Iterator[dict]:
-    """All at once, and through the app's line before the cores. With one thread inside each op, as in the app."""
+    """Measure runs in threads, all at once, and through the app's queue. With one thread inside each op, as in the
+    app."""
     model, line = tracer.load("vit"), Line(2, PATIENCE)
 
     def at_once():
@@ -268,7 +272,7 @@ def _threads() -> Iterator[dict]:
 
 
 def _torchlens() -> Iterator[dict]:
-    """The nearest other tracer, where it is installed."""
+    """Measure the nearest other tracer, if it is installed."""
     if importlib.util.find_spec("torchlens") is None:
         return
     import torchlens  # only to compare with
@@ -279,8 +283,8 @@ def _torchlens() -> Iterator[dict]:
 
 
 class FusedBlock(nn.Module):
-    """Residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out. With `longest`, no token sees a later
-    one, by a table for so many."""
+    """A module of residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out. With `longest`, no token
+    sees a later one, by a table for so many."""
 
     def __init__(self, D: int, h: int, longest: int = 0):
         super().__init__()
@@ -304,6 +308,6 @@ def _growth() -> Iterator[dict]:
 
 
 def _bytes(trace: Trace) -> int:
-    """Bytes of the storages that a trace holds, each once."""
+    """Return the bytes of the storages that a trace holds, each once."""
     tensors = [*trace.values.values(), trace.output]
     return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}.values())

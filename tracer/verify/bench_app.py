@@ -1,5 +1,5 @@
-"""What a visitor waits for, measured in a real browser: the first heading, a key, another page; and what comes over the
-wire for them.
+"""Waiting times of a visitor, measured in a real browser: the first heading, a key, another page; and the bytes on the
+wire.
 
 It needs Playwright and a Chromium, as the tests do. Figures of a busy machine are noise: run it when nothing else runs.
 """
@@ -41,7 +41,7 @@ PICTURED = """new PerformanceObserver((list) => {
 
 
 def bench() -> list[dict[str, Any]]:
-    """All figures, as those of `tracer.verify.bench.bench`. ValueError without Playwright or a browser."""
+    """Return all figures, as those of `tracer.verify.bench.bench`. Raise ValueError without Playwright or a browser."""
     try:
         from playwright.sync_api import Error, sync_playwright  # the tests bring it, the app does not
     except ImportError:
@@ -61,7 +61,7 @@ def bench() -> list[dict[str, Any]]:
 
 @contextmanager
 def _server() -> Iterator[tuple[str, int]]:
-    """The app on a free port, warm: its address and the number of its process."""
+    """Start the app on a free port, warm; yield its address and the number of its process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -90,7 +90,7 @@ def _well(address: str) -> bool:
 
 
 def _cpu(number: int) -> float | None:
-    """Seconds of CPU that a process took so far; None where the system does not say."""
+    """Return the seconds of CPU of a process so far; None if the system does not say."""
     try:
         with open(f"/proc/{number}/stat", encoding="ascii") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -100,7 +100,7 @@ def _cpu(number: int) -> float | None:
 
 
 def _quiet(number: int) -> None:
-    """Waits until a process, which runs what it can before anybody asks, is done with that."""
+    """Wait until a process has finished its background work."""
     before, deadline = _cpu(number), time.monotonic() + 180
     while before is not None and time.monotonic() < deadline:
         time.sleep(1)
@@ -115,7 +115,7 @@ def _spent(name: str, number: int, since: float | None, count: int) -> Iterator[
 
 
 def _first(browser, address: str, number: int) -> Iterator[dict]:
-    """Fresh visitors, who have nothing of the app yet; the first of them is not counted."""
+    """Measure fresh visitors, with nothing of the app in their cache; the first of them is not counted."""
     headings, pictures, alive, sizes, since = [], [], [], [], None
     for start in range(STARTS + 1):
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
@@ -141,7 +141,7 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
 
 
 def _requests(page) -> list:
-    """The requests that a page has finished, which grow with them."""
+    """Return the finished requests of a page, a list that grows with them."""
     asked = []
     page.on("requestfinished", lambda request: asked.append(request))
     return asked
@@ -168,7 +168,7 @@ def _keys(browser, address: str, number: int) -> Iterator[dict]:
 
 
 def _turns(browser, address: str, number: int) -> Iterator[dict]:
-    """From a click on a page's link to its heading; the first round is not counted."""
+    """Measure from a click on a page's link to its heading; the first round is not counted."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address)
     page.locator(HEADING).wait_for()

@@ -1,4 +1,4 @@
-"""Which names of the libraries open: each is built and traced in a process of its own kind, and the rest say why not.
+"""A survey of the libraries' names: each is built and traced in a worker process, and failures have reasons.
 
 A worker takes one name after the other; one that takes too long, or too much memory, is ended and another goes on.
 Nothing is downloaded: weights are seeded random ones, and above `HEAVY` parameters a net is run on `meta`.
@@ -40,7 +40,8 @@ TURNS = 20
 
 
 class Opened(NamedTuple):
-    """What came of a name: how many operations ran, or why none did; `model` is False for what is none by itself."""
+    """The outcome of a name: the number of operations that ran, or the reason for none; `model` is False for an inner
+    part."""
 
     name: str
     ops: int = 0
@@ -50,18 +51,18 @@ class Opened(NamedTuple):
 
 
 def listed(library: str) -> list[str]:
-    """All names of a library, with its prefix. ValueError for an unknown library."""
+    """Return all names of a library, with its prefix. Raise ValueError for an unknown library."""
     source, _ = sources.source_of(f"{library}:")
     return [f"{library}:{id}" for id in source.names()]
 
 
 def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
-    """That many of the names, drawn; all where no number is given."""
+    """Return that many of the names, drawn at random; all without a number."""
     return names if count is None else random.Random(seed).sample(names, min(count, len(names)))
 
 
 def opened(name: str) -> Opened:
-    """Builds a model and traces it on its own sample; whatever is raised on the way is the reason."""
+    """Build a model and trace it on its own sample; an exception on the way is the reason."""
     import torch  # loads torch
 
     import tracer  # loads torch
@@ -80,7 +81,7 @@ def opened(name: str) -> Opened:
 
 
 def _ready(name: str):
-    """The net and its inputs: on `meta` where the net is heavy."""
+    """Return the net and its inputs: on `meta` if the net is heavy."""
     import torch  # loads torch
     from torch.utils._pytree import tree_map_only  # loads torch
 
@@ -100,7 +101,7 @@ def _ready(name: str):
 
 
 def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
-    """What comes of each name, as it comes."""
+    """Yield the outcome of each name, as it comes."""
     worker = None
     for number, name in enumerate(names):
         if worker is None or number % TURNS == 0:
@@ -123,7 +124,7 @@ def _worker(seconds: float) -> subprocess.Popen:
 
 
 def _answer(worker: subprocess.Popen, name: str, seconds: float) -> Opened:
-    """What the worker says of a name; why it says nothing, where it does not."""
+    """Return the worker's outcome for a name, or the reason for none."""
     assert worker.stdin and worker.stdout  # `_worker` asked for both
     worker.stdin.write(f"{name}\n".encode())
     worker.stdin.flush()
@@ -145,7 +146,7 @@ def _end(worker: subprocess.Popen | None) -> None:
 
 
 def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
-    """How many of a library's names opened, and the commonest reasons of the rest."""
+    """Return how many of a library's names opened, and the commonest reasons of the rest."""
     ok, models = sum(not one.reason for one in found), sum(one.model for one in found)
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
     lines += [f"  {len(found) - models} more are no models by themselves"] if models < len(found) else []
@@ -158,13 +159,13 @@ def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
 
 
 def _kind(one: Opened) -> str:
-    """A reason without the name."""
+    """Return a reason without the name."""
     return one.reason.replace(one.name.partition(":")[2], "…").replace("'hf:…' ", "")
 
 
 def _work(seconds: float) -> None:
-    """Takes names from standard input and says what came of each, a line of JSON; ends where one takes longer than
-    that many seconds of processor time, or more than `MEMORY`, on systems that know such limits."""
+    """Take names from standard input and print the outcome of each, a line of JSON; end if one takes longer than that
+    many seconds of processor time, or more than `MEMORY`, on systems that know such limits."""
     try:
         import resource  # not on Windows
 
@@ -183,7 +184,7 @@ def _work(seconds: float) -> None:
 
 @contextmanager
 def _ended_after(seconds: float) -> Iterator[None]:
-    """Ends this process, by a signal, should the block take more processor time than that."""
+    """End this process, by a signal, should the block take more processor time than that."""
     if not hasattr(signal, "setitimer"):  # Windows
         yield
         return

@@ -1,4 +1,4 @@
-"""Whether the textbook of a model of the zoo is that of the model, and not of one run: the same at other sizes."""
+"""The textbook of a model of the zoo, compared at several sizes: it must not depend on one run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IN_A_LIST = "B is how many photos forward goes through, one by one, and no size 
 
 
 class Reason(NamedTuple):
-    """Why lines of a model do not read the same at all sizes: a pattern of what is said of such a line."""
+    """The reason why lines of a model do not read the same at all sizes: a pattern of the message of such a line."""
 
     model: str
     pattern: str
@@ -68,7 +68,7 @@ HELD = (
 
 
 class Compared(NamedTuple):
-    """What came of one model: how many lines it has, at how many sizes it ran, those lines that do not read the same at
+    """The outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
     all of them for no reason that is listed, the seconds, why it could not be compared, or "", and the reasons of lines
     that have one, once for each."""
 
@@ -82,7 +82,7 @@ class Compared(NamedTuple):
 
 
 def lines_of(trace: Trace) -> list[Line]:
-    """What is printed of each step: its title, equation, symbolic shape and note."""
+    """Return the printed parts of each step: its title, equation, symbolic shape and note."""
     return [(step.title, step.latex, step.symbolic, step.note) for step in trace.steps]
 
 
@@ -113,7 +113,7 @@ def compare(name: str) -> Compared:
 
 
 def sorted_out(name: str, differing: Iterable[str]) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
-    """What is said of lines that differ without a reason, and the reasons of the others."""
+    """Return the messages of lines that differ without a reason, and the reasons of the others."""
     left, known = [], []
     for said in differing:
         found = next((one for one in REASONS if one.model == name and re.search(one.pattern, said)), None)
@@ -125,7 +125,7 @@ def sorted_out(name: str, differing: Iterable[str]) -> tuple[tuple[str, ...], tu
 
 
 def another_way(model: Model) -> bool:
-    """Whether forward runs other ops at another side of a photo than at the model's own."""
+    """Return whether forward runs other ops at another side of a photo than at the model's own."""
     names = []
     for share in SIDES[:2]:
         sides: dict[str, Any] = {side: round(size * share) for side, size in _own_sides(model).items()}
@@ -136,13 +136,14 @@ def another_way(model: Model) -> bool:
 
 
 def _own_sides(model: Model) -> dict[str, int]:
-    """Height and width of the model's photo where a run may choose them."""
+    """Return height and width of the model's photo if a run may choose them."""
     own = model.inputs().sizes
     return {side: own[side] for side in ("H", "W") if side in own and side in model.spec.runs}
 
 
 def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
-    """The textbook of a model at one of the sizes, as it is derived from that run alone, and the sizes in words."""
+    """Return the textbook of a model at one of the sizes, as it is derived from that run alone, and the sizes in
+    words."""
     model = small(name)
     at = _sizes(model, number)
     if own := {symbol: size for symbol, size in at.items() if symbol not in model.spec.runs}:
@@ -163,8 +164,8 @@ def _traced(model: Model, at: dict[str, int]) -> Trace:
 
 
 def _sizes(model: Model, number: int) -> dict[str, Any]:
-    """Those of `SIZES` and `SIDES` that an input of the model decides; where it takes a list of photos, the sides that
-    it is built for."""
+    """Return those of `SIZES` and `SIDES` that an input of the model decides; for a list of photos, the sides that it
+    is built for."""
     (batch, length), own = SIZES[number], model.inputs().sizes
     if len(tree_leaves(tuple(model.inputs(B=2)))) > len(tree_leaves(tuple(model.inputs(B=1)))):
         return {side: round(model.sizes[side] * SIDES[number]) for side in ("H", "W") if side in model.sizes}
@@ -175,7 +176,7 @@ def _sizes(model: Model, number: int) -> dict[str, Any]:
 
 
 def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, str]]:
-    """The lines of one textbook that another one has not, each by its place, and what stands there instead."""
+    """Yield the lines of one textbook that another one lacks, each by its position, and the other's line there."""
     matcher = SequenceMatcher(a=ours, b=theirs, autojunk=False)
     for kind, start, stop, begin, end in matcher.get_opcodes():
         if kind == "equal":
@@ -191,12 +192,12 @@ def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, st
 
 
 def compared(names: Iterable[str]) -> Iterator[Compared]:
-    """The models, one after the other."""
+    """Yield the outcomes of the models, in order."""
     yield from map(compare, names)
 
 
 def line(found: Compared) -> str:
-    """One model in one line, and the lines that differ below it."""
+    """Return one model in one line, and the lines that differ below it."""
     if found.reason:
         return f"{found.name}: {found.reason}"
     said = f"{found.name}: {len(found.differing)} of {found.lines} lines differ at {found.runs} sizes"
@@ -204,15 +205,15 @@ def line(found: Compared) -> str:
 
 
 def stale(found: list[Compared]) -> list[Reason]:
-    """The listed reasons that no line of their models has any more."""
+    """Return the listed reasons that no line of their models has any more."""
     ran = {one.name for one in found if not one.reason}
     had = {known for one in found for known in one.reasons}
     return [one for one in (*REASONS, *HELD) if one.model in ran and one not in had]
 
 
 def summary(found: list[Compared]) -> tuple[list[str], bool]:
-    """The share of lines that differ for no reason that is listed, the reasons of the others, and whether that is
-    within the bar; a reason that no line has any more is not."""
+    """Return the share of lines that differ for no reason that is listed, the reasons of the others, and whether that
+    is within the bar; a reason that no line has any more is not."""
     ran = [one for one in found if not one.reason]
     total, differing = sum(one.lines for one in ran), sum(len(one.differing) for one in ran)
     share, old = differing / total if total else 1.0, stale(found)

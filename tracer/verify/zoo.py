@@ -52,11 +52,10 @@ MOVED = 0.05
 
 
 class Book(NamedTuple):
-    """What came of one model: computing ops and those of them in a step, steps, among them what forward returns and no
-    step has, and those proven, those that run
-    PyTorch's own kernel, sizes that are not the same at all probes and those of them with a symbol, the largest error,
-    lines that can be set, whether the output was that of the untraced run and nothing of the model was changed, the
-    seconds, and why it failed, or ""."""
+    """The outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
+    no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
+    those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
+    run and nothing of the model was changed, the seconds, and why it failed, or ""."""
 
     name: str
     computing: int = 0
@@ -76,7 +75,7 @@ class Book(NamedTuple):
 
 
 def moved(net: torch.nn.Module) -> None:
-    """Moves all parameters, and the running variances of norms, by seeded random numbers."""
+    """Move all parameters, and the running variances of norms, by seeded random numbers."""
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -88,7 +87,7 @@ def moved(net: torch.nn.Module) -> None:
 
 
 def book(name: str) -> Book:
-    """Derives and proves the textbook of one model."""
+    """Derive and prove the textbook of one model."""
     began = time.perf_counter()
     try:
         model = small(name)
@@ -126,19 +125,19 @@ def book(name: str) -> Book:
 
 
 def changing_sizes(trace: Trace) -> list[str]:
-    """The sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` where there is none."""
+    """Return the sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` if there is none."""
     tensors = [one for op in trace.ops for one in (*op.inputs, *op.outputs)]
     sizes = [size for one in tensors for size in one.symbolic or (UNKNOWN,) * len(one.shape)]
     return [size for size in sizes if not size.isdecimal()]
 
 
 def books(names: Iterable[str]) -> Iterator[Book]:
-    """The books of these models, one after the other."""
+    """Yield the books of these models, in order."""
     yield from map(book, names)
 
 
 def line(found: Book) -> str:
-    """One model in one line, and what is not proven below it."""
+    """Return one model in one line, and what is not proven below it."""
     if found.reason:
         return f"{found.name}: {found.reason}"
     said = (
@@ -167,7 +166,7 @@ def _share(found: Iterable[Book], part: str, whole: str) -> float:
 
 
 def summary(found: list[Book]) -> tuple[list[str], bool]:
-    """The figures of all models and of each field, and whether they are within the bars."""
+    """Return the figures of all models and of each field, and whether they are within the bars."""
     ran = [one for one in found if not one.reason]
     same = sum(one.unchanged for one in ran)
     said = [f"{len(ran)} of {len(found)} models ran, {same} with the untraced output and an untouched model"]

@@ -1,4 +1,4 @@
-"""What a trace shows besides its steps, checked by code that shares nothing with what made it.
+"""Checks of a trace's contents besides its steps, by code that shares nothing with the product's.
 
 Every file of this folder that has `problems(run)` is one check, found by itself: it yields a sentence for each thing
 that is wrong. Of the product it uses only what is to be checked; all else is NumPy, Pillow and plain PyTorch.
@@ -12,13 +12,13 @@ from pkgutil import iter_modules
 
 
 def names() -> tuple[str, ...]:
-    """The checks, in the order of the alphabet."""
+    """Return the names of the checks, in alphabetical order."""
     found = (module.name for module in iter_modules(__path__) if not module.ispkg)
     return tuple(name for name in sorted(found) if hasattr(import_module(f"{__name__}.{name}"), "problems"))
 
 
 def problems(model, inputs, trace) -> Iterator[str]:
-    """What the checks show to be wrong of `trace`, the run of a model on `inputs`."""
+    """Yield the errors that the checks find in `trace`, the run of a model on `inputs`."""
     from tracer.verify.checks.plain import plain  # loads torch
 
     run = plain(model, inputs, trace)

@@ -1,4 +1,5 @@
-"""What a masked autoencoder finds odd, in grey levels of 255, computed again in NumPy (He et al. 2022; note 001)."""
+"""The anomaly map of a masked autoencoder, in grey levels of 255, computed again in NumPy (He et al. 2022; note
+001)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ LEVELS = 0.05
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the map, the visible patches and the painted picture with those computed here."""
+    """Compare the map, the visible patches and the painted picture with those computed here."""
     shown = run.trace.result
     if shown.get("kind") != "reconstruction":
         return
@@ -35,9 +36,9 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _map(net, image: np.ndarray, side: int) -> np.ndarray:
-    """The root of the mean squared error of each patch `[N]`, predicted from the others: four times, with every second
-    patch of every second row hidden; and that three times, each time from the 85 % of the others that were predicted
-    best before."""
+    """Return the root of the mean squared error of each patch `[N]`, predicted from the others: four times, with every
+    second patch of every second row hidden; and that three times, each time from the 85 % of the others that were
+    predicted best before."""
     columns, count = image.shape[-1] // side, image.shape[-2] // side * (image.shape[-1] // side)
     errors = np.zeros(count)
     for turn in range(3):
@@ -58,14 +59,14 @@ def _map(net, image: np.ndarray, side: int) -> np.ndarray:
 
 
 def _patch(image: np.ndarray, number: int, side: int) -> np.ndarray:
-    """The pixels of a patch of `[C, H, W]`, pixel by pixel with its channels together."""
+    """Return the pixels of a patch of `[C, H, W]`, pixel by pixel with its channels together."""
     row, column = divmod(number, image.shape[-1] // side)
     cut = image[:, row * side : (row + 1) * side, column * side : (column + 1) * side]
     return np.array([cut[:, y, x] for y in range(side) for x in range(side)]).ravel()
 
 
 def _pixels(image: np.ndarray, predicted: np.ndarray, visible: list[int], side: int) -> np.ndarray:
-    """The picture `[H, W, C]` of visible patches as they are and of the others as predicted."""
+    """Return the picture `[H, W, C]` of visible patches as they are and of the others as predicted."""
     canvas = image[0].transpose(1, 2, 0).copy()
     columns = canvas.shape[1] // side
     for number in set(range(len(predicted))) - set(visible):

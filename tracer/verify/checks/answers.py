@@ -1,4 +1,4 @@
-"""The answer of a run, computed again in NumPy from what forward gave."""
+"""The answer of a run, computed again in NumPy from the output of forward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSE = 1e-5
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the trace's result with the same numbers computed here, by the kind of the answer."""
+    """Compare the trace's result with the same numbers computed here, by the kind of the answer."""
     kind = run.trace.result.get("kind")
     if kind in KINDS:
         yield from KINDS[kind](run, run.trace.result)
@@ -61,7 +61,8 @@ def _tokens(run: Run, shown) -> Iterator[str]:
 
 
 def _caption(run: Run, shown) -> Iterator[str]:
-    """Written again word by word, each the likeliest after all before it, from one run of the net for each."""
+    """Write the caption again word by word, each the likeliest after all before it, from one run of the net for
+    each."""
     yield from _likeliest(run, shown, softmax(array(tensors(run.output)[0])[0, -1]))
     image, written = run.inputs[0][:1], [0]
     most = min(run.model.sizes["T_max"], 32)
@@ -96,7 +97,7 @@ KINDS = {
 
 
 def _likeliest(run: Run, shown, shares: np.ndarray) -> Iterator[str]:
-    """The likeliest tokens, first the largest, and their probabilities; the text is what the net was given."""
+    """Check the likeliest tokens, first the largest, and their probabilities; the text is the net's input."""
     best = np.argsort(-shares, kind="stable")[: len(shown["tokens"])]
     yield from _differs("probabilities", shown["probabilities"], shares[best])
     if len(shown["tokens"]) != min(10, len(shares)):
@@ -110,7 +111,7 @@ def _likeliest(run: Run, shown, shares: np.ndarray) -> Iterator[str]:
 
 
 def _name(run: Run, number: int) -> str:
-    """What a token is called: by the card, else by the model's file; those without a name by their number."""
+    """Return a token's name: by the card, else by the model's file; the number of one without a name."""
     known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
     return known[number] if number < len(known) else f"token {number}"
 

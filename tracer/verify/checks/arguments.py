@@ -1,4 +1,4 @@
-"""The sizes that ops say of themselves by their arguments, against what PyTorch gives at sizes of the checks' own."""
+"""The sizes that ops derive from their arguments, against those of PyTorch at sizes of the checks' own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TWO = {"largest, rounded up", "mean, rounded up"}
 
 @once
 def problems() -> Iterable[str]:
-    """Records each op once and compares what it says of its sizes with runs at others."""
+    """Record each op once and compare its own sizes with runs at others."""
     with torch.no_grad():
         return tuple(problem for name in OPS for problem in _said(name))
 

@@ -1,5 +1,5 @@
-"""Scores as they are made again from queries, keys and what a model does to them, against NumPy and against attention
-that is written out here."""
+"""Scores recomputed from queries, keys and the model's ops on them, against NumPy and against attention written out
+here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INF = float("inf")
 
 @once
 def problems() -> Iterable[str]:
-    """Tries each op that scores may go through, and small modules."""
+    """Try each op that scores may go through, and small modules."""
     return (*_links(), *_beside(), *_refused(), *_modules(), *_windows())
 
 
@@ -32,7 +32,7 @@ def _drawn(*shape: int) -> Tensor:
 
 
 def _links() -> Iterator[str]:
-    """Every op that gives one number for each score, over all rows and over some."""
+    """Check every op with one number for each score, over all rows and over some."""
     kept = {
         "bias": _drawn(S, S_k),
         "of heads": _drawn(h, S, S_k),
@@ -93,7 +93,7 @@ def _links() -> Iterator[str]:
 
 
 def _beside() -> Iterator[str]:
-    """Columns beside the keys, heads that are mixed, and rows that are closed as a whole."""
+    """Check columns beside the keys, heads that are mixed, and rows that are closed as a whole."""
     q, k = _drawn(B, h, S, d), _drawn(B, h, S_k, d)
     product = np.einsum("bhid,bhjd->bhij", array(q), array(k))
     kept = {"sink": _drawn(h, 1, 2), "rest": _drawn(B, h, S, 1), "mix": _drawn(h, 3), "row": torch.ones(S, S_k).bool()}
@@ -135,7 +135,7 @@ def _beside() -> Iterator[str]:
 
 
 def _refused() -> Iterator[str]:
-    """What gives no number for each score is an error."""
+    """Check that ops without one number for each score are refused."""
     q, kept = _drawn(B, h, S, d), {"row": _drawn(1, 40), "wide": _drawn(h, 5 * h), "large": _drawn(9, B, h, S, S)}
     kept |= {"four": _drawn(h, 4 * h), "few": _drawn(1, 2 * S + 59), "many": _drawn(1, 2 * S + 60)}
     refused = {
@@ -163,7 +163,7 @@ def _refused() -> Iterator[str]:
 
 
 class _Attends(nn.Module):
-    """Attention with something done to its scores, beside the weights that it ran."""
+    """Attention with an op on its scores, beside the weights that it ran."""
 
     def __init__(self, done: Callable[[Tensor, nn.Module], Tensor]):
         super().__init__()
@@ -182,7 +182,7 @@ class _Grouped(nn.Module):
 
 
 def _modules() -> Iterator[str]:
-    """Attention of small modules, its mask and one row of it."""
+    """Check the attention of small modules, its mask and one row of it."""
     upper = torch.ones(S, S).triu(1).bool()
     apart = torch.arange(S)[:, None] // 2 != torch.arange(S) // 2
     far = (torch.arange(S)[:, None] - torch.arange(S)).abs()
@@ -246,7 +246,7 @@ class _Chosen(nn.Module):
 
 
 def _windows() -> Iterator[str]:
-    """In how many windows an attention runs."""
+    """Check the number of windows of an attention."""
     for net, shape, expected in (
         (_Split(), (2, 12, 8), 4),
         (_Split(1), (5, 7, 8), 2),

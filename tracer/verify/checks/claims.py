@@ -18,7 +18,7 @@ FACTORS = (1000, 100, 10)
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Statements that are not as they are stated to be; only at the sizes and options that the notes are read at."""
+    """Yield statements that do not hold as claimed; only at the sizes and options that the notes are read at."""
     name, model, trace = run.model.name, run.model, run.trace
     if not _of_notes(run):
         return
@@ -36,7 +36,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _of_notes(run: Run) -> bool:
-    """Whether a run of the notes is of this model, at its own sizes and first options, with its own weights."""
+    """Return whether a run of the notes is of this model, at its own sizes and first options, with its own weights."""
     known, model = RUNS.get(run.model.name), run.model
     if known is None or known.model != model.name or not known.shipped:
         return False
@@ -49,7 +49,7 @@ def _percent(share: float) -> str:
 
 
 def _far(run: Run) -> list[str]:
-    """The mean distance in every block, and that of even attention, cell by cell of the grid."""
+    """Check the mean distance in every block, and that of even attention, cell by cell of the grid."""
     picture = run.trace.picture
     if picture is None:
         return []
@@ -71,7 +71,7 @@ def _heads_differ(run: Run) -> list[str]:
 
 
 def _gradients(run: Run) -> list[str]:
-    """The norm of diag(a) − aaᵀ, of rows a whose logarithms are multiplied, which is to multiply scores."""
+    """Check the norm of diag(a) − aaᵀ, of rows a whose logarithms are multiplied, which is to multiply scores."""
     scores = np.log(run.softmaxes[0].reshape(-1, run.softmaxes[0].shape[-1]))
     width = next(step.shape[-1] for step in run.trace.steps if step.id == "block1.attention.query")
 
@@ -86,7 +86,7 @@ def _gradients(run: Run) -> list[str]:
 
 
 def _cross_terms(run: Run) -> list[str]:
-    """Queries and keys of contents and of places, by the parameters themselves."""
+    """Check queries and keys of contents and of positions, by the parameters themselves."""
     content, both = (array(kept(run.trace, id))[0] for id in ("embedding", "position"))
     parameters = {name: array(value) for name, value in run.model.net.named_parameters()}
     h = run.model.sizes["h"]

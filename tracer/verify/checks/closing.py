@@ -1,4 +1,4 @@
-"""The words of a text with the picture closed to them in some blocks: the net itself, its blocks masked by hooks."""
+"""The words of a text with the picture masked in some blocks: the net itself, its blocks masked by hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.plain import Run, array, softmax
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the probability of each word, with no block, the first block and all blocks closed."""
+    """Compare the probability of each word, with no block, the first block and all blocks closed."""
     if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
     segments = {segment.name: segment for segment in run.inputs.segments}
@@ -40,7 +40,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _masked(run: Run, blocks: list[str], image, text) -> torch.Tensor:
-    """What the net gives when these blocks don't let words look at the picture."""
+    """Return the net's output if these blocks don't let words attend to the picture."""
 
     def close(module, args):
         mask = args[1].clone() if len(args) > 1 and args[1] is not None else torch.zeros(text.stop, text.stop)

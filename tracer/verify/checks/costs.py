@@ -20,7 +20,7 @@ COUNTED |= dict.fromkeys(("mine.kernel", "_cdist_forward", "mkldnn_rnn_layer"))
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares counts with those of the plain run, and formulas with a net that is built at other sizes."""
+    """Compare counts with those of the plain run, and formulas with a net that is built at other sizes."""
     trace, counted = run.trace, [op.flops for op in run.trace.ops if op.flops]
     if counted != [cost for cost in run.costs if cost]:
         yield f"the ops cost {sum(counted):,} FLOPs, counted by shapes {sum(run.costs):,}"
@@ -42,7 +42,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _drawn(line, step) -> Iterator[str]:
-    """The product that is drawn to scale of each step that multiplies matrices: (n, k), (k, m), (n, m)."""
+    """Check the scale drawing of each step that multiplies matrices: (n, k), (k, m), (n, m)."""
     multiplies = next(
         (node for node in line.equation.atoms(Product) if min(len(infer(x)) for x in node.args) > 1), None
     )
@@ -55,7 +55,7 @@ def _drawn(line, step) -> Iterator[str]:
 
 
 def elsewhere(run: Run) -> dict[str, int]:
-    """Sizes at which the model was neither run nor probed, and all that they decide too.
+    """Return sizes at which the model was neither run nor probed, and all sizes derived from them.
 
     There is one more block in each tower whose formulas know of blocks. B stays where ops ran at this batch only.
     """
@@ -93,7 +93,8 @@ def _elsewhere(run: Run) -> Iterator[str]:
 
 
 def at(formula: str, sizes: dict[str, int]) -> float:
-    """The value of one of our formulas at some sizes, by Python's own arithmetic; NaN where it has an unknown size."""
+    """Return the value of one of our formulas at some sizes, by Python's own arithmetic; NaN if it has an unknown
+    size."""
     known = {"__builtins__": {}, "sqrt": sqrt, "ceiling": ceil, "floor": floor}
     try:
         return eval(formula, known, sizes)

@@ -17,7 +17,7 @@ X = torch.linspace(-9, 9, 420, dtype=torch.float64).reshape(7, 60) ** 3 / 81
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Executes each function that the equations name once, on `X`."""
+    """Execute each function that the equations name once, on `X`."""
     found: dict[str, Node] = {}
     for line in getattr(run.model, "lines", ()):
         for node in _nodes(line.equation):
@@ -37,7 +37,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _masks() -> Iterator[str]:
-    """Masks of five tokens, cell by cell: -∞ or another lowest number where a query may not look."""
+    """Check masks of five tokens, cell by cell: -∞ or another lowest number where a query may not attend."""
     cases = ((CausalMask(5), 0, -inf), (CausalMask(5, -7.0), 0, -7.0), (PrefixMask(5, 3), 3, -inf))
     for node, first, lowest in cases:
         expected = [[0.0 if j <= i or j < first else lowest for j in range(5)] for i in range(5)]
@@ -46,7 +46,7 @@ def _masks() -> Iterator[str]:
 
 
 def _other_eps(run: Run, line) -> Iterator[str]:
-    """The ε of a norm in an equation is that of the module whose γ it takes."""
+    """Check that the ε of a norm in an equation is that of the module with its γ."""
     for node in _nodes(line.equation):
         if type(node).__name__ not in ("LayerNorm", "RMSNorm"):
             continue

@@ -1,4 +1,4 @@
-"""Which keys a mask hides, which masks are windows, and which ops hide keys: tables of what is known."""
+"""Tables of known facts: the keys that masks hide, the masks that are windows, and the ops that hide keys."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INF = float("inf")
 
 @once
 def problems() -> Iterable[str]:
-    """Asks of each mask and op what is known of it."""
+    """Compare each mask and op with its known facts."""
     return (*_closing(), *_hiding())
 
 
 def _closing() -> Iterator[str]:
-    """What is added to scores and hides keys: the lowest numbers, and those that stand apart from all others."""
+    """Check additive masks of scores: the lowest numbers, and those apart from all others."""
     numbers = {
         (0.0, -INF): [0, 1],
         (0.0, -1e4, -9.0): [0, 1, 0],
@@ -61,7 +61,7 @@ def _closing() -> Iterator[str]:
 
 
 def _hiding() -> Iterator[str]:
-    """Which ops hide keys."""
+    """Check which ops hide keys."""
     upper, zero = torch.ones(3, 3).triu(1), torch.zeros(3, 3)
     kept = {"later": upper.bool(), "none": zero.bool(), "all": ~zero.bool(), "low": upper * -1e9, "high": upper * 1e9}
     kept |= {"slope": upper * -3, "of rows": torch.full((3, 1), -1e9)}

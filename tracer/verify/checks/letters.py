@@ -1,4 +1,4 @@
-"""Whether queries, keys and values are called what they were: by which operand of the scores each of them is.
+"""The letters of queries, keys and values: each must match the operand of the scores.
 
 The record of an attention says what the code multiplied as queries and as keys; the textbook's letters come from the
 derivation. Where a tensor with a letter holds the very numbers of one of the two, the letter has to be its own.
@@ -18,7 +18,7 @@ LETTER = re.compile(r"\\mathbf\{([QKV])\}")
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares every step called Q, K or V with the queries and keys of each attention, and a block's number with the
+    """Compare every step called Q, K or V with the queries and keys of each attention, and a block's number with the
     one in its path."""
     trace = run.trace
     for step in trace.steps:
@@ -38,7 +38,8 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same numbers in the same order, or transposed, however their batch is laid out."""
+    """Return whether two tensors hold the same numbers in the same order, or transposed, whatever the layout of their
+    batch."""
     return a.numel() == b.numel() and any(x.reshape(-1).equal(b.reshape(-1)) for x in (a, a.mT if a.ndim > 1 else a))
 
 

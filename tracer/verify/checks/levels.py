@@ -14,7 +14,7 @@ from tracer.verify.checks.plain import Run, Transparent, tensors
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the records of a trace with what PyTorch's own tools say of the same forward, untraced."""
+    """Compare the records of a trace with those of PyTorch's own tools for the same forward, untraced."""
     for module in run.trace.modules:
         if module.verdict != "proven":
             yield f"module {module.path!r}: {module.problem}"
@@ -29,7 +29,7 @@ def _shapes(given) -> list[list[int]]:
 
 
 def _hooked(run: Run) -> Iterator[str]:
-    """Each module's calls, in order: class, shapes in and out, and the parameters that it holds."""
+    """Check each module's calls, in order: class, shapes in and out, and its parameters."""
     net, seen, paths = run.model.net, defaultdict(list), {}
     for path, module in net.named_modules():
         paths[module] = path
@@ -61,7 +61,8 @@ def _hooked(run: Run) -> Iterator[str]:
 
 
 def _counted(run: Run) -> Iterator[str]:
-    """FLOPs of each module, over all its calls; the counter has no formula for the fused attention of the CPU."""
+    """Check the FLOPs of each module, over all its calls; the counter has no formula for the fused attention of the
+    CPU."""
     trace = run.trace
     if any(op.op == "_scaled_dot_product_flash_attention_for_cpu" for op in trace.ops):
         return
@@ -79,7 +80,7 @@ def _counted(run: Run) -> Iterator[str]:
 
 
 def _profiled(run: Run) -> Iterator[str]:
-    """The composite ops that PyTorch's profiler lists, in order, with the shapes of what they take."""
+    """Check the composite ops that PyTorch's profiler lists, in order, with the shapes of their inputs."""
     with torch.no_grad(), Transparent(), profile(record_shapes=True) as profiler:
         run.model.net(*run.inputs, **run.inputs.named)
     asked = [event for event in profiler.function_events if event.cpu_parent is None]
@@ -100,13 +101,13 @@ def _profiled(run: Run) -> Iterator[str]:
 
 
 def _of_a_constant(asked: list[tuple[str, list]], place: int) -> bool:
-    """Whether an event fills a tensor with numbers of Python's, as `torch.tensor` does before it lets go of it."""
+    """Return whether an event fills a tensor with numbers of Python's, as `torch.tensor` does before it releases it."""
     names = [name for name, _ in asked[place : place + 3]]
     return names[:3] == ["empty", "to", "lift_fresh"] or names[:2] == ["to", "lift_fresh"]
 
 
 def _shared_out(run: Run) -> Iterator[str]:
-    """What steps cost adds up to what ops cost, and parts of fused attention are what two products cost."""
+    """Check that the costs of steps add up to those of ops, and parts of fused attention to those of two products."""
     trace = run.trace
     owned = [op for op in trace.ops if op.step is not None]
     costs = {step.id: shares.of_step(trace, step) for step in trace.steps}

@@ -1,4 +1,4 @@
-"""How the facts in sentences are measured: on the tensors of steps, on parameters, on what the recorder kept."""
+"""Measures of the facts in sentences: on the tensors of steps, on parameters, on the recorder's records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETER = "parameter "
 
 
 class Book:
-    """The steps of a run: what each is made of, what takes it, and its numbers."""
+    """The steps of a run: operands, users, and numbers."""
 
     def __init__(self, run: Run):
         self.run, self.trace = run, run.trace
@@ -40,7 +40,7 @@ class Book:
         return flow.sources(self.trace)
 
     def inputs(self, id: str) -> frozenset[str]:
-        """The inputs of the run that a step is made of, through all others."""
+        """Return the inputs of the run that a step depends on, through all others."""
         return self._inputs[id]
 
     @cached_property
@@ -59,7 +59,7 @@ class Book:
 
     @cached_property
     def operands(self) -> Operands:
-        """What the printed names of the run stand for."""
+        """The values of the run's printed names."""
         table = {name: things[0] for name, things in names(self.trace.steps).items()}
         sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
         return Operands(table, sizes, Tensors(self.trace, self.run.model.net, self.run.inputs))
@@ -73,7 +73,7 @@ class Line(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """Its tensor; None where a fused op never held it."""
+        """The step's tensor; None if a fused op never held it."""
         return self.book.value(self.step.id)
 
     @property
@@ -86,7 +86,7 @@ class Line(NamedTuple):
 
     @property
     def operands(self) -> list[np.ndarray]:
-        """The tensors that it is made of, as far as they were held."""
+        """The tensors of the step's operands, as far as they were held."""
         return [value for one in self.sources if (value := self.book.value(one.id)) is not None]
 
     @property
@@ -95,7 +95,7 @@ class Line(NamedTuple):
         return [name.of.removeprefix(PARAMETER) for name in self.step.names if name.of.startswith(PARAMETER)]
 
     def weights(self, step: Step | None = None) -> list[str]:
-        """Those that it is made of, through steps that no input goes into; whole numbers aside."""
+        """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
         step = step or self.step
         found = [path for path in Line(self.book, step).parameters if self._floats(path)]
         for one in Line(self.book, step).sources:
@@ -132,7 +132,7 @@ class Line(NamedTuple):
 
 
 def alike(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    """Whether two tensors have the same numbers in whatever order and layout, but for a common factor."""
+    """Return whether two tensors have the same numbers in whatever order and layout, but for a common factor."""
     if a is None or b is None:
         return False
     small, large = sorted((np.sort(one, axis=None) for one in (a, b)), key=len)
@@ -147,8 +147,8 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _recorded(line: Line, what: str) -> bool:
-    """Whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or go on to them,
-    turned by their places, all features of a head or some."""
+    """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
+    before a rotation by position, of all features of a head or some."""
     recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
     users = [line.book.value(user.id) for user in line.users]
     return any(
@@ -159,8 +159,8 @@ def _recorded(line: Line, what: str) -> bool:
 
 
 def _turned_in_part(whole: np.ndarray | None, turned: np.ndarray | None, recorded: np.ndarray) -> bool:
-    """Whether the first or the last features of each head in `recorded` are those of `turned`, and the others the ones
-    of `whole`, as they were."""
+    """Return whether the first or the last features of each head in `recorded` are those of `turned`, and the others
+    those of `whole`, unchanged."""
     features = recorded.shape[-1]
     if whole is None or turned is None or whole.size % features or not 0 < turned.shape[-1] < features:
         return False
@@ -183,7 +183,7 @@ def keys(line: Line, *_) -> bool:
 
 
 def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
-    """What the weights of the attentions of its block make of values `[…, S_k, d]`."""
+    """Yield the mixtures of values `[…, S_k, d]` by the weights of the attentions of its block."""
     for record in line.records:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         if value.ndim == 3:
@@ -194,7 +194,7 @@ def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def values(line: Line, *_) -> bool:
-    """Whether the weights make of it what a context of its block has."""
+    """Return whether the mixture of its numbers by the weights is a context of its block."""
     own = line.value
     if own is None or own.ndim not in (3, 4):
         return True
@@ -206,14 +206,15 @@ def values(line: Line, *_) -> bool:
 
 
 def mixture(line: Line, *_) -> bool:
-    """Whether it is what the weights make of a tensor of its block."""
+    """Return whether it is a mixture of a tensor of its block by the weights."""
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
     found = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
     return any(alike(made, line.value) for value in found for made in _mixtures(line, value))
 
 
 def tokenwise(line: Line, *_) -> bool:
-    """Whether another first token changes nothing but the first: the printed equation, read and evaluated again."""
+    """Return whether another first token changes nothing but the first: the printed equation, read and evaluated
+    again."""
     tensors, moved = line.book.operands, []
     equation = read(line.step.latex, tensors.names)
     before = evaluate(equation, tensors, line.step.shape)
@@ -233,7 +234,7 @@ def tokenwise(line: Line, *_) -> bool:
 
 
 def standard(line: Line, mean: str, variance: str) -> bool:
-    """Whether each row, without γ and β, has that mean and variance."""
+    """Return whether each row, without γ and β, has that mean and variance."""
     rows = _unscaled(line)
     if rows is None:
         return False
@@ -246,7 +247,7 @@ def standard(line: Line, mean: str, variance: str) -> bool:
 
 
 def _unscaled(line: Line) -> np.ndarray | None:
-    """Its value without the γ and β that its names say."""
+    """Return its value without the γ and β of its names."""
     found = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
     value = line.value
     for symbol, parameter in found.items():
@@ -264,7 +265,8 @@ def _unscaled(line: Line) -> np.ndarray | None:
 
 
 def root_mean_square(line: Line, *_) -> bool:
-    """Whether it is its operand over the root of its mean square, each feature times one number for all tokens."""
+    """Return whether it is its operand over the root of its mean square, each feature times one number for all
+    tokens."""
     own = [value for value in line.operands if value.shape == line.value.shape]
     if not own:
         return False
@@ -275,8 +277,8 @@ def root_mean_square(line: Line, *_) -> bool:
 
 
 def sums_of_two(line: Line, stage: str) -> bool:
-    """Whether it is one of its operands, as it is, plus another of that stage, each feature times one number; a third,
-    of two branches that run side by side, is added as it is."""
+    """Return whether it is one of its operands plus another of that stage, each feature times one number; a third,
+    of two parallel branches, is added unchanged."""
     values = [(one, value) for one in line.sources if (value := line.book.value(one.id)) is not None]
     values = [(one, value) for one, value in values if value.shape == line.value.shape]
     return any(
@@ -287,7 +289,8 @@ def sums_of_two(line: Line, stage: str) -> bool:
 
 
 def _scaled(a: np.ndarray, b: np.ndarray, beside: float) -> bool:
-    """Whether `a` is `b` times one number for each feature, but for the rounding of numbers so large `beside` it."""
+    """Return whether `a` is `b` times one number for each feature, but for the rounding of numbers so large `beside`
+    it."""
     rows, others = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     factor = (rows * others).sum(0) / np.maximum((others**2).sum(0), 1e-30)
     return bool(np.abs(others * factor - rows).max() <= max(1e-3 * np.abs(rows).max(), 1e-6 * beside))
@@ -309,7 +312,7 @@ def rows_sum_to(line: Line, total: str) -> bool:
 
 
 def spread(line: Line, grows: str) -> bool:
-    """How the spread of a sum of d products grows, drawn at random; and that its scores are divided by it."""
+    """Return whether the spread of a random sum of d products grows so, and its scores are divided by it."""
     draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
     few, many = ((draws[0] * draws[1])[:, :d].sum(axis=-1).std() for d in (16, 64))
     exponent = np.log(many / few) / np.log(4)
@@ -319,13 +322,13 @@ def spread(line: Line, grows: str) -> bool:
 
 
 def _has_root(latex: str, d: int) -> bool:
-    """Whether √d stands in an equation, also with a square drawn out of it, as √12 is 2√3."""
+    """Return whether √d is in an equation, also with a square factored out of it, as √12 is 2√3."""
     squares = (n**2 for n in range(2, d) if d % n**2 == 0 and d > n**2)
     return rf"\sqrt{{{d}" in latex or any(rf"\sqrt{{{d // square}}}" in latex for square in squares)
 
 
 def masked(line: Line, opened: str, closed: str) -> bool:
-    """Whether open cells have one number and closed ones another in its mask, and exactly 0 in the weights."""
+    """Return whether open cells have one number and closed ones another in its mask, and exactly 0 in the weights."""
     for record in line.records if line.step.layer is not None else line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         ahead = np.triu(np.ones(weights.shape[-2:], bool), 1)
@@ -369,7 +372,7 @@ def rectified(line: Line, *_) -> bool:
 
 
 def counted(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
-    """The matrices that the MLP and the attention of its block name, by the modules that own them."""
+    """Return whether the MLP and the attention of its block name so many matrices, by the modules that own them."""
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
     found: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
@@ -388,7 +391,7 @@ def counted(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, at
 
 
 def _together(path: str, own: str) -> bool:
-    """Whether two paths are of one block: they are the same up to the first number."""
+    """Return whether two paths are of one block: they are the same up to the first number."""
     parts = own.split(".")
     end = next((place for place, part in enumerate(parts, 1) if any(map(str.isdigit, part))), 0)
     return path.split(".")[:end] == parts[:end]
@@ -412,7 +415,7 @@ def causal(line: Line, *_) -> bool:
 
 
 def open_(line: Line, *_) -> bool:
-    """Whether in some head the first token gets something of another."""
+    """Return whether in some head the first token reads another one."""
     for record in line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         if not (weights[..., 0, 1:] > 0).any() or not (weights[..., 1:, 0] > 0).any():
@@ -433,7 +436,7 @@ def rearranged(line: Line, *_) -> bool:
 
 
 def patches(order: str) -> Callable[..., bool]:
-    """Whether its rows are the squares of the picture, row by row, with their numbers in that order."""
+    """Return a predicate: its rows are the squares of the picture, row by row, with their numbers in that order."""
 
     def holds(line: Line, *_) -> bool:
         (image,) = (array(one) for one in line.book.run.inputs if one.dim() == 4)
@@ -474,7 +477,7 @@ def _rows(line: Line) -> Iterator[np.ndarray]:
 
 
 def in_block(line: Line, *_) -> bool:
-    """Whether no later step stands in its block."""
+    """Return whether no later step is in its block."""
     at = line.book.trace.steps.index(line.step)
     after = [one for one in line.book.trace.steps[at + 1 :] if one.layer == line.step.layer]
     return not any(_together(one.id, line.step.id) for one in after)
@@ -485,7 +488,7 @@ def next_block(line: Line, *_) -> bool:
 
 
 def size(name: str) -> Callable[..., bool]:
-    """Whether its last axis has that size."""
+    """Return a predicate: its last axis has that size."""
     return lambda line, *_: line.step.shape[-1] == {one.name: one.value for one in line.book.trace.symbols}[name]
 
 
@@ -506,7 +509,7 @@ def single_head(line: Line, *_) -> bool:
 
 
 def table_rows(line: Line, *_) -> bool:
-    """Whether each of its rows is one of a parameter."""
+    """Return whether each of its rows is one of a parameter."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
     return any((rows[:, None] == table).all(-1).any(-1).all() for table in tables if table.shape[-1] == rows.shape[-1])
@@ -534,19 +537,19 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
 
 
 def alibi_free(line: Line, *_) -> bool:
-    """Whether no step of its tower adds positions to tokens, and some turns them."""
+    """Return whether no step of its tower adds positions to tokens, and some rotates them."""
     titles = [step.title for step in line.book.trace.steps]
     return not any(title.startswith("Add positions") for title in titles) and "Rotate keys by position" in titles
 
 
 def waves(line: Line, *_) -> bool:
-    """Whether the angle of a place grows less from pair to pair of numbers."""
+    """Return whether the angle of a position grows less from pair to pair of numbers."""
     half = line.value[..., 1, : line.value.shape[-1] // 2].reshape(-1)
     return bool((np.diff(half) < 0).all()) and {user.title for user in line.users} <= {"Cosine", "Sine"}
 
 
 def rotates(line: Line, *_) -> bool:
-    """Whether one matrix leads from every place to the next: least squares leave nothing."""
+    """Return whether one matrix leads from every position to the next: least squares leave no rest."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     found, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
     return not line.weights() and close(rows[:-1] @ found, rows[1:])
@@ -557,7 +560,7 @@ def from_nothing(line: Line, *_) -> bool:
 
 
 def cosines(line: Line, *given: str) -> bool:
-    """Whether its operands lie between -1 and 1, or it is the product of vectors of length 1."""
+    """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
     least, most = given or ("-1", "1")
     return any(value.min() >= float(least) - NEAR and value.max() <= float(most) + NEAR for value in line.operands)
 
@@ -568,20 +571,20 @@ def unit_products(line: Line, *_) -> bool:
 
 
 def one_end(line: Line, *_) -> bool:
-    """Whether it says for each text the first place of the id that fills it up at its end."""
+    """Return whether it is, for each text, the first position of the id that pads its end."""
     ids = next(array(one) for one in line.book.run.inputs if not one.is_floating_point())
     return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
 
 
 def some_rows(line: Line, *_) -> bool:
-    """Whether each of its rows is one of its operand's."""
+    """Return whether each of its rows is one of its operand's."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     tables = [one.reshape(-1, one.shape[-1]) for one in line.operands if one.shape[-1] == rows.shape[-1]]
     return any((np.abs(rows[:, None] - table).max(-1) < NEAR).any(-1).all() for table in tables)
 
 
 def prefix(line: Line, *_) -> bool:
-    """Whether a token may look ahead among the first, and never among the last."""
+    """Return whether a token may look ahead among the first, and never among the last."""
     for record in line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         if not weights[..., 0, 1].all() or weights[..., -2, -1].any():
@@ -590,7 +593,7 @@ def prefix(line: Line, *_) -> bool:
 
 
 def distances(line: Line, *_) -> bool:
-    """Whether each is the distance from its row to its column, cut and shifted."""
+    """Return whether each number is the distance from its row to its column, clipped and shifted."""
     reach = next(one.value for one in line.book.trace.symbols if one.name == "R")
     i, j = np.indices(line.value.shape[-2:])
     return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
@@ -601,7 +604,7 @@ def shares_by_distance(line: Line, *_) -> bool:
 
 
 def distinct(line: Line, *_) -> bool:
-    """Whether no other tensor of its attention has the same numbers, so that a projection of its own made it."""
+    """Return whether no other tensor of its attention has the same numbers, so that it has a projection of its own."""
     own = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.stage == "attention"]
     mine = line.value
     return not any(
@@ -614,7 +617,7 @@ def distinct(line: Line, *_) -> bool:
 
 
 def joined(line: Line, *_) -> bool:
-    """Whether the mixtures of the heads lie one behind the other along its last axis."""
+    """Return whether the mixtures of the heads are concatenated along its last axis."""
     for step in line.book.trace.steps:
         value = line.book.value(step.id)
         if step.layer != line.step.layer or value is None or value.ndim not in (3, 4):

@@ -1,4 +1,4 @@
-"""The same net traced as anybody's module, with nothing known of it but which axes are the batch."""
+"""The same net traced as an unknown module, with only the batch axes named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = 3
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the shapes and the output of such a trace with those of the plain run."""
+    """Compare the shapes and the output of such a trace with those of the plain run."""
     if ":" in run.model.name or not getattr(run.model, "sizes", None):
         return
     if sum(parameter.numel() for parameter in run.model.net.parameters()) > LARGEST:

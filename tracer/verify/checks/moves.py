@@ -1,5 +1,5 @@
-"""Masks, by what moves: another token goes into an attention or into the blocks, and the outputs that differ are those
-that may look at it. All in float64, on a copy of the net, so that a small weight is no closed cell."""
+"""Masks by perturbation: another token goes into an attention or into the blocks, and the outputs that differ are those
+that may attend to it. All in float64, on a copy of the net, so that a small weight is no closed cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PATCHES_AND_WORDS = ("image", "text", "visible")
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Checks the mask of every layer, tower by tower, against what moves, and the influence proof of our own models."""
+    """Check the mask of every layer, tower by tower, against the perturbed outputs, and the influence proof of our own
+    models."""
     trace, calls = run.trace, {}
     for part in dict.fromkeys(record.part for record in trace.attentions):
         for layer, record in enumerate(record for record in trace.attentions if record.part == part):
@@ -39,7 +40,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
-    """Which rows of an attention's output move when one token of what it reads is another one."""
+    """Check which rows of an attention's output change when one token of its input is another one."""
     args, kwargs = run.given[record.module][number] if number < len(run.given[record.module]) else ((), {})
     read = next((x for x in tensors((args, kwargs)) if x.dim() == 3 and x.shape[1] == record.keys), None)
     if read is None or any("cache" in name or "past" in name for name, value in kwargs.items() if value is not None):
@@ -59,7 +60,8 @@ def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[st
 
 
 def _given(module, args, kwargs, read, other) -> np.ndarray:
-    """What a module in float64 gives where `other` stands for `read`, `[S, D]` of the first input of the batch."""
+    """Return the output of a module in float64 with `other` instead of `read`, `[S, D]` of the first input of the
+    batch."""
 
     def exact(x: torch.Tensor) -> torch.Tensor:
         if x is read:
@@ -72,7 +74,7 @@ def _given(module, args, kwargs, read, other) -> np.ndarray:
 
 
 def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
-    """The kind of a mask, the shares of its segments, one row of scores, and all rows of weights."""
+    """Check the kind of a mask, the shares of its segments, one row of scores, and all rows of weights."""
     known = _kinds(*cells.shape, 1 + len(cells) // 2)
     for name, mask in {**known, "other": known["padded"] & known["causal"]}.items():
         if kind(torch.from_numpy(mask)) != name:
@@ -109,14 +111,15 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
 
 
 def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
-    """The masks that have a name, of `count` first tokens."""
+    """Return the masks that have a name, of `count` first tokens."""
     i, j = np.indices((queries, keys))
     every, causal, first = j >= 0, j <= i, j < count
     return {"bidirectional": every, "causal": causal, "prefix": causal | first, "padded": first}
 
 
 def _influence(run: Run) -> Iterator[str]:
-    """What a token moves through all blocks of each tower: seen by hooks, by the mask, and by the product."""
+    """Check the positions that a token changes through all blocks of each tower: by hooks, by the mask, and by the
+    product."""
     trace = run.trace
     for number, part in enumerate(dict.fromkeys(record.part for record in trace.attentions)):
         own = [record for record in trace.attentions if record.part == part]
@@ -143,7 +146,8 @@ def _influence(run: Run) -> Iterator[str]:
 
 
 def _reached(run: Run, part: str, own, token: int) -> Iterator[str]:
-    """The positions that a token reaches through the masks of a tower are those that it moves in float64."""
+    """Check that the positions that a token reaches through the masks of a tower are those that it changes in
+    float64."""
     open_cells = [array(visible(run.trace, layer, part=part)) > 0 for layer in range(len(own))]
     expected = np.arange(own[0].keys) == token
     for cells in open_cells:
@@ -157,7 +161,7 @@ def _reached(run: Run, part: str, own, token: int) -> Iterator[str]:
 
 
 def _tiled(run: Run) -> Iterator[str]:
-    """The segments of each tower lie one after the other, and are all of its sequence."""
+    """Check that the segments of each tower are adjacent, and cover all of its sequence."""
     for part, tokens in {record.part: record.keys for record in run.trace.attentions}.items():
         own = sorted((s.start, s.stop) for s in run.trace.segments if s.part in ("", part))
         edges = [0, *(stop for _, stop in own)]
@@ -166,7 +170,7 @@ def _tiled(run: Run) -> Iterator[str]:
 
 
 def _leaving(run: Run, own, other) -> tuple[int, ...]:
-    """The positions at which the last block returns something else for other inputs."""
+    """Return the positions at which the last block's output differs for other inputs."""
     last, found = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
     hook = last.register_forward_hook(lambda module, args, output: found.append(array(tensors(output)[0])))
     try:
@@ -178,7 +182,7 @@ def _leaving(run: Run, own, other) -> tuple[int, ...]:
 
 
 def _through(run: Run, own, token: int) -> tuple[int, ...]:
-    """The positions that move in what the last block returns when a token of what the first one reads is another."""
+    """Return the positions that change in the last block's output when a token of the first one's input is another."""
     net = copy.deepcopy(run.model.net).double()
     first, last = (net.get_submodule(record.module.rpartition(".")[0]) for record in (own[0], own[-1]))
     given = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, tuple(run.inputs))

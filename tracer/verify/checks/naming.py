@@ -1,4 +1,4 @@
-"""Whether answers are called what they are: trained models are shown what each of their names is of.
+"""The names of answers: trained models are shown pictures of known names.
 
 Shapes are drawn here with Pillow, photos are the samples, which are named after what they show. CIFAR-10 and the
 characters of a text number their names in the order of the alphabet (`batches.meta`; Unicode), so that no two of them
@@ -42,14 +42,14 @@ NAMED = 0.75
 
 
 def drawn(shape: str, colour: str, x: float = 32, y: float = 32, radius: float = 10) -> Image.Image:
-    """A shape on a light ground, 64×64, its edges antialiased."""
+    """Draw a shape on a light ground, 64×64, its edges antialiased."""
     picture = Image.new("RGB", (512, 512), "#ececec")
     ImageDraw.Draw(picture).polygon([(8 * (x + radius * a), 8 * (y + radius * b)) for a, b in CORNERS[shape]], colour)
     return picture.resize((64, 64), Image.Resampling.BOX)
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Shows a trained model pictures whose names are known, and looks what it calls them."""
+    """Show a trained model pictures whose names are known, and check its answers."""
     yield from _options(run)
     shown, trained = run.trace.result, str(getattr(run.model, "weights", "")).startswith("trained on")
     if not trained or "run here with" in run.model.weights:
@@ -88,7 +88,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _options(run: Run) -> Iterator[str]:
-    """Where the weights are said to be run with other options than they were trained with, these are others."""
+    """Check that weights with other options than those of their training say so."""
     said = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
     if said:
         trained, here = (dict(part.split("=") for part in group.split(" and ")) for group in said.groups())
@@ -98,7 +98,7 @@ def _options(run: Run) -> Iterator[str]:
 
 
 def _captions(run: Run) -> Iterator[str]:
-    """What the model writes of one drawn shape: of every colour, of every shape, large and small."""
+    """Check the model's captions of one drawn shape: of every colour, of every shape, large and small."""
     found = {}
     for size, radius in (("large", 10.0), ("small", 5.8)):
         for number, shape in enumerate(CORNERS):

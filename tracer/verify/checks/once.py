@@ -1,4 +1,4 @@
-"""Checks that look at the code and not at one run: tried once, whatever is verified."""
+"""Checks of the code and not of one run: tried once, whatever is verified."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tracer.verify.checks.plain import Run
 
 
 def once(check: Callable[[], Iterable[str]]) -> Callable[[Run], Iterator[str]]:
-    """A check of every run that does its work at the first: without gradients, and with random numbers of seed 0 that
-    leave everybody else's as they are."""
+    """Return a check of every run that does its work at the first: without gradients, and with random numbers of seed
+    0, whose generator is restored."""
 
     @wraps(check)
     def tried() -> tuple[str, ...]:

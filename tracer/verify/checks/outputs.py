@@ -1,4 +1,4 @@
-"""Whether every tensor that forward returned is the tensor of a step, bit by bit, and no other is called the output."""
+"""Every tensor that forward returned must be the tensor of a step, bit by bit, and no other is called the output."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares what forward returned with the traced tensors of all steps."""
+    """Compare the output of forward with the traced tensors of all steps."""
     yield from unaccounted(run.trace, [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()])
 
 
 def unaccounted(trace: Trace, given: Iterable) -> Iterator[str]:
-    """A sentence on each returned tensor that no step has, `given` being what the run may return as it is; and on each
-    step that is called the output and is not returned."""
+    """Yield a sentence on each returned tensor that no step has, `given` being the inputs that the run may return
+    unchanged; and on each step that is called the output and is not returned."""
     leaves = dict(_leaves("", trace.output, set()))
     kept = {step.id: value for step in trace.steps if (value := trace.value(step)) is not None}
     if (said := [one.name for one in trace.returned]) != list(leaves):
@@ -40,14 +40,14 @@ def unaccounted(trace: Trace, given: Iterable) -> Iterator[str]:
 
 
 def _same(tensor: torch.Tensor, value: object) -> bool:
-    """Whether two tensors are the same numbers of the same dtype, also where these are NaN."""
+    """Return whether two tensors are the same numbers of the same dtype, also where these are NaN."""
     if not isinstance(value, torch.Tensor) or (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
         return False
     return torch.equal(*(one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in (tensor, value)))
 
 
 def _leaves(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of what forward returned, by the places that Python gives them."""
+    """Yield the tensors of forward's output, by their Python paths."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return

@@ -1,4 +1,4 @@
-"""Where the patches of a run lie on the photo, on photos of odd sizes whose colours say where they are.
+"""The positions of a run's patches on the photo, on photos of odd sizes whose colours encode the position.
 
 A grey ramp across the photo tells of every pixel that the model is given from which column it comes, one down the photo
 from which row. Then single patches are painted, to see which token of the first attention changes.
@@ -24,7 +24,7 @@ APART = 0.25
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Checks every patch of the grid by its place, and some by the token that they are."""
+    """Check every patch of the grid by its position, and some by their token."""
     picture = run.trace.picture
     pixels = _input(run)
     if picture is None or "image" not in run.model.takes or pixels is None:
@@ -37,7 +37,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _lies(box, shape, given: tuple[int, int], run: Run) -> Iterator[str]:
-    """The crop is the largest one of the model's shape in the middle of the photo, or a share of that."""
+    """Check that the crop is the largest one of the model's shape in the middle of the photo, or a share of that."""
     (left, top, right, bottom), (height, width), (rows, columns) = box, shape[:2], given
     share = (run.model.card or {}).get("crop", 1.0)
     if max(abs(left + right - width), abs(top + bottom - height)) > 1e-6:
@@ -49,7 +49,7 @@ def _lies(box, shape, given: tuple[int, int], run: Run) -> Iterator[str]:
 
 
 def _from(run: Run, grid: tuple[int, int], given: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
-    """Each patch is where its pixels come from."""
+    """Check that each patch is where its pixels come from."""
     found, crop = [], None
     for axis in (0, 1):
         length = size[axis]
@@ -72,7 +72,7 @@ def _from(run: Run, grid: tuple[int, int], given: tuple[int, int], size: tuple[i
 
 
 def _share() -> Iterator[str]:
-    """A crop of a share of the photo, as libraries cut it, is that share of the largest one."""
+    """Check that a crop of a share of the photo, as libraries cut it, is that share of the largest one."""
     photo, share = Image.new("RGB", PHOTOS[0]), 0.875
     _, crop = centre_crop(photo, 32, 48, share=share)
     height = min(PHOTOS[0][1], PHOTOS[0][0] * 32 / 48) * share
@@ -84,7 +84,7 @@ def _share() -> Iterator[str]:
 
 
 def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
-    """Points of the model's input lie on the photo as the crop does, and back."""
+    """Check that points of the model's input map to the photo as the crop does, and back."""
     for across, down in ((0.0, 0.0), (0.25, 0.75), (1.0, 1.0)):
         expected = (
             boxes[:, 0].min() + across * (boxes[:, 2].max() - boxes[:, 0].min()),
@@ -97,7 +97,7 @@ def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
 
 
 def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
-    """Painting a patch changes its token, more than any other, where the first attention reads tokens."""
+    """Check that painting a patch changes its token, more than any other, if the first attention reads tokens."""
     trace = run.trace
     part, stop = next(((s.part, s.stop) for s in trace.segments if s.name in ("visible", "image")), ("", None))
     if part not in {record.part for record in trace.attentions}:
@@ -127,7 +127,7 @@ def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[
 
 
 def _entering(run: Run, path: str, photo: np.ndarray):
-    """What the first attention reads of a photo, `[S, D]` float64, and the crop; None where it is no sequence."""
+    """Return the first attention's input for a photo, `[S, D]` float64, and the crop; None if it is no sequence."""
     inputs, read = run.model.inputs(image=Image.fromarray(photo)), []
 
     def keep(module, args, kwargs):
@@ -143,13 +143,13 @@ def _entering(run: Run, path: str, photo: np.ndarray):
 
 
 def _input(run: Run, inputs=None) -> torch.Tensor | None:
-    """The pixels that forward takes, `[B, C, H, W]`; None where it takes patches."""
+    """Return the pixels of forward's input, `[B, C, H, W]`; None if it takes patches."""
     given = run.inputs if inputs is None else inputs
     return next((x for x in (*given, *given.named.values()) if x.is_floating_point() and x.dim() == 4), None)
 
 
 def _grey(run: Run, inputs) -> np.ndarray:
-    """The first channel of the pixels that forward takes, as levels of 255, `[H, W]`."""
+    """Return the first channel of the pixels of forward's input, as levels of 255, `[H, W]`."""
     card = run.model.card or {}
     usual = ((0.5, 0.2) if run.model.sizes["C"] == 1 else (0.5, 0.5)) if "C" in run.model.sizes else (0.5, 0.5)
     mean, std = (np.ravel(card.get(name, other))[0] for name, other in zip(("mean", "std"), usual, strict=True))

@@ -1,4 +1,4 @@
-"""The same forward once more, without the recorder: what PyTorch's own hooks and modes see of it."""
+"""The same forward once more, without the recorder: observed by PyTorch's own hooks and modes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """A run and what was seen of it without the recorder.
+    """A run and its observations without the recorder.
 
     `output` is what forward gave, `softmaxes` every softmax in order as `[…, S_q, S_k]` float64, also those inside of
     fused attention, `costs` the FLOPs of every op that multiplies matrices, in order. `given` has what each module of
@@ -35,14 +35,15 @@ class Run(NamedTuple):
 
 
 class Transparent(TorchFunctionMode):
-    """Does nothing: while any such mode is active, PyTorch's fused fast paths are closed for this thread."""
+    """A mode that does nothing: while any such mode is active, PyTorch's fused fast paths are closed for this
+    thread."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
 
 
 def plain(model, inputs, trace) -> Run:
-    """Runs the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
+    """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
     seen, given = Seen(), {record.module: [] for record in trace.attentions}
     hooks = [
         model.net.get_submodule(path).register_forward_pre_hook(
@@ -61,7 +62,7 @@ def plain(model, inputs, trace) -> Run:
 
 
 class Seen(TorchDispatchMode):
-    """Every softmax that runs, and what each product of matrices costs: 2 FLOPs for each multiply-add."""
+    """A mode that records every softmax, and the cost of each product of matrices: 2 FLOPs for each multiply-add."""
 
     def __init__(self):
         super().__init__()
@@ -89,17 +90,17 @@ class Seen(TorchDispatchMode):
 
 
 def array(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor in float64, numbers of its own."""
+    """Return a tensor in float64, as a copy."""
     return tensor.detach().to(torch.float64, copy=True).numpy()
 
 
 def tensors(tree) -> list[torch.Tensor]:
-    """The tensors of what forward takes or gives."""
+    """Return the tensors of forward's inputs or outputs."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Each row's powers of e over their sum; 0 where a row is -∞ throughout."""
+    """Return each row's powers of e over their sum; 0 where a row is -∞ throughout."""
     largest = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
     return np.divide(powers, powers.sum(axis=-1, keepdims=True), out=np.zeros_like(powers), where=powers > 0)
@@ -113,7 +114,7 @@ def _options(func, args, kwargs) -> tuple:
 
 
 def _fused(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:
-    """The weights inside of fused attention; fewer heads of keys are each shared by several of queries."""
+    """Return the weights inside of fused attention; fewer heads of keys are each shared by several of queries."""
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if causal:

@@ -1,4 +1,4 @@
-"""What is printed is what runs: every equation of a trace is read again from its LaTeX, and evaluated.
+"""The printed equations against the run: every equation of a trace is read again from its LaTeX, and evaluated.
 
 The string that the page shows is all that counts, with the two tables that stand beside it: of sizes, and of the
 tensors that equations name. The reader has neither PyTorch, nor sympy, nor `tracer.equations`.
@@ -24,7 +24,7 @@ from tracer.symbols import notation
 
 
 def problems(run) -> Iterator[str]:
-    """One sentence for each equation whose LaTeX does not give what ran, and for each name that stands for two things.
+    """Yield one sentence for each equation whose LaTeX does not give what ran, and for each ambiguous name.
 
     `run` has the `trace`, the `model`, and the `inputs` that it was given. The same strings are then read for other
     runs of the same net, with other inputs, weights and sizes, in float64: what a batch of one, a γ of ones or the
@@ -48,8 +48,8 @@ def problems(run) -> Iterator[str]:
 
 
 def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]]:
-    """Each step whose LaTeX does not give the tensor that ran, by its id, with a sentence; first each name of two
-    things, by itself.
+    """Yield each step whose LaTeX does not give the tensor that ran, by its id, with a sentence; first each ambiguous
+    name, by itself.
 
     Steps that a fused op went through have no tensor: theirs is what their own LaTeX gives, and is judged by what
     follows from it.
@@ -85,7 +85,7 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
 
 
 class Tensors:
-    """The tensors of a run by the keys of equations, in float64 where they are no whole numbers."""
+    """The tensors of a run by the keys of equations, in float64 unless they are whole numbers."""
 
     def __init__(self, trace: Trace, net, inputs: Inputs):
         self._held = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}
@@ -107,7 +107,7 @@ class Tensors:
         return (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
 
     def _of_a_list(self, front: str, back: str) -> torch.Tensor | None:
-        """The parameters that the modules of a list have under one name, each behind the other."""
+        """Return the parameters that the modules of a list have under one name, concatenated."""
         found = []
         while (one := self._held.get(f"{front}{len(found)}{back}")) is not None:
             found.append(one)

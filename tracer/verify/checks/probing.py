@@ -1,4 +1,4 @@
-"""Runs at other sizes: which sizes these are, what they are made of, which ops are the same, and what stays unknown."""
+"""Runs at other sizes: their sizes, their alignment with the run, and the sizes that stay unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = "ABCDEFGHIJKL"
 
 @once
 def problems() -> Iterable[str]:
-    """Tries the parts of probing on small modules."""
+    """Try the parts of probing on small modules."""
     return (
         *_sizes(),
         *_ways(),
@@ -40,7 +40,7 @@ def problems() -> Iterable[str]:
 
 
 class _Takes(nn.Module):
-    """Runs only at some sizes of its second axis."""
+    """A module that runs only at some sizes of its second axis."""
 
     def __init__(self, allowed):
         super().__init__()
@@ -53,7 +53,7 @@ class _Takes(nn.Module):
 
 
 def _sizes() -> Iterator[str]:
-    """Probes are of other sizes in each run, and no two symbols have one size in a run."""
+    """Check that probes are of other sizes in each run, and no two symbols have one size in a run."""
     sizes = dict.fromkeys(NAMES, 30)
     few = [at for _, probes in tried(Vocabulary(tuple(NAMES), {}, dict), sizes, heavy=True) for at in probes]
     for probes, most, rows in ((chosen(sizes), 70, 8), (few, 15, 5)):
@@ -75,7 +75,7 @@ def _sizes() -> Iterator[str]:
 
 
 def _ways() -> Iterator[str]:
-    """A module that takes some sizes only is probed at some of these."""
+    """Check that a module that takes some sizes only is probed at some of these."""
     cases = {
         "any": (lambda size: True, 12),
         "up to its own": (lambda size: size <= 12, 12),
@@ -104,7 +104,8 @@ def _building(allowed):
 
 
 def _work() -> Iterator[str]:
-    """What the largest probe costs is counted by PyTorch at its sizes; the product's estimate is linear in these."""
+    """Check the cost of the largest probe, counted by PyTorch at its sizes; the product's estimate is linear in
+    these."""
     net, sizes = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), {"B": 3, "T": 7}
     largest = max(chosen(sizes), key=lambda probe: prod(probe.values()))
     with FlopCounterMode(display=False) as counter:
@@ -115,7 +116,7 @@ def _work() -> Iterator[str]:
 
 
 def _laid_out() -> Iterator[str]:
-    """A tensor at another size has the values of its own, again and again, and lies in memory as it does."""
+    """Check that a tensor at another size has reproducible values of its own, and the same memory layout."""
     base = torch.arange(2.0 * 3 * 5 * 4).view(2, 3, 5, 4)
     cases = {
         "as it is": base,
@@ -147,7 +148,7 @@ def _laid_out() -> Iterator[str]:
 
 
 class _Differs(nn.Module):
-    """What it runs differs with the batch: copies, and a reshape that is a view or a copy."""
+    """A module whose ops differ with the batch: copies, and a reshape that is a view or a copy."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = x * 2
@@ -161,7 +162,7 @@ class _Differs(nn.Module):
 
 
 def _aligned() -> Iterator[str]:
-    """Which op of one run is which of another, by hand."""
+    """Check the alignment of the ops of two runs, by hand."""
     runs = {size: record(_Differs(), (torch.ones(size, 5),), attention=False).ops for size in (1, 2, 3, 4)}
     names = {size: [op.name for op in ops] for size, ops in runs.items()}
     copied = ["clone", "_unsafe_view"]
@@ -186,14 +187,14 @@ def _aligned() -> Iterator[str]:
 
 
 def _place(names: list[str], i: int) -> str:
-    """What an op of `_Differs` does, whatever it is called."""
+    """Return the function of an op of `_Differs`, whatever its name."""
     if names[i] == "clone":
         return "copy of a reshape" if names[i + 1] == "_unsafe_view" else "copy"
     return "reshape" if names[i] in ("view", "_unsafe_view") else names[i]
 
 
 class _Copies(nn.Module):
-    """Copies what other ops made, at the batch of the run alone."""
+    """A module that copies the outputs of other ops, at the batch of the run alone."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         normed, mean, _ = torch.ops.aten.native_layer_norm(x, [8], None, None, 1e-5)
@@ -205,7 +206,7 @@ class _Copies(nn.Module):
 
 
 class _Only(nn.Module):
-    """Runs one op at the batch of the run alone, one at the length of the run alone."""
+    """A module that runs one op at the batch of the run alone, one at the length of the run alone."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         y = x * 2
@@ -217,7 +218,7 @@ class _Only(nn.Module):
 
 
 def _copies() -> Iterator[str]:
-    """A copy that no probe made has the shape of what it copies."""
+    """Check that a copy that no probe ran has the shape of its source."""
     trace = tracer.trace(_Copies(), torch.randn(2, 7, 8), symbols={"B": 0, "T": 1}, prove=False)
     found = [op.outputs[0].symbolic for op in trace.ops if op.op == "clone"]
     expected = [("B", "T", "8"), ("2", "T", "1"), ("2", "8"), ("B", "T - 1", "8")]  # two outputs have one shape
@@ -229,7 +230,8 @@ def _copies() -> Iterator[str]:
 
 
 def _missing() -> Iterator[str]:
-    """An op that only this batch runs is solved with B held; what only this run runs has no symbols, and says so."""
+    """Check that an op that only this batch runs is solved with B held; one that only this run runs has no symbols, and
+    a note."""
     for primitives in (False, True):
         trace = tracer.trace(
             _Only(), torch.randn(2, 7, 8), symbols={"B": 0, "T": 1}, prove=False, primitives=primitives
@@ -254,7 +256,8 @@ def _missing() -> Iterator[str]:
 
 
 def _settled() -> Iterator[str]:
-    """Every dimension of a module with windows, sums and rounded sizes is right at sizes that no probe had."""
+    """Check that every dimension of a module with windows, sums and rounded sizes is right at sizes that no probe
+    had."""
     net = _Rounds()
     trace = tracer.trace(net, torch.randn(2, 13, 8), symbols={"B": 0, "T": 1}, prove=False)
     made = [op.outputs[0].symbolic or () for op in trace.ops if op.op == "add"]
@@ -282,7 +285,7 @@ class _Joined(nn.Module):
 
 
 def _axes() -> Iterator[str]:
-    """Axes are named of one input or of all, from the start or from the end."""
+    """Check that axes are named of one input or of all, from the start or from the end."""
     given = torch.randn(2, 5, 8), torch.randn(2, 9, 8)
     for symbols, expected in (
         ({"B": 0, "T": ("x", 1)}, ("B", "T + 9", "8")),
@@ -297,7 +300,7 @@ def _axes() -> Iterator[str]:
 
 
 class _Rounds(nn.Module):
-    """Takes every second, the first half, what is left, and repeats."""
+    """A module that takes every second, the first half, the rest, and repeats."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         every, half = x[:, ::2], x[:, : x.shape[1] // 2]

@@ -1,4 +1,4 @@
-"""Whether a matrix product that is drawn to scale is one: its sides meet, and it has the size of what it gives."""
+"""Matrix products drawn to scale: the inner sides are equal, and the outer ones are those of the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Checks the sides of every product, and that each symbol is as long as the run's."""
+    """Check the sides of every product, and that each symbol is as long as the run's."""
     sizes = {size.name: size.value for size in run.trace.symbols}
     for step in run.trace.steps:
         if step.product is None:

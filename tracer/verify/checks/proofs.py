@@ -1,4 +1,4 @@
-"""Whether a proof can fail: an equation is held against a tensor that is wrong by little, in one cell."""
+"""The power of a proof: an equation is compared with a tensor that is wrong by little, in one cell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST = 100_000
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Tries the verdicts, and the difference of some steps' tensors from slightly wrong ones."""
+    """Try the verdicts, and the difference of some steps' tensors from slightly wrong ones."""
     if [verdict(margin) for margin in (1.001, 1.0, float("nan"))] != ["disproven", "proven", "disproven"]:
         yield f"1.001 times the error that is allowed in a cell is called {verdict(1.001)}"
     if verdict(None) == "proven":
@@ -59,7 +59,7 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _refused() -> Iterator[str]:
-    """Shapes that don't fit are refused, and those that do are not."""
+    """Check that shapes that don't fit are refused, and those that do are not."""
     B, T, D, V = map(symbol, "BTDV")
     x, square = Tensor("x", (B, T, D), "x"), Tensor("y", (D, D), "y")
     for wrong in (x @ Tensor("y", (V, D), "y"), x + Tensor("y", (V,), "y")):
@@ -70,7 +70,7 @@ def _refused() -> Iterator[str]:
 
 
 def _covered(run: Run) -> Iterator[str]:
-    """The share of the ops that belong to a step falls with each that does not."""
+    """Check that the share of the ops that belong to a step falls with each that does not."""
     without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
     computing = [op for op in without if not is_layout(op.op)]
     expected = len([op for op in computing if op.step is not None]) / max(1, len(computing))
@@ -80,8 +80,8 @@ def _covered(run: Run) -> Iterator[str]:
 
 
 def _doubled(run: Run) -> Iterator[str]:
-    """Equations that give twice of what runs, or a thousandth more, are disproven, but for those of nothing but 0 and
-    infinities."""
+    """Check that equations of twice the run's value, or a thousandth more, are disproven, but for those of nothing but
+    0 and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
     if waiting.later is None:
         yield "a run whose proofs are for later has none to come"
@@ -98,14 +98,14 @@ def _doubled(run: Run) -> Iterator[str]:
 
 
 def _several(run: Run) -> Iterator[str]:
-    """The equations of a run of two inputs are proven too."""
+    """Check that the equations of a run of two inputs are proven too."""
     for step in replace(run.model).trace(**{**run.inputs.sizes, "B": 2}).steps:
         if step.verdict not in ("proven", "recomputed"):
             yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
 
 
 def _one_size(run: Run) -> Iterator[str]:
-    """Two sizes are one in a shape's proof only if they have one value, also at other sizes."""
+    """Check that two sizes are equal in a shape's proof only if they have one value, also at other sizes."""
     spec, here = run.model.spec, {symbol.name: symbol.value for symbol in run.trace.symbols}
     names, there = [name for name in spec.names if at(name, here) == at(name, here)], elsewhere(run)
     same = same_size(tuple(spec.derived.items()))
@@ -117,7 +117,8 @@ def _one_size(run: Run) -> Iterator[str]:
 
 
 def _wrong(step, value: torch.Tensor) -> Iterator[str]:
-    """One cell, neither the first nor the largest, is off by a thousandth of the largest value."""
+    """Check that one wrong cell, neither the first nor the largest, off by a thousandth of the largest value, is
+    noticed."""
     cell = tuple((7 * size) // 11 for size in value.shape)
     wrong, largest = value.clone(), abs(array(value)).max()
     wrong[cell] -= 1e-3 * largest

@@ -1,4 +1,4 @@
-r"""Blocks that are printed once: what stands there, with each number put in for ℓ, has to be what each of them says."""
+r"""Blocks that are printed once: the line, with each number put in for ℓ, has to be that of each block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """A sentence for each line that another block than the first does not have."""
+    """Yield a sentence for each line that another block than the first does not have."""
     steps, at = list(run.trace.steps), 0
     for repeat, lines in as_printed(run.trace):
         for number in repeat.blocks if repeat else ("",):
@@ -31,6 +31,6 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def written(latex: str, number: str) -> str:
-    """A line of block ℓ as that of a block of this number: `3`, or `2.3` in a stage."""
+    """Return a line of block ℓ as that of a block of this number: `3`, or `2.3` in a stage."""
     own = int(number.split(".")[-1])
     return re.sub(r"\\ell([+-]\d+)?(?=\)\})", lambda match: str(own + int(match[1] or 0)), latex)

@@ -1,4 +1,4 @@
-"""Rounded quotients of sizes: their values by whole numbers, and the one form in which two of them are compared."""
+"""Rounded quotients of sizes: their values by whole numbers, and their normal form in comparisons."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ READ = {
 
 @once
 def problems() -> Iterable[str]:
-    """Tries quotients over many sizes."""
+    """Try quotients over many sizes."""
     return (*_forms(), *_read(), *_divided())
 
 
 def _forms() -> Iterator[str]:
-    """Formulas of one meaning have one form, others another, and no form another value."""
+    """Check that formulas of one meaning have one form, others another, and no form another value."""
     lines: dict[str, str] = {}
     for alike in ALIKE:
         forms = {str(floors(parse(formula))) for formula in alike}
@@ -74,7 +74,8 @@ def _read() -> Iterator[str]:
 
 
 def _divided() -> Iterator[str]:
-    """⌊(size + offset)/by⌋ by Python's whole numbers, of a size, an offset of one, and one that was rounded before."""
+    """Check ⌊(size + offset)/by⌋ by Python's whole numbers, of a size, an offset of one, and one that was rounded
+    before."""
     inner = {"T": lambda t: t, "T + 3": lambda t: t + 3, "floor(T/2)": lambda t: t // 2}
     inner |= {"ceiling(T/3)": lambda t: -(-t // 3), "ceiling(T/2) + 1": lambda t: -(-t // 2) + 1, "7": lambda t: 7}
     for size, value in inner.items():

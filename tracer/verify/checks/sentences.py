@@ -1,4 +1,4 @@
-"""What the sentences beside steps state as a fact, each measured on the tensors of the run or computed again.
+"""The facts in sentences beside steps, each measured on the tensors of the run or computed again.
 
 The predicates that decide which sentences are shown (`tracer.derive.claims`) look at the graph; what is here looks at
 numbers, and knows nothing of roles or nodes. A sentence that states a fact and that nobody measures is a problem, too.
@@ -15,7 +15,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Whether each why is the one that was evaluated, whether its claims hold, and what people claim that does not."""
+    """Check that each why is the one that was evaluated, that its claims hold, and that known false claims do not."""
     found = {one.line.id: one.line for one in run.trace.later.derived_steps} if run.trace.later else {}
     book = Book(run)
     for step in run.trace.steps:

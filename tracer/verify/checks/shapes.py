@@ -1,4 +1,4 @@
-"""Shapes in symbols, at sizes that the run did not have: what each module returns there, seen by forward hooks."""
+"""Shapes in symbols, at sizes that the run did not have: the outputs of each module there, by forward hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares the symbols of what every module returns with its shape at other sizes."""
+    """Compare the symbols of every module's outputs with their shapes at other sizes."""
     if getattr(run.model, "vocabulary", None) is None:
         return
     last = {}

@@ -1,4 +1,4 @@
-"""The sizes that are solved from their values in some runs: right at others too, and none that is not so."""
+"""Sizes that are solved from their values in some runs: right at others too, and none that is not so."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SEVERAL: tuple[Size, ...] = (
 
 @once
 def problems() -> Iterable[str]:
-    """Lets sizes be solved that are known, and some that can't be."""
+    """Solve sizes that are known, and some that can't be solved."""
     return (*_right(), *_quotients(), *_declared(), *_unknown(), *_own(), *_least())
 
 
@@ -68,7 +68,7 @@ def _solved(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> s
 
 
 def _right() -> Iterator[str]:
-    """Each size, from the runs that modules are probed at, has the value that Python gives it at others."""
+    """Check that each size, from the runs that modules are probed at, has Python's value at others."""
     small = chosen({"B": 2, "T": 7, "H": 9})
     cases: list[tuple] = [(("T",), small, size) for size in ONE] + [(("B", "T", "H"), small, size) for size in SEVERAL]
     for k, offset in [(stride, offset) for stride in DIVIDED for offset in (0, stride - 1, -3)]:
@@ -86,7 +86,7 @@ def _right() -> Iterator[str]:
 
 
 def _quotients() -> Iterator[str]:
-    """Quotients of sizes that go into each other: N = H·W/P² and what is made of them."""
+    """Check quotients of sizes that go into each other: N = H·W/P² and sizes derived from it."""
     names = ("H", "W", "P", "D", "h")
     runs = [
         dict(zip(names, row, strict=True))
@@ -109,7 +109,7 @@ def _quotients() -> Iterator[str]:
 
 
 def _declared() -> Iterator[str]:
-    """With the sizes that a model declares an identity is one formula, in the order of its vocabulary; few runs are
+    """Check that with a model's declared sizes an identity is one formula, in the order of its vocabulary; few runs are
     enough for packed tensors."""
     derived, names = {"d_k": "D/h", "N": "H*W/P**2"}, ("D", "h", "d_k", "N", "N + 1", "H", "W", "P")
     rows = ((12, 3, 8, 20, 4), (20, 2, 27, 9, 3), (42, 7, 10, 30, 5))
@@ -137,7 +137,7 @@ def _declared() -> Iterator[str]:
 
 
 def _unknown() -> Iterator[str]:
-    """What no formula gives, or several give, or what another run contradicts, has no symbol."""
+    """Check that sizes of no formula, or of several, or contradicted by another run, have no symbol."""
     four, lengths = [{"T": 20}, {"T": 10}, {"T": 33}, {"T": 27}], (20, 10, 33, 27)
     cases = {
         "one more in the last run": (("T",), four, {"T": 18}, (21, 11, 34, 28, 20)),
@@ -166,7 +166,7 @@ def _unknown() -> Iterator[str]:
 
 
 def _least() -> Iterator[str]:
-    """How many different values are enough: three for a line or a sum, four for what is rounded too."""
+    """Check how many different values are enough: three for a line or a sum, four for rounded sizes too."""
     runs = [{"T": t} for t in (35, 27, 62, 42, 37)]
     cases = {"T + 10": (45, 37, 72, 52, 47), "T + 1": (36, 28, 63, 43, 38), "floor(T/7)": (5, 3, 8, 6, 5)}
     for expected, vector in cases.items():
@@ -187,8 +187,8 @@ def _least() -> Iterator[str]:
 
 
 def _own() -> Iterator[str]:
-    """What an op says of its own size is believed where it fits all runs, and where ops contradict each other nothing
-    is; two formulas of one value at any size are no contradiction."""
+    """Check that an op's own size is believed if it fits all runs, and none if ops contradict each other; two formulas
+    of one value at any size are no contradiction."""
     runs, fresh = [{"T": t} for t in (15, 20, 8, 25)], {"T": 9}
     thirds = tuple(at["T"] // 9 for at in (*runs, fresh))
     solver = Solver(("T",), {}, runs, fresh)

@@ -1,4 +1,4 @@
-"""What is said of a model before it runs: its first words, and what it takes, against its file once it is imported."""
+"""Facts about a model before it runs: its first words, and its inputs, against its file once it is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares what is read of a model's file with the module that it is."""
+    """Compare the facts read from a model's file with the imported module."""
     name, spec = run.model.name, run.model.spec
     if name not in models.names():
         return

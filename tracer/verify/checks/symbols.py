@@ -1,4 +1,4 @@
-"""What each symbol is said to mean, measured on the net and its input."""
+"""The meaning of each symbol, measured on the net and its input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.plain import Run
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Measures every symbol of one of our models by the words of its meaning."""
+    """Measure every symbol of one of our models by the words of its meaning."""
     if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
     for symbol in run.trace.symbols:
@@ -33,7 +33,7 @@ def _numbers(run: Run) -> torch.Tensor:
 
 
 def _module(run: Run, name: str) -> nn.Module:
-    """The first module of that name, wherever it lies."""
+    """Return the first module of that name, at any depth."""
     return next(module for path, module in run.model.net.named_modules() if path.rpartition(".")[2] == name)
 
 
@@ -42,7 +42,7 @@ def _parameter(run: Run, *names: str) -> torch.Tensor:
 
 
 def _towers(run: Run, name: str = "") -> int:
-    """How many blocks one tower has: the one of that name, or the first."""
+    """Return the number of blocks of one tower: the one of that name, or the first."""
     paths = [path for path, _ in run.model.net.named_modules() if path.rpartition(".")[2].startswith("block")]
     chosen = [path for path in paths if path.startswith(name)] if name else paths
     tower = chosen[0].rpartition(".")[0]
@@ -55,7 +55,7 @@ def _patches(run: Run) -> int:
 
 
 def _cell(run: Run) -> int:
-    """The pixel values of one patch."""
+    """Return the number of pixel values of one patch."""
     embedding = run.model.net.get_parameter(
         next(n for n, p in run.model.net.named_parameters() if n.rpartition(".")[2] == "weight" and p.dim() == 2)
     )
@@ -63,7 +63,7 @@ def _cell(run: Run) -> int:
 
 
 def _head_width(run: Run) -> int:
-    """The last axis of the queries that the first attention multiplies."""
+    """Return the last axis of the queries that the first attention multiplies."""
     return run.trace.values[run.trace.attentions[0].q].shape[-1]
 
 

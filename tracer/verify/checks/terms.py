@@ -15,7 +15,7 @@ QUERY = "block1.attention.query"
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares each term with that of the parameters, and their sum with the scores before the mask."""
+    """Compare each term with that of the parameters, and their sum with the scores before the mask."""
     steps = {step.id: step for step in run.trace.steps}
     if not {"position", QUERY} <= steps.keys() or "block1.attention" not in dict(run.model.net.named_modules()):
         return

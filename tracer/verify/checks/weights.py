@@ -14,8 +14,8 @@ from tracer.verify.checks.plain import Run, array, plain
 
 
 def problems(run: Run) -> Iterator[str]:
-    """Compares what the trace says of attention with the softmaxes of the plain run, tower by tower; of models of text
-    also for one of two tokens."""
+    """Compare the trace's attention with the softmaxes of the plain run, tower by tower; of models of text also for one
+    of two tokens."""
     yield from _compared(run)
     if "T" in getattr(run.model.spec, "runs", ()) and run.trace.picture is None and ":" not in run.model.name:
         model = replace(run.model)
@@ -33,8 +33,8 @@ def _compared(run: Run) -> Iterator[str]:
 
 
 def matched(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
-    """The softmax that ran for each attention of the trace, `[B, h, S_q, S_k]`, by tower and layer, in the order of the
-    run; and a sentence for each attention that no softmax is left for."""
+    """Return the softmax that ran for each attention of the trace, `[B, h, S_q, S_k]`, by tower and layer, in the order
+    of the run; and a sentence for each attention without a softmax."""
     left, found, lost = iter(run.softmaxes), {}, []
     for record in run.trace.attentions:
         layers = found.setdefault(record.part, {})
@@ -75,7 +75,8 @@ def _record(trace, part: str, layer: int):
 
 
 def _rollout(trace, part: str, means: list[np.ndarray]) -> Iterator[str]:
-    """Each token carries half of itself on and takes half from others, layer after layer (Abnar and Zuidema 2020)."""
+    """Check the rollout: each token keeps half of itself and reads half of others, layer after layer (Abnar and Zuidema
+    2020)."""
     count = sum(record.part == part for record in trace.attentions)
     if len(means) < count or any(mean.shape != means[0].shape or mean.shape[-1] != mean.shape[-2] for mean in means):
         return
@@ -94,7 +95,7 @@ def _rollout(trace, part: str, means: list[np.ndarray]) -> Iterator[str]:
 
 
 def _regions(trace, ran) -> Iterator[str]:
-    """What a word looks at: the row of the token before it, as a grid of patches."""
+    """Check the attention of a word on the picture: the row of the token before it, as a grid of patches."""
     text = next((segment for segment in trace.segments if segment.name == "text" and not segment.part), None)
     image = next((segment for segment in trace.segments if segment.name == "image" and not segment.part), None)
     if trace.picture is None or text is None or image is None:

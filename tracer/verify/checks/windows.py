@@ -1,4 +1,4 @@
-"""The sizes of windows, slices and sums that follow from an op's own arguments, held against runs at other sizes."""
+"""The sizes of windows, slices and sums that follow from an op's own arguments, compared with runs at other sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.verify.checks.plain import tensors
 
 
 class Windows(nn.Module):
-    """Takes `[B, C, H, W]`; each output has sizes of another kind."""
+    """A module of `[B, C, H, W]`; each output has sizes of another kind."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class Windows(nn.Module):
 
 @once
 def problems() -> Iterable[str]:
-    """Compares the shapes that a trace solves with those of plain runs at sizes that no probe had."""
+    """Compare the shapes that a trace solves with those of plain runs at sizes that no probe had."""
     net, found = Windows().eval(), []
     with torch.no_grad():
         trace = tracer.trace(net, torch.randn(2, 3, 20, 27), symbols={"B": 0, "H": 2, "W": 3}, prove=False)
