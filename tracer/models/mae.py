@@ -73,7 +73,7 @@ class MAE(nn.Module):
 
 
 def seen(model, image, text, given: dict[str, int]):
-    """Return the input of `surface_input`, with the patch of each encoder token; forward takes patches in this order."""
+    """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
     return replace(inputs, segments=placed(inputs.segments, order))

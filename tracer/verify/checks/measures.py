@@ -301,7 +301,7 @@ def _adds(stage: str) -> Callable[..., bool]:
 
 
 def straight(line: Line, *_) -> bool:
-    """Whether a later sum takes it as it is, or it is such a sum itself and ends its block."""
+    """Return whether a later sum reads it unchanged, or it is such a sum itself and ends its block."""
     lines = [Line(line.book, user) for user in line.users] + [line] * in_block(line)
     return any(sums_of_two(one, stage) for one in lines for stage in ("attention", "mlp"))
 
@@ -349,7 +349,7 @@ BENT = {
 
 
 def bends(line: Line, name: str, bound: str) -> bool:
-    """Whether no value of the function lies below the bound, which is given to two decimals, and none of the run."""
+    """Return whether no value of the function is below the bound, which has two decimals, and none of the run."""
     least, y = min(BENT[name]) - float(bound), line.value
     return 0 <= least < 0.01 and any(
         y[x < 0].min(initial=0) >= float(bound) and bool((abs(y - x)[x > 6] < 0.01 * x[x > 6]).all())
@@ -450,7 +450,7 @@ def patches(order: str) -> Callable[..., bool]:
 
 
 def kept_lengths(line: Line, *_) -> bool:
-    """Whether each row is as long as it was: turned, and not stretched. The row of a head that it is made of may lie
+    """Return whether each row is as long as before: rotated, not stretched. The row of its head may be
     beside those of keys and values, and may go on to features that stay as they are."""
     lengths = np.sqrt((line.value**2).sum(-1))
     return any(one.shape == line.value.shape and close(np.sqrt((one**2).sum(-1)), lengths) for one in _rows(line))
@@ -525,7 +525,7 @@ def unit_rows(line: Line, *_) -> bool:
 
 
 def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
-    """Whether a function of its operands, in some order, gives its value; of one that is wider, of its first or last
+    """Return a predicate: a function of its operands gives its value; of one that is wider, of its first or last
     features."""
 
     def holds(line: Line, *_) -> bool:
