@@ -245,6 +245,17 @@ def _compiled(text: str):
     terms = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
     roots = any(not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
     roots = roots or expression.has(sympy.log)
+    parts = [part for part in expression.atoms(sympy.floor, sympy.ceiling) if not part.has(sympy.log)]
+    if roots and parts and all(power.exp.is_Integer for part in parts for power in part.atoms(sympy.Pow)):
+        # what is rounded is exact, the root of it is not
+        rest = expression.xreplace(whole := {part: sympy.Dummy() for part in parts})
+        root, texts = sympy.lambdify([*map(parse, names), *whole.values()], rest, "math"), list(map(str, parts))
+
+        def of(*values):
+            sizes = dict(zip(names, values, strict=True))
+            return root(*values, *(formula.value(text, sizes) for text in texts))
+
+        return names, of
     if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
         sympy.floor, sympy.ceiling
     ):  # in floating point it may be rounded to its neighbour
