@@ -82,7 +82,7 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
     assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
     assert said.endswith("In 32 bits, 1 plus that is 1.")
-    monkeypatch.setattr(tracer.attention.masks, "attended", lambda *a, **k: 1e-6)  # enough to be seen
+    monkeypatch.setattr(tracer.attention.masks, "largest_share", lambda *a, **k: 1e-6)  # enough to be seen
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))
     assert said.endswith("could move too, and did not.")
 
