@@ -167,7 +167,7 @@ OTHER_WAYS = {
     Unordered: r"\tanh\left(\mathbf{x}_{T - 1 - t}\,\mathbf{W}_{\text{enter}}",
     WrittenBackwards: r"\text{ back from }\mathbf{h}_{T} = 0",
     BothWays: r"{\mathbf{h}_{2}}_{t+1}\,\mathbf{W}_{\text{stay}}\right)",
-    Sliced: r"\text{ from }\mathbf{y}_{-1} = 0,\,\mathbf{h}_{-1} = 0",
+    Sliced: r"\mathbf{c}_{t-1} \odot \sigma\left({{\mathbf{Y}_{\text{cell}}}_{t}}_{[\ldots,\,0:4]}\right)",
     SlicedBackwards: r"\text{ back from }\mathbf{h}_{T} = {\tanh\left(\mathbf{Y}",
 }
 """Loops that run backwards, or over slices, with what one of their lines says."""
@@ -224,3 +224,29 @@ def test_layers_with_one_set_of_weights_are_no_loop_over_time():
             return x
 
     assert not [step for step in run(Shared().eval(), torch.randn(2, 3, 4)).steps if "for }t" in step.latex]
+
+
+class Gates(nn.Module):
+    """An LSTM by hand: all gates of a turn are one sum of two products (Hochreiter and Schmidhuber 1997)."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.stay = nn.Linear(5, 16), nn.Linear(4, 16)
+
+    def forward(self, x):
+        h, c, made = torch.zeros(x.shape[0], 4), torch.zeros(x.shape[0], 4), []
+        for t in range(x.shape[1]):
+            i, f, g, o = (self.enter(x[:, t]) + self.stay(h)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            made.append(h)
+        return torch.stack(made, 1)
+
+
+def test_what_all_gates_are_parts_of_is_a_line_of_its_own():
+    found = run(Gates().eval(), torch.randn(2, 7, 5))
+    assert {step.verdict for step in found.steps} == {"proven"} and found.coverage == 1
+    packed, cell, state = found.steps
+    assert [step.latex.count(r"\mathbf{W}_{\text{stay}}") for step in found.steps] == [1, 0, 0]
+    assert packed.symbolic == ("T", "B", "16") and cell.latex.startswith(r"\mathbf{c}_{t} = ")
+    assert cell.latex.count(r"\mathbf{Y}_{t}") == 3 and state.latex.count(r"\mathbf{Y}_{t}") == 1

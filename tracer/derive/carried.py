@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.equations.turns import BEFORE, PARTS
-from tracer.ops import LINEAR, MATMULS, base
+from tracer.ops import CONCATENATIONS, LINEAR, MATMULS, base
 from tracer.recorder.calls import refs
 
 if TYPE_CHECKING:
@@ -44,16 +44,19 @@ def experts(roles: Roles) -> None:
 def loops(roles: Roles) -> None:
     """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
     lines = {roles.graph.root(line): line for line in roles.plan.lines}
-    _cells(roles)
-    for key in roles.plan.lines:
-        call = roles.call(key)
-        if call is None or call.name != "turns":
+    turns = {
+        key: call.arguments["turn"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "turns"
+    }
+    states = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what == BEFORE}
+    _cells(roles, turns, states)
+    now = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what in PARTS}
+    for key, turn in turns.items():
+        if turn.own in now and turn.own not in states:  # a step on the way to a state
             continue
-        turn = call.arguments["turn"]
         wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
         before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
         cell = any(one.name == "lstm_cell" and one.outputs[1].key == turn.key for one in turn.calls)
-        roles.of.setdefault(key, ("cell" if cell else "state") if before else "read")
+        roles.of.setdefault(key, ("cell" if cell else "state") if turn.own in states else "read")
         if not before:
             continue
         carried = set()
@@ -69,22 +72,22 @@ def loops(roles: Roles) -> None:
                     _step_size(roles, lines[wholes[at]], role)
 
 
-def _cells(roles: Roles) -> None:
+def _cells(roles: Roles, turns: dict[str, Turn], carried: set[str]) -> None:
     """The states of a loop beside the one that linear maps take: of a cell, what that is divided by, and the largest
     exponent (Hochreiter and Schmidhuber 1997; Beck et al. 2024)."""
     found: dict[tuple, dict[str, Turn]] = {}
-    for key in roles.plan.lines:
-        call = roles.call(key)
-        turn = call.arguments["turn"] if call is not None and call.name == "turns" else None
-        if turn is not None and any(what == BEFORE and of == turn.own for _, what, _, of, _ in turn.places):
+    for key, turn in turns.items():
+        if turn.own in carried and (call := roles.call(key)) is not None:
             found.setdefault((call.module, call.call), {})[key] = turn
     for states in found.values():
         own = {turn.own: key for key, turn in states.items()}
         mapped, divides = set(), set()
-        for turn in states.values():
+        for turn in turns.values():
             of = {at: own.get(sequence) for at, _, _, sequence, _ in turn.places}
             for one in turn.calls:
                 name, given = base(one.name), [of.get(ref.key) for ref in refs(one.arguments)]
+                joined = next(filter(None, given), None) if name in CONCATENATIONS else None
+                of |= {ref.key: joined for ref in one.outputs if joined}
                 mapped.update(given if name in LINEAR | MATMULS else ())
                 divides.update(given[1:2] if name == "div" else ())
         for key, turn in states.items() if mapped - {None} and states.keys() - mapped else ():

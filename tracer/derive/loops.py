@@ -7,6 +7,7 @@ end one of results, each one call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -15,6 +16,7 @@ from tracer.derive.graph import Graph
 from tracer.derive.parts import one_by_one, part, row_by_row
 from tracer.derive.turn import FUNC, JOIN, Turn
 from tracer.equations.turns import BEFORE, MIRRORED, NOW, WHOLE
+from tracer.ops import LAYOUTS, SPLITS, base
 from tracer.recorder.calls import Call, Ref, refs
 
 FEWEST = 3
@@ -155,11 +157,22 @@ class _Loop:
         sequences = {state: self._sequence(state, collected) for state in self.states}
         for state, found in collected.items():
             sequences.setdefault(state, (found[0], found[1]))
+        for packed in self._packed():
+            sequences.setdefault(packed, self._sequence(packed, collected))
         owned, lines = set(), []
         for state in sorted(sequences):
             lines.append(self._line(state, sequences, owned, collected))
         last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state, group)]
         return group, [*lines, *last]
+
+    def _packed(self) -> Iterator[tuple[int, int]]:
+        """The values of a turn that are cut into several parts, such as the gates of a cell that are one product."""
+        for j in range(self.period):
+            call = self.at(1, j)
+            source = next(refs(call.arguments), None)
+            made = self.where(source.key) if source and base(call.name) in SPLITS else None
+            if made is not None and made[0] == 1 and base(self.at(1, made[1]).name) not in LAYOUTS:
+                yield made[1:]
 
     def _keys(self, state: tuple[int, int]) -> list[str]:
         """The values of a state, turn by turn."""
