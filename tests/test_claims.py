@@ -167,7 +167,7 @@ def _levels(model, pixels):
 def test_the_claims_are_measured_on_the_run():
     """Each number once more, by other means."""
     model, trace = vit()
-    found = CARDS.measured(model, trace)
+    found = CARDS.measure_cards(model, trace)
     assert {name for card in CARDS.CARDS for name in card.claims} == found.claims.keys()
     best = float(trace.attention(0).amax(-1).mean())
     assert f"gets {percent(best)} of the weight" in found.claims["soft_lookup"].result
@@ -210,7 +210,7 @@ def test_the_residual_sums_are_left_out_of_the_backward_pass():
 def test_a_claim_that_is_not_about_a_model_says_so():
     model = tracer.load("transformer", D=12, h=3, d_ff=23, L=1)
     trace = model.trace()
-    found = CARDS.measured(model, trace).claims
+    found = CARDS.measure_cards(model, trace).claims
     assert found["highway"] == "the blocks of transformer are no pre-norm blocks, whose sums could be left out"
     assert found["order"].verdict == "not" and found["soft_lookup"].verdict == "holds"
     with pytest.raises(ValueError, match="transformer attends to no whole grid of patches"):
@@ -229,14 +229,14 @@ def test_a_claim_on_tensors_that_were_not_kept_says_so(claim):
 
 def test_a_masked_model_sees_the_order_by_its_mask():
     model = tracer.load("nanogpt", L=1, D=12, h=3, d_ff=20)
-    found = CARDS.measured(model, model.trace()).claims
+    found = CARDS.measure_cards(model, model.trace()).claims
     assert found["order"].verdict == "not" and found["order"].result.endswith("by its mask")
     assert "has a mask" in found["asymmetric"] and found["mlp_alone"].verdict == "holds"
 
 
 def test_one_head_is_measured_too():
     model = tracer.load("vit-note", H=32, W=32, D=24, d_k=8, d_ff=20)
-    found = CARDS.measured(model, model.trace()).claims
+    found = CARDS.measure_cards(model, model.trace()).claims
     assert found["mixture"].verdict == "holds" and found["heads_differ"] == "vit-note has one head"
 
 

@@ -14,7 +14,7 @@ from pages.shared.lessons.noted import Card, Read
 from tracer.common.cache import Cache
 from tracer.lessons.notes import block as counted
 from tracer.lessons.notes import slips
-from tracer.lessons.notes.block import CALLS, NEVER, block, dispatched, parameters, primitives
+from tracer.lessons.notes.block import CALLS, NEVER, block, dispatch_ops, parameters, primitives
 from tracer.lessons.notes.runs import STANDARD
 from tracer.lessons.notes.slips import lowlevel
 from tracer.ops import COMPUTING, category, is_layout
@@ -110,7 +110,7 @@ def test_slip_positions_missing():
 def test_slip_dropout():
     """In evaluation none of them leaves an op; in training each draws, where the note lists it."""
     trace = run("torchvision")[1]
-    assert not [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module] and not dispatched("dropout")
+    assert not [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module] and not dispatch_ops("dropout")
     slip = slips.SLIPS["dropout"]
     found = slip.measure(run, "torchvision")
     assert slip.verdict == "sense" and found.so
@@ -178,7 +178,7 @@ def test_slip_four_means():
 
 
 def test_slip_never_run():
-    assert {name for name in CALLS if not dispatched(name) <= counted.ran_at_all(run)} == NEVER
+    assert {name for name in CALLS if not dispatch_ops(name) <= counted.ran_at_all(run)} == NEVER
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
         divided = {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
@@ -265,7 +265,7 @@ def test_categories_and_counts_of_a_block():
     said = {"Reshape": ("view", "reshape", "unflatten"), "Transpose": ("transpose", "permute")}
     said |= {"Memory": ("contiguous", "expand", "cat"), "Indexing": ("squeeze", "unsqueeze", "index")}
     for name, calls in said.items():
-        assert {category(op) for call in calls for op in dispatched(call)} == {name}
+        assert {category(op) for call in calls for op in dispatch_ops(call)} == {name}
 
 
 def test_a_small_one_of_other_sizes_has_the_same_ops():

@@ -8,7 +8,7 @@ from test_stepping import sent
 from tracer.figures import operations_table
 from tracer.lessons.notes.rows import sections
 from tracer.lessons.notes.runs import RUNS, STANDARD
-from tracer.lessons.notes.steps import model_of, numbered
+from tracer.lessons.notes.steps import model_of, number_steps
 
 
 def test_the_model_of_a_run_is_known_by_its_name():
@@ -31,12 +31,12 @@ def test_the_model_of_a_run_is_known_by_its_name():
     ],
 )
 def test_a_step_has_the_number_that_its_note_gives_it(model, step, number):
-    assert numbered(model).of(step) == number
+    assert number_steps(model).of(step) == number
 
 
 def test_each_number_is_one_of_its_note_and_most_steps_have_one():
     for name in ("vit-note", "nanogpt", "vit-text", "transformer"):
-        note, trace = numbered(name), run(name)[1]
+        note, trace = number_steps(name), run(name)[1]
         begun = [title.removeprefix("Step ").split()[0].rstrip(".") for title in sections(note.note)]
         numbers = [note.of(step.id) for step in trace.steps]
         assert {number for number in numbers if number} <= {*begun, "2"}  # of a list that the note begins with
@@ -44,7 +44,7 @@ def test_each_number_is_one_of_its_note_and_most_steps_have_one():
 
 
 def test_a_model_of_no_note_has_none():
-    assert numbered("llama") is None and numbered("torchvision:resnet18") is None
+    assert number_steps("llama") is None and number_steps("torchvision:resnet18") is None
     table = operations_table.table(run("llama")[1], "steps")
     assert "in the note" not in [column["name"] for column in table["columns"]]
 
@@ -52,7 +52,7 @@ def test_a_model_of_no_note_has_none():
 def test_the_pages_of_steps_name_them():
     at = visited("operations", model="vit-note", zoom="steps")
     assert "In the note: the number of the step in the note “Vision Transformers”." in text(at)
-    table = operations_table.table(run("vit-note")[1], "steps", noted=numbered("vit-note").of)
+    table = operations_table.table(run("vit-note")[1], "steps", noted=number_steps("vit-note").of)
     assert table["columns"][2]["name"] == "in the note"
     assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
     _, header, _ = sent(visited("trace", model="vit-note"))

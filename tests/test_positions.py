@@ -86,7 +86,7 @@ def test_every_line_is_proven_and_positions_have_some(kind, causal):
     trace = load(kind, mask="causal" if causal else "bidirectional", D=16, h=2).trace(T=8)  # d_k is T
     assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
     assert not any("?" in step.symbolic for step in trace.steps)
-    lines = measured.changed(trace, "causal" if causal else "bidirectional")
+    lines = measured.changed_steps(trace, "causal" if causal else "bidirectional")
     assert any(step.stage == "position" for step in lines) and len(lines) < len(trace.steps) - 4
     scores = trace.step("block1.attention.scores")
     assert r"\sqrt{d_k}" in scores.latex

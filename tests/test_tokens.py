@@ -24,11 +24,11 @@ def proven(run, *shape) -> None:
 
 @pytest.mark.parametrize("name", text.SAYS)
 def test_a_text_is_proven_however_it_is_cut(name):
-    speller = spelling.shipped()[name]
+    speller = spelling.shipped_tokenizers()[name]
     for sentence in SENTENCES:
         ids = [piece.id for piece in speller.encode(sentence)]
         if name == "characters":
-            run = text.spelled(sentence, speller.vocabulary)
+            run = text.trace_characters(sentence, speller.vocabulary)
             assert run.value("tokens.argmax")[0].tolist() == ids
         else:
             run = text.looked_up(name, ids, len(speller.vocabulary))
@@ -94,7 +94,7 @@ def test_all_ways_are_fed_to_one_block():
 
 
 def test_no_input_has_a_name_of_code():
-    run = text.spelled("hello", spelling.shipped()["characters"].vocabulary)
+    run = text.trace_characters("hello", spelling.shipped_tokenizers()["characters"].vocabulary)
     assert tokens.before(run)[0].latex.count(r"\mathbf{x}") == 1 and "text" not in tokens.before(run)[0].latex
 
 
@@ -105,7 +105,7 @@ def test_a_text_without_tokens_is_refused():
 
 @pytest.mark.parametrize("name", spelling.WAYS)
 def test_every_text_can_be_cut(name):
-    speller = spelling.shipped()[name]
+    speller = spelling.shipped_tokenizers()[name]
     for sentence in NASTY:
         pieces = speller.encode(sentence)
         assert all(0 <= piece.id < len(speller.vocabulary) for piece in pieces)
@@ -113,21 +113,21 @@ def test_every_text_can_be_cut(name):
         assert all(0 <= piece.start <= piece.end <= len(sentence) for piece in pieces)
         spelled = speller.decode([piece.id for piece in pieces])
         assert (spelled == sentence) or name not in ("bytes", "bpe")
-        assert (spelling.lost(sentence, spelled) == []) == (spelled == sentence)
+        assert (spelling.differences(sentence, spelled) == []) == (spelled == sentence)
 
 
 def test_what_is_lost_is_said():
-    speller = spelling.shipped()
+    speller = spelling.shipped_tokenizers()
     sentence = SENTENCES[0]
     back = {name: way.decode([piece.id for piece in way.encode(sentence)]) for name, way in speller.items()}
     assert back["characters"] == "My lord, the na[UNK]ve tokenizer unhappily ate [UNK]."
     assert back["words"] == "My lord , the [UNK] [UNK] [UNK] [UNK] [UNK]"
-    assert spelling.lost(sentence, back["unigram"]) == [("ï", "[UNK]"), ("🍕", "[UNK]")]
+    assert spelling.differences(sentence, back["unigram"]) == [("ï", "[UNK]"), ("🍕", "[UNK]")]
 
 
 def test_learning_twice_gives_the_same():
-    again = spelling.learned(spelling.shipped_text())
-    for name, speller in spelling.shipped().items():
+    again = spelling.learn(spelling.shipped_text())
+    for name, speller in spelling.shipped_tokenizers().items():
         assert again[name].vocabulary == speller.vocabulary
         for sentence in NASTY:
             assert again[name].encode(sentence) == speller.encode(sentence)
@@ -135,7 +135,7 @@ def test_learning_twice_gives_the_same():
 
 @pytest.mark.parametrize("count", [0, 1, 60, 500])
 def test_the_first_merges_are_those_of_a_smaller_vocabulary(count):
-    whole = spelling.shipped()["bpe"]
+    whole = spelling.shipped_tokenizers()["bpe"]
     first, smaller = whole.first(count), spelling.BytePairs(spelling.shipped_text(), count)
     assert smaller.merges == whole.merges[:count] == first.merges
     assert first.vocabulary == smaller.vocabulary and len(first.vocabulary) == 256 + count
@@ -144,7 +144,7 @@ def test_the_first_merges_are_those_of_a_smaller_vocabulary(count):
 
 
 def test_without_merges_bpe_is_bytes():
-    first = spelling.shipped()["bpe"].first(0)
+    first = spelling.shipped_tokenizers()["bpe"].first(0)
     for sentence in NASTY:
         assert [piece.raw for piece in first.encode(sentence)] == [bytes([byte]) for byte in sentence.encode()]
 
@@ -156,10 +156,10 @@ def test_without_merges_bpe_is_bytes():
 )  # fmt: skip
 def test_a_text_that_nothing_can_be_learned_from_is_refused(corpus, said):
     with pytest.raises(ValueError, match=said):
-        spelling.checked(corpus)
+        spelling.check_corpus(corpus)
 
 
 @pytest.mark.parametrize("corpus", ["a" * 20_000, "\x00\x07 " * 50, "你好世界，" * 400, "🍕\u200d" * 100 + "\ud800"])
 def test_strange_texts_can_be_learned_from(corpus):
-    for speller in spelling.learned(spelling.checked(corpus)).values():
+    for speller in spelling.learn(spelling.check_corpus(corpus)).values():
         assert speller.encode("hello 🍕 你好")

@@ -37,17 +37,17 @@ CHIRP, MELODY = MADE["chirp"](), MADE["melody"]()
 HORSE = samples("photos")["horse"]()
 RUNS = {
     **{("text", way.name): lambda name=way.name: text.looked_up(name, [3, 1, 4, 1, 5], 300) for way in text.WAYS},
-    ("text", "characters"): lambda: text.spelled("hello", ("[UNK]", "e", "h", "o")),
+    ("text", "characters"): lambda: text.trace_characters("hello", ("[UNK]", "e", "h", "o")),
     ("pictures", "patches"): lambda: pictures.patches(HORSE, 16),
     ("pictures", "codes"): lambda: pictures.codes(HORSE, 16),
     ("video", "frames"): lambda: video.frames(),
     ("video", "tubelets"): lambda: video.tubelets(2),
-    ("sound", "frames"): lambda: sound.framed(CHIRP),
-    ("sound", "codes"): lambda: sound.coded(MELODY[:5000], 16),
-    ("series", "patches"): lambda: series.patched(SERIES["trend and season"]()[:90], 8),
-    ("series", "bins"): lambda: series.counted(SERIES["one outlier"](), 8),
-    ("points", "groups"): lambda: points.grouped(clouds.CLOUDS["torus"](), 16),
-    ("points", "codes"): lambda: points.coded(clouds.CLOUDS["cube"](), 32),
+    ("sound", "frames"): lambda: sound.trace_frames(CHIRP),
+    ("sound", "codes"): lambda: sound.trace_codes(MELODY[:5000], 16),
+    ("series", "patches"): lambda: series.trace_patches(SERIES["trend and season"]()[:90], 8),
+    ("series", "bins"): lambda: series.trace_bins(SERIES["one outlier"](), 8),
+    ("points", "groups"): lambda: points.trace_groups(clouds.CLOUDS["torus"](), 16),
+    ("points", "codes"): lambda: points.trace_codes(clouds.CLOUDS["cube"](), 32),
 }
 """One run of each way, on an input of the page."""
 both = pytest.mark.parametrize("name", WAYS, ids="-".join)
@@ -147,32 +147,32 @@ def test_a_codebook_is_where_k_means_stands_still():
     random = np.random.default_rng(0)
     heaps = random.normal(size=(4, 3)) * 20
     cloud = (heaps[:, None] + random.normal(size=(4, 50, 3))).reshape(-1, 3)
-    rows = codebook.learned(cloud, 4)
+    rows = codebook.k_means(cloud, 4)
     nearest = np.linalg.norm(cloud[:, None] - rows, axis=2).argmin(axis=1)
     assert sorted(np.bincount(nearest)) == [50] * 4
     assert all(np.allclose(rows[row], cloud[nearest == row].mean(axis=0), atol=1e-5) for row in range(4))
-    assert len(codebook.learned(np.zeros((5, 2)), 3)) == 3
+    assert len(codebook.k_means(np.zeros((5, 2)), 3)) == 3
     with pytest.raises(ValueError, match="6 rows"):
-        codebook.learned(cloud[:5], 6)
+        codebook.k_means(cloud[:5], 6)
 
 
 @pytest.mark.parametrize("name", SERIES)
 def test_bins_lose_half_a_bin_at_most(name):
     values = SERIES[name]()
     for V in series.BINS:
-        found, (ids, decoded) = series.loss(values, V), series.binned(values, V)
+        found, (ids, decoded) = series.loss(values, V), series.to_bins(values, V)
         assert found.inside <= found.half * (1 + 1e-6)
         assert (found.clipped > 0) == (name == "one outlier")
         nearest = abs(values[:, None] - series.middles(values, V)).argmin(axis=1)
         assert (ids == nearest).all() and abs(values - decoded).max() == pytest.approx(max(found.inside, found.largest))
-    made = series.counted(values, 32)
-    assert made.values[made.step("tokens.bin.to").value][0].tolist() == series.binned(values, 32)[0].tolist()
+    made = series.trace_bins(values, 32)
+    assert made.values[made.step("tokens.bin.to").value][0].tolist() == series.to_bins(values, 32)[0].tolist()
     assert series.loss(values, 4096).inside < series.loss(values, 8).inside / 100
 
 
 def test_a_value_is_in_the_patch_that_is_marked():
     values = np.arange(90, dtype=np.float32)
-    made = series.patched(values, 8)
+    made = series.trace_patches(values, 8)
     cut = made.values[made.step("tokens.layout").value][0]
     for value in (2, 9, 10, 57, 89):
         number, count = series.cut(90, 8, value)
@@ -202,9 +202,9 @@ def test_clouds_lie_on_their_surfaces():
 def test_a_group_is_described_alike_in_any_order_and_place():
     cloud, random = clouds.CLOUDS["torus"](), np.random.default_rng(0)
     centres = cloud[:5]
-    plain = points.described(cloud, centres)
-    assert np.array_equal(points.described(random.permutation(cloud), centres), plain)
-    assert abs(points.described(cloud + 2, centres + 2) - plain).max() < 1e-5
+    plain = points.describe_groups(cloud, centres)
+    assert np.array_equal(points.describe_groups(random.permutation(cloud), centres), plain)
+    assert abs(points.describe_groups(cloud + 2, centres + 2) - plain).max() < 1e-5
     made = run(("points", "groups"))
     shown = made.values[made.step("tokens.groups.topk").value][0].numpy()
     chosen = clouds.farthest(clouds.CLOUDS["torus"](), 16)

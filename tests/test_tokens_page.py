@@ -43,7 +43,7 @@ def test_a_sentence_is_cut_in_every_way():
     at = visited()
     drawn = cuts(at)
     for name, title in tokenizing.kinds()["text"].ways.items():
-        speller = spelling.shipped()[name]
+        speller = spelling.shipped_tokenizers()[name]
         assert drawn[title] == [piece.id for piece in speller.encode(SENTENCE)]
     assert "Here 49 bytes are 28 tokens after 744 merges, and V = 256 + 744 = 1,000." in text(at)
     assert "n = 28 tokens of D = 32 numbers" in text(at) and "disproven" not in text(at)
@@ -154,4 +154,4 @@ def test_the_library_learns_wordpiece_as_it_learns_bpe():
         vocab_size=1000, continuing_subword_prefix="##", special_tokens=["[UNK]", *inner], show_progress=False
     )
     joined.train_from_iterator(spelling.lines(corpus), trainer)
-    assert joined.get_vocab().keys() == set(spelling.shipped()["wordpiece"].vocabulary)
+    assert joined.get_vocab().keys() == set(spelling.shipped_tokenizers()["wordpiece"].vocabulary)

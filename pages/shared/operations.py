@@ -15,7 +15,7 @@ from tracer.figures import operations as bars
 from tracer.figures import operations_table
 from tracer.figures.budget import PAGE, ROWS
 from tracer.figures.labels import amount
-from tracer.lessons.notes.steps import numbered
+from tracer.lessons.notes.steps import number_steps
 from tracer.ops import COMPUTING, category, is_layout
 from tracer.record import Decomposition, Op, Trace
 from tracer.symbols import notation
@@ -66,7 +66,7 @@ def listing(trace: Trace, level: str) -> None:
     if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
-    if level == "steps" and (note := numbered(trace.model)):
+    if level == "steps" and (note := number_steps(trace.model)):
         st.caption(texts.plain(notes.spelled(f"In the note: the number of the step in note {note.note}.")))
     if clicked and clicked[0] != chosen:
         kind, _, id = clicked[0].partition(" ")
@@ -105,7 +105,7 @@ def _marked_row(trace: Trace, level: str) -> str:
 
 def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:
     """Return a table with the rows that are sent, and the number of all its rows."""
-    note = numbered(trace.model)
+    note = number_steps(trace.model)
     table = operations_table.table(trace, level, opened, noted=note and note.of)
     return table | {"rows": table["rows"][:ROWS], "count": len(table["rows"])}
 

@@ -19,7 +19,7 @@ from tracer.figures.colours import DIVERGING, MASK, SEQUENTIAL, stage_colour, ta
 from tracer.figures.labels import shape_numbers, symbol_text
 from tracer.figures.views.repeats import repeat_of
 from tracer.figures.views.rows import flops
-from tracer.lessons.notes.steps import numbered
+from tracer.lessons.notes.steps import number_steps
 from tracer.record import Op, Step, Trace
 from tracer.symbols import notation
 
@@ -184,7 +184,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
 
 def _note_number(trace: Trace, step: Step) -> list:
     """Return the number of the step in its note."""
-    note = numbered(trace.model)
+    note = number_steps(trace.model)
     at = note and note.of(step.id)
     return pieces(texts.plain(notes.spelled(f"Step {at} in note {note.note}."))) if note and at else []
 

@@ -78,7 +78,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
 def _measure(made, trace: Trace) -> dict:
     from tracer.lessons.notes import cards  # loads torch
 
-    found = turns.in_turn(partial(cards.measured, made, trace), MEASURING)
+    found = turns.in_turn(partial(cards.measure_cards, made, trace), MEASURING)
     return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
 
 
@@ -109,7 +109,7 @@ def alone(name: str) -> None:
 def _of_run(name: str, chosen: str) -> Measurements:
     from tracer.lessons.notes import cards  # loads torch
 
-    return cards.measured(*noted.provider()(chosen), [name])
+    return cards.measure_cards(*noted.provider()(chosen), [name])
 
 
 def _line(found: Measured | str, model: str, options: runs.Options = ()) -> str:

@@ -92,7 +92,7 @@ def ahead(note: str) -> None:
     from tracer.lessons.notes import reading  # loads torch
     from tracer.lessons.notes.runs import RUNS  # loads torch
 
-    if all(RUNS[name].shipped for name in reading.needed(note)):
+    if all(RUNS[name].shipped for name in reading.runs_of(note)):
         checks.beside(lambda: runs.of_sample_too("noted", note, lambda: _read(note), READING, known=_read(note)))
 
 
@@ -121,7 +121,7 @@ def _read(note: str) -> Read:
     cards = tuple(
         Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
     )
-    kinds = block.kinds(run) if "torchvision" in reading.needed(note) else {}
+    kinds = block.kinds(run) if "torchvision" in reading.runs_of(note) else {}
     return Read(cards, "" if beside else next(iter(about.values())), kinds)
 
 

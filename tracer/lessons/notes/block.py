@@ -71,7 +71,7 @@ class Called(nn.Module):
 
 
 @cache
-def dispatched(name: str) -> frozenset[str]:
+def dispatch_ops(name: str) -> frozenset[str]:
     """Return the ops that PyTorch runs for a call of the note's list, without those that lay out the example itself."""
     own = {"contiguous": {"transpose"}, "expand": {"slice"}, "bmm": {"transpose"}}
     own |= {"baddbmm": {"transpose", "slice", "alias"}, "linear": {"select"}}
@@ -156,7 +156,7 @@ def _norms(run: Provider) -> Count:
     return Count(said, (inside, last) == (3072, 1536))
 
 
-def _summed(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], Count]:
+def _sum_parameters(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], Count]:
     def counted(run: Provider) -> Count:
         found = parameters(prefix)
         return Count(f"{found:,} parameters", fits(found))
@@ -172,7 +172,7 @@ def _products(run: Provider) -> Count:
 
 def _names(run: Provider) -> Count:
     ran = ran_at_all(run)
-    never = sorted(name for name in CALLS if not dispatched(name) <= ran)
+    never = sorted(name for name in CALLS if not dispatch_ops(name) <= ran)
     said = f"{len(CALLS) - len(never)} of its {len(CALLS)} names run ops that ran; not {', '.join(never)}"
     return Count(said, frozenset(never) == NEVER)
 
@@ -180,10 +180,10 @@ def _names(run: Provider) -> Count:
 COUNTED: dict[str, Callable[[Provider], Count]] = {
     "layers": _layers,
     "norms": _norms,
-    "attention": _summed(f"{BLOCK}self_attention.", lambda n: n == 2_362_368),
-    "mlp": _summed(f"{BLOCK}mlp.", lambda n: n == 4_722_432),
-    "block": _summed(BLOCK, lambda n: round(n / 1e6, 1) == 7.1),
-    "encoder": _summed("encoder.layers.", lambda n: round(n / 1e6) == 85),
+    "attention": _sum_parameters(f"{BLOCK}self_attention.", lambda n: n == 2_362_368),
+    "mlp": _sum_parameters(f"{BLOCK}mlp.", lambda n: n == 4_722_432),
+    "block": _sum_parameters(BLOCK, lambda n: round(n / 1e6, 1) == 7.1),
+    "encoder": _sum_parameters("encoder.layers.", lambda n: round(n / 1e6) == 85),
     "products": _products,
     "names": _names,
 }

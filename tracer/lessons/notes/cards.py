@@ -132,7 +132,7 @@ class Measurements(NamedTuple):
     drawn: Mapping[str, Lines]
 
 
-def measured(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
+def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
     """Return the measurements of these claims on one run, by default those of all cards."""
     found: dict[str, Measured | str] = {}
     drawn: dict[str, Lines] = {}

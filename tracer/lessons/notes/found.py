@@ -31,13 +31,13 @@ class Found(NamedTuple):
     control: str = ""
 
 
-def shaped(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
+def shape_markdown(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
     """Return a shape in symbols and in numbers, in markdown."""
     symbols = f"${notation.shape_latex(symbolic)}$ = " if symbolic and "?" not in symbolic else ""
     return f"{symbols}{shape_numbers(shape)}"
 
 
-def proven(step: Step) -> str:
+def agreement(step: Step) -> str:
     """Return the agreement of an equation with the run, in a few words."""
     if step.refuted:
         return f"disproven: {step.replayed}"

@@ -9,7 +9,7 @@ from tracer import models
 from tracer.common.quoting import quoted
 from tracer.figures.labels import scientific
 from tracer.lessons.notes import block, claims, slips
-from tracer.lessons.notes.found import Found, Verdict, proven, shaped
+from tracer.lessons.notes.found import Found, Verdict, agreement, shape_markdown
 from tracer.lessons.notes.rows import Row, sections
 from tracer.lessons.notes.runs import RUNS, STANDARD, Provider
 from tracer.lessons.tokens import spelling
@@ -86,7 +86,7 @@ def is_so(holds: bool) -> Verdict:
 
 
 def _record(tensor: TensorRecord) -> str:
-    return shaped(tensor.symbolic, tensor.shape)
+    return shape_markdown(tensor.symbolic, tensor.shape)
 
 
 def _step(row: Row, run: Provider, name: str) -> Found:
@@ -95,7 +95,7 @@ def _step(row: Row, run: Provider, name: str) -> Found:
     if found is None:
         return Found(f"step `{name}`", NOWHERE, "not")
     so = found.verdict == "proven" and "?" not in found.symbolic and fits(row, run, found.shape)
-    said = f"${found.symbol}$ ∈ {shaped(found.symbolic, found.shape)}; {proven(found)}"
+    said = f"${found.symbol}$ ∈ {shape_markdown(found.symbolic, found.shape)}; {agreement(found)}"
     return Found(f"step **{found.title}**", said, is_so(so), found.latex, "", "trace", address(row, step=name))
 
 
@@ -105,7 +105,7 @@ def _param(row: Row, run: Provider, path: str) -> Found:
     reads = [(op, one) for op in trace.ops for one in op.inputs if one.maker == path]
     so = fits(row, run, shape) or fits(row, run, shape[::-1])
     turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
-    said = _record(reads[0][1]) if reads else shaped(None, shape)
+    said = _record(reads[0][1]) if reads else shape_markdown(None, shape)
     said += ", as PyTorch keeps it: out × in" if turned else ""
     where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
     return Found(f"parameter `{path}`", said, is_so(so), **where)
@@ -170,7 +170,7 @@ def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
 
 
 def _names(row: Row, run: Provider, *calls: str) -> Found:
-    runs = {call: sorted(block.dispatched(call)) for call in calls}
+    runs = {call: sorted(block.dispatch_ops(call)) for call in calls}
     ran = block.ran_at_all(run)
     said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
     so = all(names and set(names) <= ran for names in runs.values())
@@ -195,7 +195,7 @@ def _open(row: Row, run: Provider, name: str) -> Found:
 
 
 def _spell(row: Row, run: Provider, *ways: str) -> Found:
-    spellers = {way: spelling.shipped()[way] for way in ways}
+    spellers = {way: spelling.shipped_tokenizers()[way] for way in ways}
     pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
     whole = all(spellers[way].decode([one.id for one in made]) == SENTENCE for way, made in pieces.items())
     counts = (f"{way} {len(made)} pieces of {len(spellers[way].vocabulary):,}" for way, made in pieces.items())

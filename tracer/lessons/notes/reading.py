@@ -44,7 +44,7 @@ def result(row: Row, run: Provider) -> Result:
     return Result(row, tuple(look(row, place, run) for place in row.where))
 
 
-def needed(note: str) -> tuple[str, ...]:
+def runs_of(note: str) -> tuple[str, ...]:
     """Return the runs that a note's rows name, in order."""
     named = dict.fromkeys(row.run for row in rows(note))
     return tuple("torchvision" if name == STANDARD else name for name in named)

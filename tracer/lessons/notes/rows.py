@@ -63,7 +63,7 @@ def rows(note: str) -> tuple[Row, ...]:
         else:
             said, where, shape = (cell.strip() for cell in line.rsplit("|", 2))
             where, shape = (cell.replace("@", BLOCK) for cell in (where, shape))
-            places = tuple(one for place in where.split(";") for one in _expanded(place.strip()))
+            places = tuple(one for place in where.split(";") for one in _expand(place.strip()))
             found.append(Row(note, len(found) + 1, section, run, said, places, shape))
     return tuple(found)
 
@@ -73,7 +73,7 @@ def sections(note: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.section for row in rows(note)))
 
 
-def _expanded(place: str) -> list[str]:
+def _expand(place: str) -> list[str]:
     """Return `step query` and `step key` for `step {query,key}`."""
     before, brace, rest = place.partition("{")
     names, _, after = rest.partition("}")

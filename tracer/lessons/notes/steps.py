@@ -32,7 +32,7 @@ class Numbered(NamedTuple):
 
 
 @cache
-def numbered(model: str) -> Numbered | None:
+def number_steps(model: str) -> Numbered | None:
     """Return the steps of a model by the note that numbers most of them; None for a model of no note."""
     counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
     if not counts:

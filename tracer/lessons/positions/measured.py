@@ -90,7 +90,7 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
     terms = {name: as_array(term[0]) for name, term in _terms(model, trace, tokens).items()}
     scores = as_array(trace.value("block1.attention.scores"))[0]
     return Placement(
-        lines=changed(trace, mask),
+        lines=changed_steps(trace, mask),
         table=table and table._replace(cells=as_array(table.cells)),
         similar=None if cells is None else as_array(cells @ cells.mT),
         product=None if cells is None or len(cells) != T else by_distance(as_array(cells @ cells.mT)[None]),
@@ -99,14 +99,14 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
         scores=scores,
         error=difference(terms, scores),
         shuffles=tuple(
-            shuffled(load(which, mask=mask, D=D, h=h), tokens)
+            shuffle(load(which, mask=mask, D=D, h=h), tokens)
             for mask in ("bidirectional", "causal")
             for which in (positions.NONE, kind)
         ),
     )
 
 
-def changed(trace: Trace, mask: str) -> tuple[Step, ...]:
+def changed_steps(trace: Trace, mask: str) -> tuple[Step, ...]:
     """Return the steps of a run that a run without positions lacks, or computes differently."""
     plain = _plain(mask)
     return tuple(step for step in trace.steps if step.latex not in plain)
@@ -120,11 +120,13 @@ def _plain(mask: str) -> frozenset[str]:
 
 def scores_of(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     """Return the scores `[B, h, T, T]` of the model's attention before any mask, for token numbers `[B, T]`."""
-    queries, keys, between = _asked(model, tokens)
+    queries, keys, between = _queries_and_keys(model, tokens)
     return model.net.places.scores(queries, keys, *between)
 
 
-def _asked(model: Model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
+def _queries_and_keys(
+    model: Model, tokens: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
     """Return queries and keys `[B, h, T, d_k]`, and the attention's arguments for positions."""
     net, attention = model.net, model.net.block1.attention
     x = net.places.added(net.tokens(tokens))  # [B, T, D]
@@ -136,7 +138,7 @@ def _asked(model: Model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 def _terms(model: Model, trace: Trace, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the terms of the scores: a kind's own, or the four of tokens plus positions."""
-    queries, keys, between = _asked(model, tokens)
+    queries, keys, between = _queries_and_keys(model, tokens)
     return model.net.places.terms(queries, keys, *between) or of_tokens(model, trace)
 
 
@@ -154,7 +156,7 @@ def by_distance(matrices: np.ndarray) -> Curve:
 
 
 @torch.no_grad()
-def shuffled(model: Model, tokens: torch.Tensor, seed: int = SEED) -> Shuffled:
+def shuffle(model: Model, tokens: torch.Tensor, seed: int = SEED) -> Shuffled:
     """Return the effect of a shuffle of the tokens `[1, T]` after the outputs are put back into order."""
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(seed))
     plain, moved = model.net(tokens), model.net(tokens[:, order])[:, order.argsort()]  # [1, T, D]

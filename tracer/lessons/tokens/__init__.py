@@ -108,14 +108,14 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
         with doing("Running it"):
             recording = record_or_explain(module, args, {}, None, True, calls=True)
         with doing("Running it at other sizes, to tell which sizes are which"):
-            solution, notes = _solved(way, known, recording, full)
+            solution, notes = _solve(way, known, recording, full)
         facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
         made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
-        made = _checked(way, made)
+        made = _with_verdicts(way, made)
     return lighten(made, KEEP)
 
 
-def _checked(way: Way, made: Trace) -> Trace:
+def _with_verdicts(way: Way, made: Trace) -> Trace:
     """Return the run with the verdicts of other runs on its lines, checked once for each textbook of a way."""
     key = way, tuple(step.latex for step in made.steps)
     if (found := _checks.get(key)) is None:
@@ -124,7 +124,7 @@ def _checked(way: Way, made: Trace) -> Trace:
     return checks.apply(found, made)
 
 
-def _solved(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
+def _solve(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
     """Return the earlier solution for this op list if it predicts this run, else the run's own solution."""
     key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
     found = _solutions.get(key)

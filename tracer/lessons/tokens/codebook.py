@@ -72,7 +72,7 @@ NEAREST = (
 )
 
 
-def learned(points: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+def k_means(points: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
     """Return the rows of k-means, float32 `[V, K]`, each the mean of its nearest points among `[M, K]`.
 
     It begins with points far from one another, drawn with a probability that grows with the square of the distance to

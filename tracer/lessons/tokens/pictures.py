@@ -18,7 +18,7 @@ from tracer.inputs.images import centre_crop, to_array
 from tracer.inputs.samples import samples
 from tracer.inputs.tensors import MEAN, STD
 from tracer.lessons.tokens import SHARED, Way, trace
-from tracer.lessons.tokens.codebook import NEAREST, Nearest, learned
+from tracer.lessons.tokens.codebook import NEAREST, Nearest, k_means
 from tracer.record import Trace
 
 SIDE = 128
@@ -153,7 +153,7 @@ def codebook(V: int) -> Tensor:
     """Return V codes `[V, P²C]` of the patches of the sample photos alone, by k-means."""
     with torch.no_grad():
         cut = [Cut(CODED)(pixels(opened()))[0] for opened in samples("photos").values()]
-    return torch.from_numpy(learned(torch.cat(cut).numpy(), V))
+    return torch.from_numpy(k_means(torch.cat(cut).numpy(), V))
 
 
 class Rebuilt(NamedTuple):

@@ -14,7 +14,7 @@ from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.clouds import box, farthest, sphere, torus
 from tracer.lessons.tokens import SHARED, Way, trace
-from tracer.lessons.tokens.codebook import NEAREST, Nearest, learned
+from tracer.lessons.tokens.codebook import NEAREST, Nearest, k_means
 from tracer.record import Trace
 
 GROUPS = (16, 32, 64)
@@ -72,17 +72,17 @@ class Codes(nn.Module):
         return self.codebook(self.groups(points, centres))  # [B, n, D]
 
 
-def _drawn(sizes: dict[str, int]) -> tuple[Tensor, Tensor]:
+def _draw(sizes: dict[str, int]) -> tuple[Tensor, Tensor]:
     return torch.randn(sizes["B"], sizes["M"], 3), torch.randn(sizes["B"], sizes["n"], 3)
 
 
-def _projected(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Projected(k=sizes["k"], c=sizes["c"], D=sizes["D"]), _drawn(sizes)
+def _build_projected(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Projected(k=sizes["k"], c=sizes["c"], D=sizes["D"]), _draw(sizes)
 
 
-def _codes(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def _build_codes(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
     net = Codes(Groups(k=sizes["k"], c=sizes["c"]), torch.randn(sizes["V"], sizes["c"]), sizes["D"])
-    return net, _drawn(sizes)
+    return net, _draw(sizes)
 
 
 PROBES = (
@@ -156,7 +156,7 @@ GROUP = Way(
     name="groups",
     title="groups of neighbours",
     says="Each centre and its nearest points are one token: a vector, and there is no vocabulary.",
-    build=_projected,
+    build=_build_projected,
     names=("M", "k", "c"),
     probes=PROBES,
     derived={},
@@ -174,7 +174,7 @@ CODE = Way(
     name="codes",
     title="codes",
     says="Each group becomes the number of the nearest row of a codebook: a token is an id, as in text.",
-    build=_codes,
+    build=_build_codes,
     names=("M", "k", "c", "V"),
     probes=tuple({**probe, "V": V} for probe, V in zip(PROBES, (31, 43, 25), strict=True)),
     derived={},
@@ -194,7 +194,7 @@ def _net() -> Groups:
         return Groups(k=NEIGHBOURS, c=WIDTH)
 
 
-def described(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+def describe_groups(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Return the features of the group around each centre: points `[M, 3]`, centres `[n, 3]` to float32 `[n, c]`."""
     with torch.no_grad():
         return _net()(torch.from_numpy(points)[None], torch.from_numpy(centres)[None])[0].numpy()
@@ -204,7 +204,7 @@ def described(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
 def codebook() -> np.ndarray:
     """Return rows learned from the groups of other clouds than those on screen: float32 `[V, c]`."""
     clouds = [make(seed) for make in (torus, sphere, box) for seed in (1, 2)]
-    return learned(np.concatenate([described(cloud, cloud[farthest(cloud, 64)]) for cloud in clouds]), ROWS)
+    return k_means(np.concatenate([describe_groups(cloud, cloud[farthest(cloud, 64)]) for cloud in clouds]), ROWS)
 
 
 def nearest(points: np.ndarray, centre: int) -> np.ndarray:
@@ -216,23 +216,23 @@ def codes(points: np.ndarray, n: int) -> np.ndarray:
     """Return the codes of the groups around `n` centres of a cloud `[M, 3]`: int64 `[n]`."""
     with torch.no_grad():
         net = Nearest(torch.from_numpy(codebook()), SHARED["D"])
-        return net.codes(torch.from_numpy(described(points, points[farthest(points, n)]))[None])[0].numpy()
+        return net.codes(torch.from_numpy(describe_groups(points, points[farthest(points, n)]))[None])[0].numpy()
 
 
-def grouped(points: np.ndarray, n: int) -> Trace:
+def trace_groups(points: np.ndarray, n: int) -> Trace:
     """Return the run that projects the groups around `n` centres of a cloud `[M, 3]`."""
     with seeded_draws(0):
         net = Projected(k=NEIGHBOURS, c=WIDTH, D=SHARED["D"])
-    return trace(GROUP, net, *_given(points, n), **_sizes(points, n))
+    return trace(GROUP, net, *_inputs(points, n), **_sizes(points, n))
 
 
-def coded(points: np.ndarray, n: int) -> Trace:
+def trace_codes(points: np.ndarray, n: int) -> Trace:
     """Return the run that looks up the codes of the groups around `n` centres of a cloud `[M, 3]`."""
     net = Codes(_net(), torch.from_numpy(codebook()), SHARED["D"])
-    return trace(CODE, net, *_given(points, n), **_sizes(points, n), V=ROWS)
+    return trace(CODE, net, *_inputs(points, n), **_sizes(points, n), V=ROWS)
 
 
-def _given(points: np.ndarray, n: int) -> tuple[Tensor, Tensor]:
+def _inputs(points: np.ndarray, n: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(points)[None], torch.from_numpy(points[farthest(points, n)])[None]
 
 

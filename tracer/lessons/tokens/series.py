@@ -88,7 +88,7 @@ def middles(series: np.ndarray, V: int) -> np.ndarray:
     return (np.arange(V) * step(V) - REACH) * np.abs(series.astype(np.float64)).mean()
 
 
-def binned(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
+def to_bins(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the bin of each value of a series `[M]`, int64, and the value that it decodes to, float64."""
     scaled = series / np.abs(series.astype(np.float64)).mean()
     ids = np.rint((scaled + REACH) / step(V)).clip(0, V - 1).astype(np.int64)
@@ -111,7 +111,7 @@ class Loss(NamedTuple):
 
 def loss(series: np.ndarray, V: int) -> Loss:
     """Return the loss of a series `[M]` in bins, measured by decoding the ids again."""
-    ids, decoded = binned(series, V)
+    ids, decoded = to_bins(series, V)
     off, ends = np.abs(series - decoded), middles(series, V)[[0, -1]]
     half = (ends[1] - ends[0]) / (V - 1) / 2
     beyond = (series < ends[0] - half) | (series > ends[1] + half)
@@ -223,7 +223,7 @@ SLIPS = (
 """Errata of texts."""
 
 
-def patched(series: np.ndarray, P_t: int) -> Trace:
+def trace_patches(series: np.ndarray, P_t: int) -> Trace:
     """Return the run that cuts a series `[M]` into patches of `P_t` values; a remainder at its start is left out."""
     with seeded_draws(0):
         net = Patches(P_t=P_t, D=SHARED["D"])
@@ -231,7 +231,7 @@ def patched(series: np.ndarray, P_t: int) -> Trace:
     return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P_t=P_t)
 
 
-def counted(series: np.ndarray, V: int) -> Trace:
+def trace_bins(series: np.ndarray, V: int) -> Trace:
     """Return the run that looks up the bins of a series `[M]`, of `V`."""
     net = Bins(V=V, D=SHARED["D"])
     return trace(BIN, net, torch.from_numpy(series)[None], n=len(series), V=V)

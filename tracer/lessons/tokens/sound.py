@@ -15,7 +15,7 @@ from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.sounds import lesson
 from tracer.lessons.tokens import SHARED, Way, trace
-from tracer.lessons.tokens.codebook import NEAREST, Nearest, learned
+from tracer.lessons.tokens.codebook import NEAREST, Nearest, k_means
 from tracer.record import Trace
 
 WINDOW, HOP = 256, 128
@@ -210,7 +210,7 @@ def _net(M: int) -> Spectrogram:
 @cache
 def codebook(V: int) -> np.ndarray:
     """Return `V` rows, learned from the frames of the sounds of `lesson`: float32 `[V, w/2 + 1]`."""
-    return learned(np.concatenate([spectrogram(sound) for sound in lesson()]), V)
+    return k_means(np.concatenate([spectrogram(sound) for sound in lesson()]), V)
 
 
 def codes(sound: np.ndarray, V: int) -> np.ndarray:
@@ -220,14 +220,14 @@ def codes(sound: np.ndarray, V: int) -> np.ndarray:
         return net.codes(torch.from_numpy(spectrogram(sound))[None])[0].numpy()
 
 
-def framed(sound: np.ndarray) -> Trace:
+def trace_frames(sound: np.ndarray) -> Trace:
     """Return the run that projects the frames of a sound `[M]`."""
     with seeded_draws(0):
         net = Frames(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"])
     return trace(FRAMES, net, torch.from_numpy(sound)[None], **_sizes(sound))
 
 
-def coded(sound: np.ndarray, V: int) -> Trace:
+def trace_codes(sound: np.ndarray, V: int) -> Trace:
     """Return the run that looks up the codes of a sound `[M]`, of a codebook of `V` rows."""
     net = Codes(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"], rows=torch.from_numpy(codebook(V)))
     return trace(CODES, net, torch.from_numpy(sound)[None], **_sizes(sound), V=V)

@@ -253,12 +253,12 @@ WAYS: dict[str, Callable[[str], Speller]] = {
 """The six ways by the names that addresses have, and how each is learned on a text."""
 
 
-def learned(corpus: str) -> dict[str, Speller]:
+def learn(corpus: str) -> dict[str, Speller]:
     """Return the six tokenizers, learned on a text."""
-    return {name: learn(corpus) for name, learn in WAYS.items()}
+    return {name: build(corpus) for name, build in WAYS.items()}
 
 
-def checked(corpus: str) -> str:
+def check_corpus(corpus: str) -> str:
     """Return a visitor's text to learn from.
 
     Raise ValueError in one sentence for a text that nothing can be learned from.
@@ -273,9 +273,9 @@ def checked(corpus: str) -> str:
 
 
 @cache
-def shipped() -> dict[str, Speller]:
+def shipped_tokenizers() -> dict[str, Speller]:
     """Return the six tokenizers, learned on the shipped text."""
-    return learned(shipped_text())
+    return learn(shipped_text())
 
 
 @cache
@@ -289,7 +289,7 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def lost(text: str, spelled: str) -> list[tuple[str, str]]:
+def differences(text: str, spelled: str) -> list[tuple[str, str]]:
     """Return the parts of a text that decoding does not recover: pairs of the original and the decoded part."""
     found = SequenceMatcher(None, text, spelled, autojunk=False).get_opcodes()
     return [(text[a:b], spelled[c:d]) for kind, a, b, c, d in found if kind != "equal"]

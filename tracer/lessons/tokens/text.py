@@ -149,7 +149,7 @@ def looked_up(name: str, ids: Sequence[int], entries: int) -> Trace:
     return trace(_way(name), table(entries), torch.tensor([list(ids)]), V=entries, n=len(ids))
 
 
-def spelled(text: str, vocabulary: Sequence[str]) -> Trace:
+def trace_characters(text: str, vocabulary: Sequence[str]) -> Trace:
     """Return the run that finds each character among the entries of a vocabulary, and looks up its row.
 
     The first entry is for all unknown characters.

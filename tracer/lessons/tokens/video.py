@@ -58,14 +58,14 @@ class Tubelets(nn.Module):
 
 
 def _frames(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return FramePatches(**{name: sizes[name] for name in ("C", "P", "D")}), (_drawn(sizes),)
+    return FramePatches(**{name: sizes[name] for name in ("C", "P", "D")}), (_draw(sizes),)
 
 
 def _tubelets(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Tubelets(**{name: sizes[name] for name in ("C", "P", "D", "tau")}), (_drawn(sizes),)
+    return Tubelets(**{name: sizes[name] for name in ("C", "P", "D", "tau")}), (_draw(sizes),)
 
 
-def _drawn(sizes: dict[str, int]) -> Tensor:
+def _draw(sizes: dict[str, int]) -> Tensor:
     return torch.randn(*(sizes[name] for name in ("B", "F", "C", "H", "W")))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracer.common.notes import TITLES
 from tracer.lessons.notes import claims, places
-from tracer.lessons.notes.claims.measured import kept
+from tracer.lessons.notes.claims.measured import tensor_of
 from tracer.lessons.notes.rows import rows
 from tracer.lessons.notes.runs import RUNS
 from tracer.verify.checks.plain import Run, array
@@ -87,7 +87,7 @@ def _gradients(run: Run) -> list[str]:
 
 def _cross_terms(run: Run) -> list[str]:
     """Check queries and keys of contents and of positions, by the parameters themselves."""
-    content, both = (array(kept(run.trace, id))[0] for id in ("embedding", "position"))
+    content, both = (array(tensor_of(run.trace, id))[0] for id in ("embedding", "position"))
     parameters = {name: array(value) for name, value in run.model.net.named_parameters()}
     h = run.model.sizes["h"]
 

@@ -55,5 +55,5 @@ def show() -> None:
         f"are chosen. Checked here with all distances computed again: {said}. {len(set(ids.tolist()))} of the "
         f"{points.ROWS} codes are used."
     )
-    makes = {"groups": lambda: points.grouped(cloud, count), "codes": lambda: points.coded(cloud, count)}
+    makes = {"groups": lambda: points.trace_groups(cloud, count), "codes": lambda: points.trace_codes(cloud, count)}
     tokenizing.show_run(clouds, ("points", name, way, count), makes[way], points.SLIPS)

@@ -27,7 +27,7 @@ def show() -> None:
     values = inputs.SERIES[name]()
     chosen = st.slider("Value that is marked", 0, len(values) - 1, **address.widget("token", range(len(values)), 27))
     cut, cuts = series.cut(len(values), side, chosen)
-    ids, decoded = series.binned(values, count)
+    ids, decoded = series.to_bins(values, count)
     left, right = st.columns(2, gap="medium")
     with left:
         said = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
@@ -52,7 +52,7 @@ def show() -> None:
             config=PLAIN,
         )
     st.markdown(_loss_text(series.loss(values, count), count))
-    makes = {"patches": lambda: series.patched(values, side), "bins": lambda: series.counted(values, count)}
+    makes = {"patches": lambda: series.trace_patches(values, side), "bins": lambda: series.trace_bins(values, count)}
     size = {"patches": side, "bins": count}[way]
     tokenizing.show_run(inputs, ("series", name, way, size), makes[way], series.SLIPS)
 

@@ -74,7 +74,10 @@ def show() -> None:
         f"The codes keep {1 - lost:.0%} of what varies in the spectrogram, in {count} numbers for {logs.size:,}; "
         f"{used} of the {rows} rows are used."
     )
-    makes = {"frames": lambda: sound.framed(heard.numbers), "codes": lambda: sound.coded(heard.numbers, rows)}
+    makes = {
+        "frames": lambda: sound.trace_frames(heard.numbers),
+        "codes": lambda: sound.trace_codes(heard.numbers, rows),
+    }
     tokenizing.show_run(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
 
 

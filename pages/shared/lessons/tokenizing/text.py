@@ -105,8 +105,8 @@ def _spellers(held: dict) -> dict:
     from tracer.lessons.tokens import spelling
 
     if "corpus" not in held:
-        return tokenizing.once(spelling.shipped)
-    learn = partial(spelling.learned, held["text"])
+        return tokenizing.once(spelling.shipped_tokenizers)
+    learn = partial(spelling.learn, held["text"])
     return of(held["corpus"], "spellers", lambda: Learned(turns.in_turn(learn, "Learning the vocabularies"))).spellers
 
 
@@ -128,7 +128,7 @@ def _learn(held: dict) -> None:
         st.rerun()
     if learn:
         try:
-            text = spelling.checked(text)
+            text = spelling.check_corpus(text)
         except ValueError as error:
             st.error(quoted(f"{error}. What was learned before stays."), icon=":material/block:")
             return
@@ -204,11 +204,11 @@ def _length(speller, sentence: str) -> tuple[int, int]:
 
 def _back(sentence: str, spelled: str) -> str:
     """Return a sentence on whether decoding restores the sentence, and what is lost where it does not."""
-    from tracer.lessons.tokens.spelling import lost
+    from tracer.lessons.tokens.spelling import differences
 
     if spelled == sentence:
         return "✓ decode(encode(x)) = x"
-    changes = dict.fromkeys(lost(sentence, spelled))
+    changes = dict.fromkeys(differences(sentence, spelled))
     said = [
         f"{pieces.visible(was)} → {pieces.visible(now)}" if was and now
         else f"{pieces.visible(was)} was lost" if was else f"{pieces.visible(now)} was added"
@@ -232,7 +232,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
     def trace_ids() -> Trace:
         if name == "characters":
-            return text.spelled(sentence, speller.vocabulary)
+            return text.trace_characters(sentence, speller.vocabulary)
         return text.looked_up(name, ids, entries)
 
     run = tokenizing.trace_once(owner, (name, entries), trace_ids)

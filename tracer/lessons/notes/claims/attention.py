@@ -28,7 +28,7 @@ DRAWS = 8
 """Random projections of a baseline."""
 
 
-def _mixed(inside: Inside, scores: torch.Tensor) -> torch.Tensor:
+def _mix(inside: Inside, scores: torch.Tensor) -> torch.Tensor:
     """Return the values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
     value = inside.own("value")
     value = value.repeat_interleave(scores.shape[1] // value.shape[1], dim=1)
@@ -44,7 +44,7 @@ def mixture(model: Model, trace: Trace) -> Measured:
     """Measure whether the output of the heads is the values mixed by the weights."""
     inside = Inside(model, trace)
     scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
-    error, even = off(_mixed(inside, scores), context), off(_mixed(inside, _even(scores)), context)
+    error, even = off(_mix(inside, scores), context), off(_mix(inside, _even(scores)), context)
     return Measured(
         inside.scope,
         f"values mixed by the attention weights are what the heads returned, to within {_share(error)}",
@@ -101,7 +101,7 @@ def order(model: Model, trace: Trace) -> Measured:
         result += ": the results are shuffled alike (equivariant), they are not the same (invariant)"
     else:
         result += (
-            f": here attention does see the order, by {'its mask' if inside.masked else 'what it knows of places'}"
+            f": here attention does see the order, by {'its mask' if inside.is_masked else 'what it knows of places'}"
         )
     return Measured(
         inside.scope,
@@ -139,7 +139,7 @@ def symmetric(model: Model, trace: Trace) -> Measured:
 def asymmetric(model: Model, trace: Trace) -> Measured:
     """Measure how unequal the scores of a pair of tokens are in both directions, with the model's two matrices."""
     inside = Inside(model, trace)
-    if inside.masked:
+    if inside.is_masked:
         raise ValueError(f"{model.name} has a mask, so of two tokens one never sees the other")
     maps, own = inside.weights[0], numbers.asymmetry(inside.own("scores"))
     width = inside.own("query").shape[-1]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tracer.attention.reads import reads
-from tracer.lessons.notes.claims.measured import kept
+from tracer.lessons.notes.claims.measured import tensor_of
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
@@ -35,7 +35,7 @@ class Inside:
 
     def value(self, id: str) -> torch.Tensor:
         """Return the tensor of a step."""
-        return kept(self.trace, id)
+        return tensor_of(self.trace, id)
 
     def own(self, name: str) -> torch.Tensor:
         """Return the tensor of a step of this attention, such as "query"; a single head gets an axis of its own too."""
@@ -88,7 +88,7 @@ class Inside:
         return attend
 
     @cached_property
-    def masked(self) -> bool:
+    def is_masked(self) -> bool:
         """True if some pair of tokens was closed."""
         return bool(torch.isinf(self.own("scores")).any())
 

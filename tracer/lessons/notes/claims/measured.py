@@ -30,7 +30,7 @@ class Measured(NamedTuple):
         return f"{self.scope}: {self.result}. {self.baseline}"
 
 
-def kept(trace: Trace, id: str) -> torch.Tensor:
+def tensor_of(trace: Trace, id: str) -> torch.Tensor:
     """Return the tensor of a step.
 
     Raise ValueError, in a sentence, for a run without such a step, or without its tensor.

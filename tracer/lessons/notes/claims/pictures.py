@@ -13,7 +13,7 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.inputs import surfaces
 from tracer.inputs.samples import samples
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.lessons.notes.claims.measured import Measured, close, off, tensor_of, verdict_of
 from tracer.lessons.notes.claims.stream import influence
 from tracer.models.shared.anomaly import anomaly_map
 from tracer.models.shared.model import Model
@@ -24,19 +24,19 @@ def _sizes(trace: Trace) -> dict[str, int]:
     return {one.name: one.value for one in trace.symbols}
 
 
-def seen(trace: Trace, *, last: bool) -> torch.Tensor:
+def reassemble(trace: Trace, *, last: bool) -> torch.Tensor:
     """Return the picture before patching, `[B, C, H, W]`, reassembled from its patches.
 
     With `last` the patches are flattened with channels last.
     """
-    patches, at = kept(trace, "patches"), _sizes(trace)
+    patches, at = tensor_of(trace, "patches"), _sizes(trace)
     B, P, C = len(patches), at["P"], patches.shape[-1] // at["P"] ** 2
     grid = at["H"] // P, at["W"] // P
     cut = patches.view(B, *grid, *((P, P, C) if last else (C, P, P)))
     return cut.permute(*((0, 5, 1, 3, 2, 4) if last else (0, 3, 1, 4, 2, 5))).reshape(B, C, at["H"], at["W"])
 
 
-def _convolved(model: Model, trace: Trace, last: bool, reordered: bool) -> torch.Tensor:
+def _convolve(model: Model, trace: Trace, last: bool, reordered: bool) -> torch.Tensor:
     """Return the embedding as a strided convolution, `[B, D, H/P, W/P]`.
 
     Its weights are `reordered` if patches are flattened with channels `last`.
@@ -46,21 +46,21 @@ def _convolved(model: Model, trace: Trace, last: bool, reordered: bool) -> torch
     weight, C = linear.weight, linear.in_features // P**2
     kernel = weight.view(-1, P, P, C).permute(0, 3, 1, 2) if reordered else weight.view(-1, C, P, P)
     with torch.no_grad():
-        return F.conv2d(seen(trace, last=last), kernel, linear.bias, stride=P)
+        return F.conv2d(reassemble(trace, last=last), kernel, linear.bias, stride=P)
 
 
-def strided(model: Model, trace: Trace, *, last: bool) -> float:
+def strided_error(model: Model, trace: Trace, *, last: bool) -> float:
     """Return the error of a strided convolution against the embedding of patches.
 
     With `last` patches are flattened channels-last, and the weights are reordered for that.
     """
-    return off(_convolved(model, trace, True, last).flatten(2).mT, kept(trace, "embedding"))
+    return off(_convolve(model, trace, True, last).flatten(2).mT, tensor_of(trace, "embedding"))
 
 
 def convolution(model: Model, trace: Trace) -> Measured:
     """Measure the patches' embedding as a convolution."""
-    ran = kept(trace, "embedding")
-    error, turned = (off(_convolved(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
+    ran = tensor_of(trace, "embedding")
+    error, turned = (off(_convolve(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
     return Measured(
         "all patches, the largest difference over the largest value",
         f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, to within "
@@ -74,10 +74,10 @@ def convolution(model: Model, trace: Trace) -> Measured:
 
 def convolution_shapes(model: Model, trace: Trace) -> Measured:
     """Measure the shapes of that convolution."""
-    image, at = _convolved(model, trace, False, False), _sizes(trace)
-    tokens, ran, P = image.flatten(2).mT, kept(trace, "embedding"), at["P"]
-    kernel = torch.zeros(image.shape[1], seen(trace, last=False).shape[1], P, P)
-    denser = F.conv2d(seen(trace, last=False), kernel, stride=max(1, P // 2))
+    image, at = _convolve(model, trace, False, False), _sizes(trace)
+    tokens, ran, P = image.flatten(2).mT, tensor_of(trace, "embedding"), at["P"]
+    kernel = torch.zeros(image.shape[1], reassemble(trace, last=False).shape[1], P, P)
+    denser = F.conv2d(reassemble(trace, last=False), kernel, stride=max(1, P // 2))
     so = (
         tuple(image.shape[2:]) == (at["H"] // P, at["W"] // P)
         and tokens.shape == ran.shape != denser.flatten(2).mT.shape
@@ -106,7 +106,7 @@ def _nearest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def embedding_space(model: Model, trace: Trace) -> Measured:
     """Measure the nearest patches before and after the embedding, beside random matrices."""
-    pixels, embedded = kept(trace, "patches")[0], kept(trace, "embedding")[0]
+    pixels, embedded = tensor_of(trace, "patches")[0], tensor_of(trace, "embedding")[0]
     before = _nearest(pixels)
 
     def moved(rows: torch.Tensor) -> list[float]:
@@ -180,7 +180,7 @@ def cls_learned(model: Model, trace: Trace) -> Measured:
 
 def cls_constant(model: Model, trace: Trace) -> Measured:
     """Measure whether CLS enters as its parameter, whatever the photo."""
-    row = kept(trace, "sequence")[:, 0]
+    row = tensor_of(trace, "sequence")[:, 0]
     other, moved = _rows_of_cls(model, trace)
     same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(other, model.net.cls.detach()))
     return Measured(
@@ -231,7 +231,7 @@ def cls_gathers(model: Model, trace: Trace) -> Measured:
 
 def only_cls(model: Model, trace: Trace) -> Measured:
     """Measure the logits from row 0 alone."""
-    ran, rows = kept(trace, "logits"), kept(trace, "norm")
+    ran, rows = tensor_of(trace, "logits"), tensor_of(trace, "norm")
     with torch.no_grad():
         error, other = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
     return Measured(
@@ -246,7 +246,7 @@ def only_cls(model: Model, trace: Trace) -> Measured:
 
 def what_and_where(model: Model, trace: Trace) -> Measured:
     """Measure the sum of a token's content and its position."""
-    what, both = kept(trace, "sequence")[0], kept(trace, "position")[0]
+    what, both = tensor_of(trace, "sequence")[0], tensor_of(trace, "position")[0]
     place = model.net.position.detach()
     error, shifted = off(what + place, both), off(what + place.roll(1, 0), both)
     return Measured(
@@ -292,7 +292,7 @@ def global_context(model: Model, trace: Trace) -> Measured:
 
 def normal(model: Model, trace: Trace) -> Measured:
     """Measure the error on hidden patches, beside the mean of the visible ones and the context of another surface."""
-    pixels, predicted = kept(trace, "patches")[0], kept(trace, "prediction")[0]
+    pixels, predicted = tensor_of(trace, "patches")[0], tensor_of(trace, "prediction")[0]
     visible = list(next(one.places for one in trace.segments if one.places))
     hidden = [i for i in range(len(pixels)) if i not in visible]
     photos = list(samples(model.spec.samples).values())[:2]
@@ -335,7 +335,7 @@ def defect(model: Model, trace: Trace) -> Measured:
 def open_vocabulary(model: Model, trace: Trace) -> Measured:
     """Measure whether sentences can be exchanged without new weights: without one, the others' cosines stay."""
     image, tokens = model.inputs()
-    cosines = kept(trace, "cosines")
+    cosines = tensor_of(trace, "cosines")
     with torch.no_grad():
         fewer = model.net(image, tokens[1:]) / model.net.log_scale.exp()
     stay = off(fewer, cosines[:, 1:])

@@ -12,7 +12,7 @@ from tracer.attention.reads import reads
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.lessons.notes.claims.inside import Inside, blocks
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.lessons.notes.claims.measured import Measured, close, off, tensor_of, verdict_of
 from tracer.models.shared.model import Model
 from tracer.record import Trace
 
@@ -43,8 +43,8 @@ def bound(model: Model, trace: Trace) -> Measured:
     grows = without[-1] > 2 * with_norms[-1] and products > 10
     return Measured(
         f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
-        f"without norms, same weights, the largest score is {_listed(without)}, block by block",
-        f"With the norms it is {_listed(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
+        f"without norms, same weights, the largest score is {_list_numbers(without)}, block by block",
+        f"With the norms it is {_list_numbers(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
         f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
         "large",
         "sense" if moved < 0.05 and grows else "not",
@@ -53,7 +53,7 @@ def bound(model: Model, trace: Trace) -> Measured:
     )
 
 
-def _listed(numbers: list[float]) -> str:
+def _list_numbers(numbers: list[float]) -> str:
     return ", ".join(f"{one:.3g}" for one in numbers)
 
 
@@ -73,7 +73,7 @@ def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
         normed = block.norm1(y) if norms else y
         q, k = (part(normed).unflatten(-1, (inside.heads, -1)).transpose(1, 2) for part in (query, key))
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        if inside.masked:
+        if inside.is_masked:
             scores = scores.tril()
         sizes.append(float(scores.abs().max()))
         y = y + block.attention(normed, **inside.given)
@@ -164,7 +164,7 @@ def corrections(trace: Trace) -> list[tuple[float, float]]:
     for path in blocks(trace):
         both = []
         for part in ("attention", "mlp"):
-            total, added = kept(trace, f"{path}.{part}.residual"), kept(trace, f"{path}.{part}.output")
+            total, added = tensor_of(trace, f"{path}.{part}.residual"), tensor_of(trace, f"{path}.{part}.output")
             both.append(float((added.norm(dim=-1) / (total - added).norm(dim=-1)).mean()))
         found.append((both[0], both[1]))
     if not found:

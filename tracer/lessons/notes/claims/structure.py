@@ -13,7 +13,7 @@ from tracer.attention.reads import reads
 from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.lessons.notes.claims.inside import Inside, blocks
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.lessons.notes.claims.measured import Measured, close, off, tensor_of, verdict_of
 from tracer.models.shared.model import Model, seeded
 from tracer.record import Trace
 from tracer.tracing import paths
@@ -144,7 +144,7 @@ def types_optional(model: Model, trace: Trace) -> Measured:
     parameters = dict(model.net.named_parameters())
     if not {"image_type", "text_type"} <= parameters.keys():
         raise ValueError(f"this {model.name} has no type embeddings")
-    added = [kept(trace, after) - kept(trace, before)
+    added = [tensor_of(trace, after) - tensor_of(trace, before)
              for before, after in (("position", "image_type"), ("text_position", "text_type"))]  # fmt: skip
     image, text = (parameters[name].detach() for name in ("image_type", "text_type"))
     error = max(

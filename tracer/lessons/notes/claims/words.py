@@ -14,7 +14,7 @@ from tracer.figures.classes import percent
 from tracer.figures.labels import scientific
 from tracer.inputs.samples import samples
 from tracer.lessons.notes.claims.inside import Inside
-from tracer.lessons.notes.claims.measured import Measured, close, kept, off, verdict_of
+from tracer.lessons.notes.claims.measured import Measured, close, off, tensor_of, verdict_of
 from tracer.models.shared.model import Model, seeded
 from tracer.record import Trace
 
@@ -59,7 +59,7 @@ def lookup_table(model: Model, trace: Trace) -> Measured:
     """Measure the lookup from text to tokens to ids to rows of the table."""
     found, E = ids(model, trace), model.net.tokens.weight.detach()
     known = {step.id for step in trace.steps}
-    ran = next(kept(trace, id)[0] for id in ("words", "embedding") if id in known)
+    ran = next(tensor_of(trace, id)[0] for id in ("words", "embedding") if id in known)
     same, shifted = (int((E[at] == ran).all(-1).sum()) for at in (found, (found + 1) % len(E)))
     return Measured(
         f"{len(found)} pieces, {len(set(map(int, found)))} different ids, a table of {len(E)} rows",
@@ -170,10 +170,10 @@ def neighbours(model: Model, trace: Trace) -> Measured:
 
 def positions_learned(model: Model, trace: Trace) -> Measured:
     """Measure how far training moved the positions from their start."""
-    return _learned(model, "positions", "position")
+    return _training_distance(model, "positions", "position")
 
 
-def _learned(model: Model, name: str, step: str) -> Measured:
+def _training_distance(model: Model, name: str, step: str) -> Measured:
     """Measure the distance of a parameter from its seeded random start, and its growth."""
     begun, again = (
         dict(seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name].detach()
@@ -194,12 +194,12 @@ def _learned(model: Model, name: str, step: str) -> Measured:
 
 def learned(model: Model, trace: Trace) -> Measured:
     """Measure how far training moved the embedding from its start."""
-    return _learned(model, "embedding.weight", "embedding")
+    return _training_distance(model, "embedding.weight", "embedding")
 
 
 def four_terms(model: Model, trace: Trace) -> Measured:
     """Measure the four terms of the scores, and their sum."""
-    found, scores = terms(model, trace), kept(trace, "block1.attention.scores")
+    found, scores = terms(model, trace), tensor_of(trace, "block1.attention.scores")
     total = sum(found.values())
     error, least = off(total, scores), min(off(total - term, scores) for term in found.values())
     return Measured(
@@ -222,7 +222,7 @@ def cross_terms(model: Model, trace: Trace) -> Measured:
 
     It is the number of queries with another maximum without them, beside that without the term of positions alone.
     """
-    found, scores = terms(model, trace), kept(trace, "block1.attention.scores")
+    found, scores = terms(model, trace), tensor_of(trace, "block1.attention.scores")
     weights = scores.softmax(-1)
 
     def without(names: tuple[str, ...]) -> tuple[float, float]:

@@ -146,7 +146,7 @@ SLIPS: dict[str, Slip] = {
     "references": Slip(
         "Two references of note 004 name other authors than the papers that they link to.",
         "sense",
-        dataflow.told("arXiv 1508.06615 is by Kim et al., 2016; P96-1041 is by Chen and Goodman, 1996"),
+        dataflow.from_papers("arXiv 1508.06615 is by Kim et al., 2016; P96-1041 is by Chen and Goodman, 1996"),
     ),
     "byte_pairs": Slip(
         "GPT-2's tokenizer merges bytes to pieces; it does not have one id for each byte, as note 004 says.",
@@ -156,7 +156,7 @@ SLIPS: dict[str, Slip] = {
     "tubelets": Slip(
         "TimeSformer cuts each frame to 2D patches; spatio-temporal ones are the tubelets of ViViT.",
         "not",
-        dataflow.told(
+        dataflow.from_papers(
             "Bertasius et al. 2021, section 3: patches of P × P from each frame; Arnab et al. 2021, "
             "section 3.2: tubelets"
         ),
@@ -164,7 +164,7 @@ SLIPS: dict[str, Slip] = {
     "ts2vec": Slip(
         "TS2Vec gives each moment a vector; it makes no ids, so it is no tokenizer of the kind of section 1.",
         "sense",
-        dataflow.told("Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast"),
+        dataflow.from_papers("Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast"),
     ),
     "single_multi": Slip(
         "Note 004's heading says single head, its contents say multi-head: each head runs the single one's formula.",

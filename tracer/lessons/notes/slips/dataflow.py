@@ -9,7 +9,7 @@ import torch
 
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.lessons.notes.claims import heads
-from tracer.lessons.notes.claims.measured import close, kept
+from tracer.lessons.notes.claims.measured import close, tensor_of
 from tracer.lessons.notes.runs import Provider
 from tracer.lessons.notes.slips.shown import Shown
 from tracer.lessons.tokens import spelling
@@ -37,7 +37,7 @@ def positions(run: Provider, of: str) -> Shown:
     table = model.net.text_positions if text else model.net.positions
     before, after = ("words", "text_position") if text else ("embedding", "position")
     rows, T = len(table), trace.step(after).shape[1]
-    added = kept(trace, after) - kept(trace, before)
+    added = tensor_of(trace, after) - tensor_of(trace, before)
     off = float((added - table[:T]).detach().abs().max())
     return Shown(
         f"the table of {model.name} has {rows} rows; the first {T} were added, to within {scientific(off)}",
@@ -76,7 +76,7 @@ def patches_causal(run: Provider, of: str) -> Shown:
 def first_word(run: Provider, of: str) -> Shown:
     trace = run("vit-text")[1]
     before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
-    same = torch.equal(kept(trace, "text"), kept(trace, "norm")[:, before - read :])
+    same = torch.equal(tensor_of(trace, "text"), tensor_of(trace, "norm")[:, before - read :])
     said = (
         f"{before} tokens went in, the last {read} are read; the word after the picture is predicted at the begin token"
     )
@@ -112,7 +112,7 @@ def single_multi(run: Provider, of: str) -> Shown:
 
 def no_root(run: Provider, of: str) -> Shown:
     model, trace = run("transformer")
-    found, E = kept(trace, "embedding")[0], model.net.tokens.weight
+    found, E = tensor_of(trace, "embedding")[0], model.net.tokens.weight
     same = int((found[:, None] == E).all(-1).any(-1).sum())
     said = (
         f"{same} of {len(found)} embedded tokens are rows of E bit for bit; √d_model would be "
@@ -150,7 +150,7 @@ def key_rows(run: Provider, of: str) -> Shown:
 
 
 def byte_pairs(run: Provider, of: str) -> Shown:
-    speller = spelling.shipped()["bpe"]
+    speller = spelling.shipped_tokenizers()["bpe"]
     made = speller.encode(TEXT)
     longer = sum(len(one.raw or b"") > 1 for one in made)
     said = (
@@ -163,6 +163,6 @@ def byte_pairs(run: Provider, of: str) -> Shown:
     return Shown(said, longer > 0 and len(speller.vocabulary) > 256)
 
 
-def told(said: str) -> Callable[[Provider, str], Shown]:
+def from_papers(said: str) -> Callable[[Provider, str], Shown]:
     """Return a function that states what papers say, which no run measures."""
     return lambda run, of: Shown(said, True, "the papers")

@@ -13,7 +13,7 @@ from torch import nn
 import tracer
 from tracer.figures.labels import scientific
 from tracer.lessons.notes import block
-from tracer.lessons.notes.claims.measured import kept
+from tracer.lessons.notes.claims.measured import tensor_of
 from tracer.lessons.notes.rows import BLOCK
 from tracer.lessons.notes.runs import STANDARD, Provider
 from tracer.lessons.notes.slips.shown import Shown
@@ -53,7 +53,7 @@ def dropout(run: Provider, of: str) -> Shown:
         f"{DROPPED} gives {'the very same' if handed_on else 'another'} output there, and in training it draws random "
         f"numbers {len(drawn)} times: in {', '.join(f'`{module}`' for module in drawn)}"
     )
-    return Shown(said, handed_on and not evaluated and not block.dispatched("dropout") and drawn == DROPPING)
+    return Shown(said, handed_on and not evaluated and not block.dispatch_ops("dropout") and drawn == DROPPING)
 
 
 def _dropping(model: Model) -> nn.Module:
@@ -131,7 +131,7 @@ def view_mixes(run: Provider, of: str) -> Shown:
 
 def exact_gelu(run: Provider, of: str) -> Shown:
     trace = run("torchvision")[1]
-    hidden, active = (kept(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
+    hidden, active = (tensor_of(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
     exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
     bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")
@@ -144,7 +144,7 @@ def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[
     return Counter(name for name in block.primitives(run(path)[1]) if name in names)
 
 
-def _listed(found: Counter[str]) -> str:
+def _list_counts(found: Counter[str]) -> str:
     return ", ".join(f"`{name}` × {count}" for name, count in found.most_common())
 
 
@@ -152,7 +152,7 @@ def six_products(run: Provider, of: str) -> Shown:
     found = {path: _of(run, ("mm", "bmm"), path) for path in ("torchvision", STANDARD)}
     same = all(one == {"mm": 4, "bmm": 2} for one in found.values())
     return Shown(
-        f"opened, a block multiplies matrices {found[STANDARD].total()} times: {_listed(found[STANDARD])}", same
+        f"opened, a block multiplies matrices {found[STANDARD].total()} times: {_list_counts(found[STANDARD])}", same
     )
 
 
@@ -160,13 +160,13 @@ def more_binary(run: Provider, of: str) -> Shown:
     trace, found = run(STANDARD)[1], _of(run, ("mul", "add", "sub", "div"))
     linear = [op for op in block.block(trace.ops) if op.op == "addmm"]
     ones = sum(part.name == "mul" for op in linear for part in trace.decompositions[op.index].primitives)
-    said = f"{found.total()}: {_listed(found)}; {ones} of them multiply by 1 in the {len(linear)} `addmm`"
+    said = f"{found.total()}: {_list_counts(found)}; {ones} of them multiply by 1 in the {len(linear)} `addmm`"
     return Shown(said, found.total() == 29 and ones == 6)
 
 
 def four_unary(run: Provider, of: str) -> Shown:
     found = _of(run, ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt"))
-    return Shown(f"{found.total()}: {_listed(found)}", found == {"rsqrt": 2, "erf": 1, "exp": 1})
+    return Shown(f"{found.total()}: {_list_counts(found)}", found == {"rsqrt": 2, "erf": 1, "exp": 1})
 
 
 def not_unary(run: Provider, of: str) -> Shown:
@@ -185,7 +185,9 @@ def four_means(run: Provider, of: str) -> Shown:
     trace = run("torchvision")[1]
     norms = sum(op.op == "native_layer_norm" for op in block.block(trace.ops))
     found = _of(run, ("mean", "var_mean"), "torchvision")
-    return Shown(f"{norms} norms ran in a block, and in them {_listed(found)}", norms == 2 and found == {"var_mean": 2})
+    return Shown(
+        f"{norms} norms ran in a block, and in them {_list_counts(found)}", norms == 2 and found == {"var_mean": 2}
+    )
 
 
 def never_run(run: Provider, of: str) -> Shown:
@@ -193,7 +195,7 @@ def never_run(run: Provider, of: str) -> Shown:
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
         divided |= {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
-    never = {name for name in block.CALLS if not block.dispatched(name) <= ran}
+    never = {name for name in block.CALLS if not block.dispatch_ops(name) <= ran}
     said = (
         f"of the two paths' ops and primitives none is of {', '.join(sorted(never))}; `div` is in "
         f"{', '.join(sorted(divided))}"

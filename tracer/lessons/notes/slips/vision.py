@@ -8,7 +8,7 @@ import torch
 
 from tracer.figures.labels import scientific, shape_numbers
 from tracer.lessons.notes.claims import attention, pictures
-from tracer.lessons.notes.claims.measured import kept
+from tracer.lessons.notes.claims.measured import tensor_of
 from tracer.lessons.notes.runs import Provider
 from tracer.lessons.notes.slips.shown import Shown
 from tracer.record import tolerance
@@ -18,8 +18,8 @@ SAME = tolerance("float32")
 
 def epsilon(run: Provider, of: str) -> Shown:
     model, trace = run("vit-note")
-    x, norm = kept(trace, "position").double(), model.net.block1.norm1
-    ran, gamma, beta = kept(trace, "block1.norm1").double(), norm.weight.detach(), norm.bias.detach()
+    x, norm = tensor_of(trace, "position").double(), model.net.block1.norm1
+    ran, gamma, beta = tensor_of(trace, "block1.norm1").double(), norm.weight.detach(), norm.bias.detach()
     centred = x - x.mean(-1, keepdim=True)
 
     def off(scale: torch.Tensor) -> float:
@@ -51,7 +51,10 @@ def symmetric(run: Provider, of: str) -> Shown:
 
 
 def channels_last(run: Provider, of: str) -> Shown:
-    plain, reordered = pictures.strided(*run("vit-note"), last=False), pictures.strided(*run("vit-note"), last=True)
+    plain, reordered = (
+        pictures.strided_error(*run("vit-note"), last=False),
+        pictures.strided_error(*run("vit-note"), last=True),
+    )
     said = f"as a convolution: with weights as they lie {100 * plain:.3g} % off, reordered {scientific(reordered)}"
     return Shown(said, reordered < SAME < plain)
 
@@ -75,7 +78,7 @@ def higher(run: Provider, of: str) -> Shown:
 
 def columns(run: Provider, of: str) -> Shown:
     trace = run("vit")[1]
-    q, k = kept(trace, "block1.attention.query"), kept(trace, "block1.attention.key")
+    q, k = tensor_of(trace, "block1.attention.query"), tensor_of(trace, "block1.attention.key")
     at = q.shape[2] // 2
     row = (q[:, :, at, None] @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)[:, :, 0]
     off = float((row - trace.attention(0, query=at)).abs().max())
@@ -92,8 +95,8 @@ def last_norm(run: Provider, of: str) -> Shown:
     model, trace = run("vit")
     last = max(step.layer for step in trace.steps if step.layer is not None) + 1
     with torch.no_grad():
-        without = model.net.head(kept(trace, f"block{last}.mlp.residual")[:, 0])
-    ran = kept(trace, "logits")
+        without = model.net.head(tensor_of(trace, f"block{last}.mlp.residual")[:, 0])
+    ran = tensor_of(trace, "logits")
     off = float((without - ran).abs().max() / ran.abs().max())
     return Shown(f"without it the logits would be {100 * off:.3g} % off", off > SAME and bool(trace.step("norm").ops))
 
@@ -109,7 +112,7 @@ def linear_head(run: Provider, of: str) -> Shown:
 
 def no_upsampling(run: Provider, of: str) -> Shown:
     trace = run(of)[1]
-    cells, pixels = kept(trace, "cells").flatten(), kept(trace, "logits").flatten()
+    cells, pixels = tensor_of(trace, "cells").flatten(), tensor_of(trace, "logits").flatten()
     same = torch.equal(cells.sort().values, pixels.sort().values)
     said = (
         f"the {len(pixels):,} scores of the pixels are the decoder's {len(cells):,} numbers, moved and not interpolated"

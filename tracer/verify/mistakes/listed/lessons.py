@@ -19,7 +19,7 @@ RULES = (
     code(
         "outputs of a shuffle that are not put back",
         {"$x[:, $order.argsort()]": "$x[:, $order]"},
-        within="measured.shuffled",
+        within="measured.shuffle",
     ),
     code(
         "slopes of ALiBi that fall half as fast",
