@@ -119,8 +119,8 @@ def test_the_result_is_plain_data(trace):
 
 
 def test_sentences_are_listed_and_encoded():
-    assert sentences.listed(" a red circle ;\n\na blue star\n") == ["a red circle", "a blue star"]
-    tokens = sentences.encoded(["a red circle", "a"], scenes.VOCABULARY)
+    assert sentences.split_sentences(" a red circle ;\n\na blue star\n") == ["a red circle", "a blue star"]
+    tokens = sentences.encode_sentences(["a red circle", "a"], scenes.VOCABULARY)
     assert tokens.shape == (2, 5) and tokens[:, 0].tolist() == [0, 0] and tokens[1, 2:].tolist() == [1, 1, 1]
 
 

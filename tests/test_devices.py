@@ -75,10 +75,10 @@ def test_the_seed_gives_the_same_weights_on_each_device(meta):
 def test_what_is_on_a_device_is_brought_to_the_cpu_to_be_kept_and_proven():
     Far.came = 0
     far = torch.ones(3).as_subclass(Far)
-    assert type(devices.brought(far)) is torch.Tensor and type(devices.copied(far)) is torch.Tensor
+    assert type(devices.to_cpu(far)) is torch.Tensor and type(devices.copy_to_cpu(far)) is torch.Tensor
     assert Far.came == 2
     near = torch.ones(3)
-    assert devices.brought(near) is near and devices.copied(near) is not near
+    assert devices.to_cpu(near) is near and devices.copy_to_cpu(near) is not near
 
 
 def test_half_precision_is_allowed_its_own_rounding():
@@ -104,5 +104,5 @@ def test_kernels_of_other_devices_are_read_and_counted_as_those_of_the_cpu():
         cost.flops(f"_scaled_dot_product_{name}", shapes, shapes[0])
         for name in (*kernels[:3], "flash_attention_for_cpu")
     }
-    assert counts == {cost.fused(*shapes)}
+    assert counts == {cost.attention_flops(*shapes)}
     assert cost.flops("_scaled_dot_product_attention_math_for_mps", shapes, shapes[0]) in counts

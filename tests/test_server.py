@@ -16,7 +16,7 @@ from test_app import picture
 from pages.shared import busy, pictures, runs, session, turns, waiting, warm
 from tracer import models
 from tracer.common.cache import Cache
-from tracer.common.line import BACKGROUND, Ended, Left, Line, said
+from tracer.common.line import BACKGROUND, Ended, Left, Line, position_text
 from tracer.common.telling import Told, doing, heard, tell
 
 
@@ -166,7 +166,7 @@ def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
     ("place", "words"), [(1, "Next in line"), (3, "Third in line"), (11, "11th in line"), (22, "22nd in line")]
 )
 def test_a_place_in_the_line_is_said_in_words(place, words):
-    assert said(place) == words
+    assert position_text(place) == words
 
 
 def test_runs_on_one_photo_share_it_and_models_forget_it_with_them():

@@ -52,10 +52,10 @@ def test_formulas_predict_what_a_run_at_other_sizes_counts(model):
     numbers = found.numbers({**sizes, **at})
     assert numbers["params"] == trace.params == sum(one.numel() for one in made.net.parameters())
     assert numbers["flops"] == trace.flops
-    assert numbers["tensors"] == scaling.held(trace)
+    assert numbers["tensors"] == scaling.count_elements(trace)
     weights = [trace.attention(record.layer, part=record.part) for record in trace.attentions]
     assert numbers["weights"] == sum(one.numel() for one in weights)
-    parts = [scaling.valued(one, found.complete({**sizes, **at})) for one in found.parts.values()]
+    parts = [scaling.evaluate(one, found.complete({**sizes, **at})) for one in found.parts.values()]
     assert sum(parts) == trace.flops
 
 

@@ -8,7 +8,7 @@ import wave
 import numpy as np
 import pytest
 
-from tracer.inputs.sounds import MADE, MAX_BYTES, RATE, open_sound, written
+from tracer.inputs.sounds import MADE, MAX_BYTES, RATE, open_sound, to_wav
 
 TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
 
@@ -74,7 +74,7 @@ def test_stereo_is_the_mean_and_the_extensible_format_is_read():
     listed = riff(chunk(b"LIST", b"odd"), b"\0", fmt(), DATA)
     assert len(open_sound(listed)) == RATE
     for sound in MADE.values():
-        assert abs(open_sound(written(sound())) - sound()).max() < 1e-4
+        assert abs(open_sound(to_wav(sound())) - sound()).max() < 1e-4
 
 
 BAD = {

@@ -8,7 +8,7 @@ from proven import assert_comments, assert_proven
 import tracer
 from tracer import models
 from tracer.inputs import scenes
-from tracer.inputs.captions import LAST, greedy, written
+from tracer.inputs.captions import LAST, generate_caption, greedy
 from tracer.models import vit_text
 from tracer.models.shared import blocks
 
@@ -200,9 +200,11 @@ def test_only_a_model_that_stays_as_it_is_remembers_what_it_wrote(monkeypatch):
     model.trace(image=scenes.sample_scene().image(), prove=False)
     assert len(wrote) == 3
     for picture in pictures:
-        assert written(model, picture) == greedy(model.net, picture, model.sizes["T_max"])[0]
+        assert generate_caption(model, picture) == greedy(model.net, picture, model.sizes["T_max"])[0]
     assert len(wrote) == 3 + len(pictures) and len(model.captions) == LAST
-    assert written(model, pictures[-1]) is model.captions[list(model.captions)[-1]] and len(wrote) == 3 + len(pictures)
+    assert generate_caption(model, pictures[-1]) is model.captions[list(model.captions)[-1]] and len(wrote) == 3 + len(
+        pictures
+    )
 
 
 def test_the_caption_is_the_most_probable_word_each_time(model):

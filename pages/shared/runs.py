@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary, finalize, ref
 from pages.shared import turns
 from tracer import models, sources
 from tracer.common.cache import Cache
-from tracer.common.devices import wanted
+from tracer.common.devices import default_device
 from tracer.common.line import VISITOR, Line
 from tracer.common.telling import doing as telling
 from tracer.inputs.samples import samples
@@ -88,7 +88,7 @@ def _our_model(name: str, options: Options):
             from tracer.common import cores
 
             cores.share()
-            made = tracer.load(name, device=wanted(), **dict(options))
+            made = tracer.load(name, device=default_device(), **dict(options))
             made.fixed = True
             store.put(key, made)
         return made
@@ -101,7 +101,7 @@ def _library_model(name: str, options: Options):
         import tracer
 
         with telling(LOADING), _one_at_a_time:
-            return tracer.load(name, device=wanted(), **dict(options))
+            return tracer.load(name, device=default_device(), **dict(options))
 
     return turns.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from tracer.common.line import said
+from tracer.common.line import position_text
 from tracer.common.telling import Told
 from tracer.figures.labels import amount
 
@@ -34,7 +34,7 @@ class Bar:
         """Show the position of the work in the queue, 0 once it has begun, and then its progress."""
         doing = self.doing
         if place:
-            now = 0.0, f"{said(place)}, then: {doing[0].lower()}{doing[1:]}"
+            now = 0.0, f"{position_text(place)}, then: {doing[0].lower()}{doing[1:]}"
         else:
             now = min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing)
         if now != self.shown:

@@ -32,7 +32,7 @@ def opened(data: bytes, chance: Random) -> np.ndarray:
 def shown(numbers: np.ndarray, chance: Random) -> None:
     """The sound as the page of tokens draws it, and as it gives it back to be heard."""
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
-    assert sounds.open_sound(sounds.written(numbers)).shape == numbers.shape
+    assert sounds.open_sound(sounds.to_wav(numbers)).shape == numbers.shape
     logs = sound.spectrogram(numbers)
     pictures.draw_spectrogram(numbers, logs, sound.WINDOW, sound.HOP, chance.randrange(len(logs)))
 

@@ -15,6 +15,7 @@ import sys
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import NoReturn
 
 from tracer.common import extras
 from tracer.common.quoting import quoted
@@ -29,7 +30,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, **options)
 
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         message = re.sub("'[^']{80,}'", lambda given: quoted(given[0][1:-1]), message)
         raise ValueError(f"{message} (see {self.prog} --help)")
 

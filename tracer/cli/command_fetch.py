@@ -37,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
 
     from tracer.sources.fetching import fetch
 
-    signal.signal(signal.SIGTERM, _ended)
+    signal.signal(signal.SIGTERM, _exit)
     for name in options.names:
         print(f"{name}: {fetch(name)}")
     return 0
 
 
-def _ended(number: int, frame) -> None:
+def _exit(number: int, frame) -> None:
     """Exit as by an error, so that unfinished downloads are removed."""
     sys.exit(128 + number)

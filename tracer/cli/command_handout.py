@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model, or open the saved run, and write the handout."""
-    trace = _opened(options) if options.name.endswith(shared.SAVED) else _traced(options)
+    trace = _open(options) if options.name.endswith(shared.SAVED) else _trace(options)
     from tracer.figures import handout  # here, so that --help answers at once
 
     page = handout.render(trace)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(options: argparse.Namespace) -> Trace:
+def _open(options: argparse.Namespace) -> Trace:
     from tracer.record import storage
 
     given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
@@ -44,7 +44,7 @@ def _opened(options: argparse.Namespace) -> Trace:
     return storage.open(options.name)
 
 
-def _traced(options: argparse.Namespace) -> Trace:
+def _trace(options: argparse.Namespace) -> Trace:
     import tracer
     from tracer.tracing import checks
 

@@ -15,7 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Open the file and show the trace."""
-    shared.checked(options)
+    shared.check_view(options)
     from tracer.record import storage
 
     shared.show(storage.open(options.file), options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Collection
+from typing import Any
 
 from tracer.cli import options as shared
 from tracer.common.quoting import quoted, shortened
@@ -40,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shared.view(parser)
 
 
-def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()):
+def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()) -> Any:
     """Return the value of a size, from 1, of a setting such as a seed, from 0, or of one of the model's choices.
 
     Raise ValueError for one that is none of these.
@@ -60,7 +61,7 @@ def chosen(name: str, value: str, choices: dict[str, tuple], settings: Collectio
 
 def run(options: argparse.Namespace) -> int:
     """Trace the model and show the trace."""
-    shared.checked(options)
+    shared.check_view(options)
     names = [name for name, _ in options.set]
     for name in names:
         if names.count(name) > 1:
@@ -75,17 +76,17 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
     photo = shared.photo(options.image)
     try:
-        trace = _traced(options, photo)
+        trace = _trace(options, photo)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
         given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
         raise ValueError(f"{quoted(given)} needs more memory than there is, expected smaller sizes") from error
-    shared.show(_checked(trace, options), options)
+    shared.show(_check(trace, options), options)
     return 0
 
 
-def _checked(trace: Trace, options: argparse.Namespace) -> Trace:
+def _check(trace: Trace, options: argparse.Namespace) -> Trace:
     """Return the trace with its lines checked on other runs, where lines are shown; print in one line why they were
     not."""
     from tracer.tracing import checks
@@ -98,17 +99,17 @@ def _checked(trace: Trace, options: argparse.Namespace) -> Trace:
     return checks.check(trace)
 
 
-def _traced(options: argparse.Namespace, photo) -> Trace:
+def _trace(options: argparse.Namespace, photo) -> Trace:
     import tracer
     from tracer import models, sources
     from tracer.sources import own
 
     primitives = options.level == "primitives"
     if options.module:
-        sizes = {name: chosen(name, value, {}, {}) for name, value in options.set}
+        sizes = {name: parse_choice(name, value, {}, {}) for name, value in options.set}
         return own.trace(options.module, primitives=primitives, **sizes)
     spec = models.spec_of(options.name)
-    sizes = {name: chosen(name, value, spec.options, spec.settings) for name, value in options.set}
+    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
     given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
     model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
     shared.check_takes(options, model.takes)

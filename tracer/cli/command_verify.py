@@ -40,9 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Verify the models and print the reports."""
     if options.mutate:
-        return _mutated(options)
+        return _verify_mutations(options)
     if options.libraries is not None:
-        return _named(options)
+        return _verify_names(options)
     if options.zoo:
         return _zoo(options)
     from tracer import models, sources
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(failures(report) for report in reports) else 0
 
 
-def _named(options: argparse.Namespace) -> int:
+def _verify_names(options: argparse.Namespace) -> int:
     """Open names and print the results: those that did not open as they come, then the figures."""
     from tracer import sources
     from tracer.verify import names
@@ -88,7 +88,7 @@ def _zoo(options: argparse.Namespace) -> int:
     return 0 if enough else 1
 
 
-def _mutated(options: argparse.Namespace) -> int:
+def _verify_mutations(options: argparse.Namespace) -> int:
     """Try mistakes and print the check that caught each, as they end."""
     from tracer.verify.mistakes import report
 

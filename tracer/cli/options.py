@@ -7,11 +7,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracer.common import files
 from tracer.common.quoting import quoted
 from tracer.figures import views
 from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SAVED = ".safetensors"
 WHOLE = re.compile("[0-9]{1,9}")
@@ -43,7 +47,7 @@ def inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", metavar="T", help="a text")
 
 
-def photo(path: str | None):
+def photo(path: str | None) -> Image | None:
     """Return the photo of that path, None for none. Raise OSError or ValueError for an unreadable one."""
     from tracer.inputs.images import open_photo  # here, so that --help answers at once
 
@@ -76,7 +80,7 @@ def view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="F", help=f"write to this file; {SAVED} saves the trace itself")
 
 
-def checked(options: argparse.Namespace) -> None:
+def check_view(options: argparse.Namespace) -> None:
     """Raise ValueError for a view that can't be built, before the model runs."""
     views.check_level(options.level)
     if options.out is None:

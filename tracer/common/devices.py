@@ -16,7 +16,7 @@ STAYING = ("cpu", "meta")
 """Devices whose tensors stay where they are."""
 
 
-def wanted() -> str:
+def default_device() -> str:
     """Return the device for the models of the app: `TRACER_DEVICE`, else the CPU."""
     return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
 
@@ -46,12 +46,12 @@ def device_of(name: str) -> torch.device:
     return torch.device(str(name))
 
 
-def brought(tensor: torch.Tensor) -> torch.Tensor:
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the CPU, where proofs run in float64, which not every device has; one without values stays."""
     return tensor if tensor.device.type in STAYING else tensor.cpu()
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
+def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor, without its gradient, on the CPU."""
     own = tensor.detach()
     return own.clone() if own.device.type in STAYING else own.cpu()

@@ -69,7 +69,7 @@ def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of all numbers, also of those that a sparse tensor does not keep."""
+    """Return the bytes of all numbers, also of those that a sparse tensor does not keep."""
     dense = tensor.detach() if tensor.layout is torch.strided else tensor.detach().to_dense()
     dense = dense.resolve_conj().resolve_neg().contiguous().flatten()
     return dense.view(torch.uint8) if dense.numel() else dense

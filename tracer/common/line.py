@@ -199,7 +199,7 @@ class Left(Exception):
     """Raised where all who waited for a piece of work have left."""
 
 
-def said(place: int) -> str:
+def position_text(place: int) -> str:
     """Return a position in the queue in words: 1 is "Next in line", 3 "Third in line"."""
     few = {1: "Next", 2: "Second", 3: "Third", 4: "Fourth", 5: "Fifth", 6: "Sixth"}
     ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")

@@ -44,7 +44,7 @@ def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list
     return [row[: row.index(END)] if END in row else row for row in rows]
 
 
-def written(model: Model, image: torch.Tensor) -> list[int]:
+def generate_caption(model: Model, image: torch.Tensor) -> list[int]:
     """Return the caption that the model generates for the first of pictures `[B, C, H, W]`, as token numbers; a `fixed`
     model caches those of its last pictures."""
     picture = image[:1].contiguous()
@@ -76,7 +76,7 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     if text is not None:
         words = known.encode(text)
     elif image is not None:
-        words = written(model, seen[0])
+        words = generate_caption(model, seen[0])
     else:
         every = Words(model.spec.vocabulary).encode(sample_scene().caption)
         words = [number % model.sizes["V"] for number in every][: longest - 1]

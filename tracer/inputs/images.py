@@ -146,11 +146,11 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
         if image.size != size and not cut:
             raise ValueError(f"the decoder reads {image.size}, the header {size}")
         turn = _UPRIGHT.get(_orientation(image))
-        photo = _shrunk(image)
+        photo = _shrink(image)
     return photo if turn is None else photo.transpose(turn)
 
 
-def _shrunk(image: Image.Image) -> Image.Image:
+def _shrink(image: Image.Image) -> Image.Image:
     """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; the decoded pixels are held once.
 
     Each pixel is the mean of those that it replaces. A JPEG is decoded smaller, in half, a quarter or an eighth of the

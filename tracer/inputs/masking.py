@@ -53,7 +53,7 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     return Inputs(batch, given, photo=np.array(photo), crop=crop, segments=segments)
 
 
-def placed(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
+def place_visible(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
     """Return the segments, the one named "visible" with its patches' positions: the first patches of `order`, as many
     as the segment has tokens."""
     return tuple(

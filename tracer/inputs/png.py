@@ -20,7 +20,7 @@ def is_whole(data: bytes) -> bool:
 
     Raise zlib.error and struct.error for damaged data.
     """
-    left = _promised(data)
+    left = _expected_bytes(data)
     stream = zlib.decompressobj()
     for kind, body in _chunks(data):
         while kind == b"IDAT" and body and left > 0 and not stream.eof:
@@ -31,7 +31,7 @@ def is_whole(data: bytes) -> bool:
     return left <= 0
 
 
-def _promised(data: bytes) -> int:
+def _expected_bytes(data: bytes) -> int:
     """Return the bytes of all scanlines, each with its filter byte."""
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
     bits, total = depth * CHANNELS[colour], 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ BEGIN, END = 0, 1
 """Numbers of the tokens around a sentence."""
 
 
-def listed(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text, one a line or separated by semicolons, each once. Raise ValueError where there is
     none."""
     found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
@@ -36,7 +36,7 @@ def listed(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
+def encode_sentences(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
     """Return token numbers `[K, T]`: each sentence with begin and end tokens, padded with end tokens to the longest, or
     to `length`.
 
@@ -48,7 +48,7 @@ def encoded(sentences: Sequence[str], vocabulary: Sequence[str], length: int | N
     return torch.tensor([(row + [END] * width)[:width] for row in rows])
 
 
-def sentences_input(vocabulary: Sequence[str], sample: str):
+def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inputs]:
     """Return a function from a photo and sentences to pixels `[B, C, H, W]` and token numbers `[K, T]`.
 
     An argument K repeats or cuts the list, an argument T pads or cuts the sentences.
@@ -57,9 +57,9 @@ def sentences_input(vocabulary: Sequence[str], sample: str):
     def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
 
         sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
-        sentences, words = listed(sample if text is None else text), card.get("vocabulary", vocabulary)
+        sentences, words = split_sentences(sample if text is None else text), card.get("vocabulary", vocabulary)
         sentences = [sentences[i % len(sentences)] for i in range(given.get("K", len(sentences)))]
-        tokens = encoded(sentences, words, given.get("T"))
+        tokens = encode_sentences(sentences, words, given.get("T"))
         if tokens.shape[1] > sizes["T_max"]:
             long = max(sentences, key=len)
             raise ValueError(

@@ -11,7 +11,7 @@ LENGTH = 96
 """Values of a series."""
 
 
-def made(level: float, trend: float, seasons: dict[float, float], noise: float, seed: int = 0) -> np.ndarray:
+def generate_series(level: float, trend: float, seasons: dict[float, float], noise: float, seed: int = 0) -> np.ndarray:
     """Return a series float32 `[T]`: `level`, plus `trend` from its first value to its last, plus waves of the periods
     and heights in `seasons`, plus normal noise of that standard deviation."""
     t = np.arange(LENGTH)
@@ -28,8 +28,8 @@ def _jump() -> np.ndarray:
 
 
 SERIES: dict[str, Callable[[], np.ndarray]] = {
-    "trend and season": lambda: made(20, 12, {24: 6, 8: 2}, 1),
-    "two seasons": lambda: made(5, 0, {32: 3, 12: 2}, 0.3, seed=1),
+    "trend and season": lambda: generate_series(20, 12, {24: 6, 8: 2}, 1),
+    "two seasons": lambda: generate_series(5, 0, {32: 3, 12: 2}, 0.3, seed=1),
     "one outlier": _jump,
 }
 """The series that are made here, by name."""

@@ -12,20 +12,20 @@ from math import cos, pi, sin, sqrt
 import numpy as np
 
 
-def circle(x, y, r):
+def circle(x, y, r) -> np.ndarray:
     return np.hypot(x, y) - r
 
 
-def square(x, y, r):
+def square(x, y, r) -> np.ndarray:
     return np.maximum(abs(x), abs(y)) - r
 
 
-def triangle(x, y, r):
+def triangle(x, y, r) -> np.ndarray:
     """Return the distance from a triangle that points up: base 2r at the bottom, height 2r."""
     return np.maximum(y - r, (2 * abs(x) - y - r) / sqrt(5))
 
 
-def cross(x, y, r):
+def cross(x, y, r) -> np.ndarray:
     """Return the distance from a cross of two bars of a third of the width."""
     across, down = abs(x), abs(y)
     return np.minimum(
@@ -34,7 +34,7 @@ def cross(x, y, r):
     )
 
 
-def star(x, y, r):
+def star(x, y, r) -> np.ndarray:
     """Return the distance from a star of five points, one up; the inner corners lie at 0.45 of the radius."""
     fifth = 2 * pi / 5
     angle = abs((np.arctan2(x, -y) + fifth / 2) % fifth - fifth / 2)  # 0 at a point, π/5 between two

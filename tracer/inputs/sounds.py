@@ -61,7 +61,7 @@ def open_sound(data: bytes) -> np.ndarray:
     if not SHORTEST <= seconds <= LONGEST:
         raise ValueError(f"This sound is {seconds:.2f} s long; expected {SHORTEST:g} to {LONGEST:g} s")
     numbers = _numbers(samples[: whole * found.width * found.channels], found.width)
-    return resampled(numbers.reshape(whole, found.channels).mean(axis=1), found.rate)
+    return resample(numbers.reshape(whole, found.channels).mean(axis=1), found.rate)
 
 
 def _chunks(data: bytes) -> tuple[Format, bytes]:
@@ -121,7 +121,7 @@ def _numbers(samples: bytes, width: int) -> np.ndarray:
     return (padded.view("<i4")[:, 0] / 2**31).astype(np.float32)
 
 
-def resampled(numbers: np.ndarray, rate: int) -> np.ndarray:
+def resample(numbers: np.ndarray, rate: int) -> np.ndarray:
     """Return a sound of `rate` samples a second at `RATE`, without its frequencies above half of that."""
     if rate == RATE:
         return numbers.astype(np.float32)
@@ -131,7 +131,7 @@ def resampled(numbers: np.ndarray, rate: int) -> np.ndarray:
     return np.clip(made[: max(1, round(len(numbers) * RATE / rate))], -1, 1).astype(np.float32)
 
 
-def written(numbers: np.ndarray) -> bytes:
+def to_wav(numbers: np.ndarray) -> bytes:
     """Return a sound `[T]` from -1 to 1 as a WAV file of 16 bit, mono, at `RATE`."""
     file = BytesIO()
     with wave.open(file, "wb") as out:

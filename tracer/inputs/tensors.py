@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def photo_input(model: Any, image, text, given: dict[str, int], *, sample=sample
     return Inputs((batch,), given, photo=np.array(photo), crop=crop, segments=model.spec.segments(sizes))
 
 
-def text_input(tokenizer: type, vocabulary, sample: str, pad: str = ""):
+def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Callable[..., Inputs]:
     """Return a function from a text to token numbers `[B, T]`, with the vocabulary of the card, or this one.
 
     An argument T cuts or repeats the text to T tokens; without, `pad` fills a text up to T_max, where that is the

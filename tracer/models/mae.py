@@ -10,7 +10,7 @@ from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.derive.whys import WHY, positions
 from tracer.equations.masking import Put
-from tracer.inputs.masking import placed, surface_input
+from tracer.inputs.masking import place_visible, surface_input
 from tracer.models.shared.anomaly import reconstruction
 from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.model import Spec
@@ -76,7 +76,7 @@ def seen(model, image, text, given: dict[str, int]):
     """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
-    return replace(inputs, segments=placed(inputs.segments, order))
+    return replace(inputs, segments=place_visible(inputs.segments, order))
 
 
 HINTS = (

@@ -180,8 +180,8 @@ class Attentions:
             ran = arrange(result.detach(), axes, found.groups)
             ran = ran.exp() if logarithm else ran
             if found.edited:  # any row may have been written into
-                record = replace(record, problem=self._problem(record, devices.brought(ran), range(queries)))
-            ran = devices.copied(pick_rows(ran, _rows(queries)))
+                record = replace(record, problem=self._problem(record, devices.to_cpu(ran), range(queries)))
+            ran = devices.copy_to_cpu(pick_rows(ran, _rows(queries)))
         except (
             Lost,
             LookupError,

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from tracer.common.devices import brought
+from tracer.common.devices import to_cpu
 from tracer.common.difference import relative_difference
 from tracer.recorder.kept import Kept, Untouched
 from tracer.recorder.modes import observe_ops
@@ -104,7 +104,7 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Open
 def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
     """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted on their
     own: it leaves padding out."""
-    pairs = [(brought(traced[name]).double(), brought(plain[name]).double()) for name in traced if name in plain]
+    pairs = [(to_cpu(traced[name]).double(), to_cpu(plain[name]).double()) for name in traced if name in plain]
     other = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if other:
         return Opened(

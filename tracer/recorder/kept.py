@@ -74,12 +74,12 @@ class Kept:
         one: stacked, or joined along the axis behind `|:`."""
         if "|" not in key:
             found = self._tensors.get(key)
-            return None if found is None else devices.brought(found)
+            return None if found is None else devices.to_cpu(found)
         key, _, axis = key.partition("|:")
         found = [self._tensors.get(one) for one in key.split("|")]
         if any(one is None for one in found):
             return None
-        turns = [devices.brought(one) for one in found]
+        turns = [devices.to_cpu(one) for one in found]
         return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
     def take(self, keys) -> dict[str, torch.Tensor]:
@@ -104,7 +104,7 @@ class Kept:
         for storage, tensors in places.items():
             if not self._alone(storage, tensors.values()):
                 for place, tensor in tensors.items():
-                    tensors[place] = devices.brought(tensor).clone(memory_format=torch.contiguous_format)
+                    tensors[place] = devices.to_cpu(tensor).clone(memory_format=torch.contiguous_format)
         loops = {key: made for key in keys if "|" in key and (made := self.get(key)) is not None}
         return {key: places[storage][place] for key, (storage, place) in where.items()} | loops | loose
 

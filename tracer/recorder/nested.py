@@ -62,7 +62,7 @@ def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
 def copy_tensors(value) -> Any:
     """Return a forward's output with copies of its tensors, on the CPU."""
     if isinstance(value, Tensor):
-        return devices.copied(value)
+        return devices.copy_to_cpu(value)
     if isinstance(value, dict):
         return {key: copy_tensors(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

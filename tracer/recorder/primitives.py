@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from tracer.common.devices import brought
+from tracer.common.devices import to_cpu
 from tracer.common.difference import relative_difference
 from tracer.recorder.decompose import ELEMENTARY, Part, Refused, decompose
 from tracer.recorder.ops import kind, tensors
@@ -106,8 +106,6 @@ def _error(name: str, made: list[Tensor], ran: list[Tensor]) -> float | None:
 def _difference(made: Tensor, ran: Tensor) -> float:
     """Return the relative difference in double precision. Cells undefined in both, as in the softmax of a fully masked
     row, differ by 0."""
-    made, ran = (
-        tensor.detach() if tensor.is_complex() else brought(tensor.detach()).double() for tensor in (made, ran)
-    )
+    made, ran = (tensor.detach() if tensor.is_complex() else to_cpu(tensor.detach()).double() for tensor in (made, ran))
     undefined = made.isnan() & ran.isnan()
     return relative_difference(made.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))

@@ -28,7 +28,7 @@ _OTHERS = ("gamma", "upsample", "vector_norm", "bilinear2d", "cumm", "convert", 
 """What the names of ops have in them that are none, although the above is in them too."""
 
 
-def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
+def attention_flops(q, k, v, *rest, out_val=None, out_shape=None, **options) -> int:
     """Return the FLOPs of fused attention from the shapes of queries, keys and values `[B, h, S, d_k]`; fewer heads of
     keys are each multiplied by all queries of their group (Ainslie et al. 2023)."""
     return sdpa_flop_count(q, (*k[:1], q[1], *k[2:]), (*v[:1], q[1], *v[2:]))
@@ -37,7 +37,7 @@ def fused(q, k, v, *rest, out_val=None, out_shape=None, **options):
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     overloads = {packet: formula for packet, formula in flop_registry.items() if isinstance(packet, OpOverloadPacket)}
-    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(_FUSED, fused)
+    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(_FUSED, attention_flops)
     return named | {f"{name}_": formula for name, formula in named.items()}  # in place
 
 

@@ -58,7 +58,7 @@ class Scaling:
     def numbers(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
         """Return all counts at these sizes, by name; None where there is no formula."""
         full = self.complete(sizes)
-        return {name: valued(text, full) for name, text in self.formulas.items()}
+        return {name: evaluate(text, full) for name, text in self.formulas.items()}
 
     @cached_property
     def formulas(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Scaling:
             if name == "D" and "d_k" in self.derived:
                 moved["d_k"] = value // full["h"]
             for part, text in self.parts.items():
-                found[part].append(valued(text, moved) or 0)
+                found[part].append(evaluate(text, moved) or 0)
         return found
 
     def crossing(self, sizes: Mapping[str, int]) -> float | None:
@@ -129,12 +129,12 @@ def scaling(trace: Trace) -> Scaling:
     )
 
 
-def held(trace: Trace) -> int:
+def count_elements(trace: Trace) -> int:
     """Return the number of elements of all tensors of the textbook, counted on the run."""
     return sum(prod(step.shape) for step in trace.steps)
 
 
-def valued(text: str, sizes: Mapping[str, int]) -> int | None:
+def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
     """Return the value of a formula, or None where there is none."""
     try:
         return int(formula.value(text, sizes))

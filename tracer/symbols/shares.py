@@ -101,11 +101,11 @@ def _cost(params: int, params_symbolic: str, ops: Sequence[Op]) -> Cost:
 
 
 def _sum(formulas: Iterable[str]) -> str:
-    return _added(tuple(formula for formula in formulas if formula != "0"))
+    return _sum_cached(tuple(formula for formula in formulas if formula != "0"))
 
 
 @lru_cache(maxsize=4096)
-def _added(formulas: tuple[str, ...]) -> str:
+def _sum_cached(formulas: tuple[str, ...]) -> str:
     """Return the sum of formulas, in one normal form."""
     if OPEN in formulas:
         return OPEN

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tracer.common.devices import copied
+from tracer.common.devices import copy_to_cpu
 from tracer.common.quoting import explained, quoted
 from tracer.common.telling import doing
 from tracer.derive import Book, derive
@@ -256,7 +256,7 @@ def assemble(
     kept = recording.kept.take([*keys, *given])
     for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
-            kept[key] = copied(one)
+            kept[key] = copy_to_cpu(one)
     respell: Callable[[frozenset[int]], Trace] | None = None
     if prove == LATER and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before}

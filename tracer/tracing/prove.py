@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import sympy
 import torch
 
-from tracer.common.devices import brought
+from tracer.common.devices import to_cpu
 from tracer.common.difference import Difference, first_beyond
 from tracer.common.quoting import explained
 from tracer.derive.steps import Found, Line
@@ -328,7 +328,7 @@ class Values:
             return self._kept.get(kept)
         if key not in self._parameters:
             found = weight(self._weights, key.removeprefix("parameter "))
-            self._parameters[key] = None if found is None else brought(found.detach())
+            self._parameters[key] = None if found is None else to_cpu(found.detach())
         return self._parameters[key]
 
     def key(self, name: str) -> str | None:

@@ -222,7 +222,7 @@ def _counted(net: torch.nn.Module, inputs: Inputs) -> int:
             args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), given)
             seeded_run(copy.deepcopy(net).to("meta"), *args, **named)
     except RuntimeError:
-        fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: cost.fused}
+        fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: cost.attention_flops}
         with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter:
             seeded_run(net, *inputs, **inputs.named)
     return counter.get_total_flops()

@@ -281,12 +281,12 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
 
 def _counts(trace: Trace) -> list[tuple[str, str, int]]:
     """Return (name, meaning, count) of all that a run counts without any formula."""
-    from tracer.symbols.scaling import held  # loads sympy
+    from tracer.symbols.scaling import count_elements  # loads sympy
 
     return [
         ("params", "Parameters", trace.params),
         ("flops", "FLOPs", trace.flops),
-        ("tensors", "Numbers in all activations", held(trace)),
+        ("tensors", "Numbers in all activations", count_elements(trace)),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.inputs.captions import names, written
+from tracer.inputs.captions import generate_caption, names
 from tracer.recorder.nested import named_tensors
 
 
@@ -61,7 +61,7 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
     known, card = names(model), model.card or {}
     measured = all(model.options.get(name) == value for name, value in card.get("options", {}).items())
     pointing = [card.get(f"pointing, {which}") for which in ("best head", "mean over heads")]
-    words = [known[number] for number in written(model, inputs[0])]
+    words = [known[number] for number in generate_caption(model, inputs[0])]
     best = logits[0, -1].softmax(-1).topk(min(10, logits.shape[-1]))
     return {
         "kind": "caption",

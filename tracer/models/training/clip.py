@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracer.inputs.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
-from tracer.inputs.sentences import encoded
+from tracer.inputs.sentences import encode_sentences
 from tracer.models.clip import CLIP, SPEC
 from tracer.models.training import scenes
 from tracer.models.training.optimizers import optimizers
@@ -95,7 +95,7 @@ class Recipe:
             captions = [without_sizes(caption) for caption in captions]
         sentences = list(dict.fromkeys(captions))
         own = torch.tensor([sentences.index(caption) for caption in captions])
-        return scenes.pixels(drawn), encoded(sentences, VOCABULARY), own
+        return scenes.pixels(drawn), encode_sentences(sentences, VOCABULARY), own
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return symmetric cross-entropy (Radford et al. 2021, figure 3), and the share of correctly matched scenes."""
@@ -119,7 +119,7 @@ class Recipe:
             scene = data.two[index]
             first, second = (thing.colour for thing in scene.things)
             other = scene.but(0, colour=second).but(1, colour=first)
-            tokens = encoded([scene.caption, other.caption], VOCABULARY)
+            tokens = encode_sentences([scene.caption, other.caption], VOCABULARY)
             right += net(pixels[index : index + 1], tokens)[0].argmax().item() == 0
         return {
             "accuracy_unseen_pairs": among_pairs(net, data.new),
@@ -164,6 +164,6 @@ def without_sizes(caption: str) -> str:
 def among_pairs(net: nn.Module, found: Scenes) -> float:
     """Return the share of single objects for which their own pair fits best among all."""
     own = torch.from_numpy(found.colour[:, 0] * len(SHAPES) + found.shape[:, 0])
-    tokens = encoded(PAIRS, VOCABULARY)
+    tokens = encode_sentences(PAIRS, VOCABULARY)
     best = torch.cat([net(pixels, tokens).argmax(dim=-1) for pixels in scenes.pixels(found).split(100)])
     return round((best == own).float().mean().item(), 6)

@@ -10,7 +10,7 @@ from tracer.derive.claims import Claim
 from tracer.derive.claims import facts as so
 from tracer.derive.hints import Hint
 from tracer.inputs.given import Inputs
-from tracer.inputs.masking import placed
+from tracer.inputs.masking import place_visible
 from tracer.inputs.tensors import photo_input
 from tracer.models.shared.model import Spec
 from tracer.record import Segment
@@ -81,7 +81,7 @@ def prepare(model, image, text, given) -> Inputs:
     inputs = photo_input(model, image, text, given)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
     drawn = noise(given["B"], N, seed)
-    segments = placed(inputs.segments, drawn[0].argsort().tolist())
+    segments = place_visible(inputs.segments, drawn[0].argsort().tolist())
     return replace(inputs, tensors=(*inputs, drawn), segments=segments)
 
 

@@ -41,7 +41,7 @@ def show() -> None:
         st.caption(
             "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
         )
-    st.audio(sounds.written(heard.numbers), format="audio/wav")
+    st.audio(sounds.to_wav(heard.numbers), format="audio/wav")
     logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
     count = len(logs)
     chosen = st.slider("Token", 0, count - 1, **address.widget("token", range(count), count // 3))
