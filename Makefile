@@ -28,16 +28,16 @@ sweep: ready  ## the tests that try the same on many more models
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
 load: $(TESTS_READY)  ## a class opens the app: LOAD=lesson, cold or photos; SESSIONS, SECONDS
-	@PYTHONPATH=tests $(BIN)/python -m load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
+	@$(BIN)/python -m tests.load $(LOAD) --sessions $(SESSIONS) --seconds $(SECONDS)
 
 fuzz: $(TESTS_READY)  ## open $(COUNT) damaged and generated files and addresses, in JOBS processes
-	@$(BIN)/python tests/fuzz --count $(COUNT) --jobs $(JOBS)
+	@$(BIN)/python -m tests.fuzz --count $(COUNT) --jobs $(JOBS)
 
 attacks: $(TESTS_READY)  ## attack a hosted server as a stranger would, and look whether others are still served
-	@$(BIN)/python -m pytest tests/test_attacks.py -s -m "sweep or not sweep"
+	@$(BIN)/python -m pytest tests/security/test_attacks.py -s -m "sweep or not sweep"
 
 faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
-	@$(BIN)/python tests/faults
+	@$(BIN)/python -m tests.faults
 
 mutate: $(TESTS_READY)  ## put small mistakes into copies of the program, one at a time: which proofs find them?
 	@$(BIN)/python -m tracer verify --mutate
@@ -51,7 +51,7 @@ audit: $(TESTS_READY)  ## look up what is pinned, and what it brings, among know
 	@$(BIN)/python tests/hosted/audit.py
 
 replicas: $(TESTS_READY)  ## two replicas of the hosted app behind nginx, on this machine; CROWD=100: so many visitors at once
-	@PYTHONPATH=tests $(BIN)/python tests/hosted/replicas.py --crowd $(CROWD)
+	@$(BIN)/python -m tests.hosted.replicas --crowd $(CROWD)
 
 docs: $(DOCS_READY)  ## build the documentation as a site, in site/
 	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

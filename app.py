@@ -2,20 +2,25 @@
 
 import streamlit as st
 
-from pages.shared import components, contents, frame, influence, libraries, server, sessions, sidebar, waiting
-from pages.shared.lessons import sizing
+from pages import components
+from pages.jobs import progress_bar
+from pages.sections.attention import mask_controls
+from pages.sections.lessons import model_sizes
+from pages.server import app_factory
+from pages.state import library_models, page_registry, streamlit_sessions
+from pages.ui import page_frame, sidebar
 
-ICON = contents.PAGES / "shared" / "components" / "icon.svg"
+ICON = page_registry.PAGES / "components" / "icon.svg"
 
 
 def main() -> None:
     """Draw the page that the visitor is on."""
-    sessions.register()
-    waiting.begin()
+    streamlit_sessions.register()
+    progress_bar.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [
         st.Page(page.path, title=page.title, icon=page.icon, default=not place)
-        for place, page in enumerate(contents.found())
+        for place, page in enumerate(page_registry.found())
     ]
     page = st.navigation(pages, position="hidden")
     if page.url_path:
@@ -23,12 +28,12 @@ def main() -> None:
     slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
-    if libraries.pending():
-        waiting.over()
+    if library_models.pending():
+        progress_bar.over()
         return
-    with frame.around():
-        influence.notice()
-        sizing.notice(page.url_path)
+    with page_frame.around():
+        mask_controls.notice()
+        model_sizes.notice(page.url_path)
         page.run()
     sidebar.run(slots, page.url_path)
 
@@ -36,4 +41,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
-    app = st.App(__file__, **server.around([page.path.stem for page in contents.found()]))
+    app = st.App(__file__, **app_factory.around([page.path.stem for page in page_registry.found()]))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tracer.verify import small
-from tracer.verify.zoo import FIELDS
+from tracer.verify.survey_zoo import FIELDS
 
 GALLERY = Path(__file__).with_name("gallery.md")
 PRINTED = ("hf:llama", "torchvision:vit_b_32", "hf:mixtral", "hf:mamba")

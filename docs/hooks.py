@@ -6,7 +6,7 @@ from pathlib import Path
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from tracer.figures.views.to_html import equation
+from tracer.export.to_html import equation
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import frame
-from pages.shared.lessons import foretelling
+from pages.sections.lessons import next_token_loss
+from pages.ui import page_frame
 
 TITLE = "The loss"
 ICON = ":material/trending_down:"
@@ -11,6 +11,6 @@ ORDER = 15
 HEADING = "Lessons"
 PLACES = ()
 
-frame.enter()
+page_frame.enter()
 st.title("What did the model not expect?")
-foretelling.lesson()
+next_token_loss.lesson()

@@ -3,11 +3,14 @@ mask."""
 
 import streamlit as st
 
-from pages.shared import address, components, frame, influence, session, texts, tokens
+from pages import components
+from pages.sections.attention import mask_controls
+from pages.state import session, url_state
+from pages.ui import page_frame, texts, tower_select
 from tracer.attention import layers, parts, segments
-from tracer.figures import masks as pictures
-from tracer.figures.budget import can_draw
-from tracer.figures.classes import percent
+from tracer.figures.attention import mask_payload as pictures
+from tracer.figures.payload_budget import can_draw
+from tracer.figures.predictions.class_bars import percent
 
 TITLE = "Mask"
 ICON = ":material/grid_on:"
@@ -20,12 +23,12 @@ def _layer(records) -> int:
     mask."""
     kinds = [record.mask for record in records]
     if len(set(kinds)) < 2:
-        address.check(block=range(1, len(kinds) + 1))
+        url_state.check(block=range(1, len(kinds) + 1))
         return 0
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
     known = range(1, len(kinds) + 1)
-    at = address.widget("block", known, 1)
+    at = url_state.widget("block", known, 1)
     return st.selectbox("Attention of", known, format_func=lambda block: named[block - 1], **at) - 1
 
 
@@ -38,7 +41,7 @@ def _window(trace, layer: int, part: str) -> int:
     if count < 2:
         return 0
     shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
-    at = address.widget("window", range(count), next(shut, 0))
+    at = url_state.widget("window", range(count), next(shut, 0))
     return st.number_input("Window, counted from 0", 0, count - 1, **at)
 
 
@@ -47,22 +50,22 @@ def picture(cells, kind: str) -> None:
     st.header(f"The mask that ran: {kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
-    if all_open and cells.numel() > 1 and not influence.mask_choices():
+    if all_open and cells.numel() > 1 and not mask_controls.mask_choices():
         what = "tower" if len(parts(trace)) > 1 else "model"
         st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
-    said = {"alt": pictures.describe(cells, kind), "always": bool(influence.mask_choices())}
-    if step := components.mask_map(trace, cells, layer, part, window, start=influence.start(cells), **said):
-        address.open_step(step)
+    said = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
+    if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **said):
+        url_state.open_step(step)
 
 
-frame.enter()
+page_frame.enter()
 st.title("Who may look at whom?")
-influence.choice()
+mask_controls.choice()
 trace = session.trace()
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
-    frame.leave()
-part = tokens.tower(trace)
+    page_frame.leave()
+part = tower_select.tower(trace)
 named = segments(trace, part)
 
 from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
@@ -70,14 +73,14 @@ from tracer.attention import masks  # noqa: E402  (the title is drawn before tor
 layer = _layer(layers(trace, part))
 if not can_draw(trace, layers(trace, part)[layer]):
     st.info(texts.too_large(layers(trace, part)[layer]))
-    frame.leave()
+    page_frame.leave()
 try:
     window = _window(trace, layer, part)
     cells = masks.visible(trace, layer, part=part, batch=window)
 except ValueError as error:
     st.warning(texts.plain(str(error)))
-    frame.leave()
-address.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
+    page_frame.leave()
+url_state.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
 labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")
@@ -89,6 +92,6 @@ if len(named) > 1 and not all_open:
         table[f"at {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
     st.table(table, hide_index=True)
     st.caption("The share of pairs of tokens that are open, from the segment of the row to that of the column.")
-if influence.mask_choices():
-    influence.changes(trace, cells)
-influence.proof(trace, cells, named, labels, part)
+if mask_controls.mask_choices():
+    mask_controls.changes(trace, cells)
+mask_controls.proof(trace, cells, named, labels, part)

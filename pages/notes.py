@@ -4,8 +4,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, components, frame, texts
-from pages.shared.lessons import cards, contrasts, counting, noted
+from pages import components
+from pages.sections.lessons import claim_cards, conv_and_batchnorm, note_statements, op_counts
+from pages.state import url_state
+from pages.ui import page_frame, texts
 
 TITLE = "The notes"
 ICON = ":material/menu_book:"
@@ -15,18 +17,18 @@ PLACES = ("note", "section", "of", "block", "claim")
 
 MORE = {"claims": "What they claim, on any model", "contrasts": "What they set it against: convolution, batch norm"}
 
-frame.enter()
+page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 st.title("Does it hold? Five notes against their runs")
 components.links()
-titles = noted.titles() | MORE
-widget = address.widget("note", list(titles), next(iter(titles)), claim=None)
+titles = note_statements.titles() | MORE
+widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None)
 note = st.selectbox("Note", titles, format_func=titles.get, **widget)
 with st.container(key="paper-note"):
     st.markdown(f"**{texts.literal(titles[note])}**")
 if note == "claims":
-    cards.show(noted.claims())
+    claim_cards.show(note_statements.claims())
 elif note == "contrasts":
-    contrasts.show()
-elif kinds := noted.show(note):
-    counting.show(kinds)
+    conv_and_batchnorm.show()
+elif kinds := note_statements.show(note):
+    op_counts.show(kinds)

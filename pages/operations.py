@@ -2,26 +2,29 @@
 
 import streamlit as st
 
-from pages.shared import called, frame, operations, paths, session
+from pages.sections.attention import attention_backends
+from pages.sections.operations import call_details, operation_views
+from pages.state import session
+from pages.ui import page_frame
 
 TITLE = "Operations"
 ICON = ":material/account_tree:"
 ORDER = 5
 PLACES = ("zoom", "step", "op", "module", "call", "filter", "fold", "sort", "open")
 
-frame.enter()
+page_frame.enter()
 trace = session.trace()
 st.title("Every operation that ran")
-operations.totals(trace)
-level = operations.zoom(trace)
-operations.listing(trace, level)
+operation_views.totals(trace)
+level = operation_views.zoom(trace)
+operation_views.listing(trace, level)
 if level == "steps":
-    operations.step(trace)
+    operation_views.step(trace)
 elif level == "modules":
-    called.module(trace, operations.number(trace))
+    call_details.module(trace, operation_views.number(trace))
 elif level == "calls":
-    called.call(trace, operations.number(trace))
+    call_details.call(trace, operation_views.number(trace))
 else:
-    operations.operation(trace, level)
-operations.pictures(trace, level)
-paths.show(trace)
+    operation_views.operation(trace, level)
+operation_views.pictures(trace, level)
+attention_backends.show(trace)

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.shared import address, answers, components, frame, ids, onward, session, sharper, texts
-from pages.shared.pictures import of
-from pages.shared.visitor import model_name
+from pages import components
+from pages.jobs.render_cache import of
+from pages.sections.overview import next_pages, predictions, token_ids
+from pages.state import session, url_state
+from pages.state.visitor import model_name
+from pages.ui import page_frame, recommended_models, texts
 from tracer import models
-from tracer.figures import maps, photos, strips
-from tracer.figures.labels import amount, scientific
+from tracer.export.math_labels import amount, scientific
+from tracer.figures import equation_strip
+from tracer.figures.attention import attention_payload
+from tracer.figures.tensors import image_patches
 from tracer.record import Trace
 
 TITLE = "Overview"
@@ -22,7 +27,7 @@ PLACES = ("query", "tab")
 NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
 
-frame.enter()
+page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 saved = session.given().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
@@ -33,7 +38,7 @@ components.give(models.takes(model_name()), typed=session.given().text or "", wr
 def photo(view: session.View, key: str) -> None:
     """Draw the photo with its grid of patches."""
     made = view.crop, view.rows, view.columns
-    grid = of(view.photo, ("grid", *made), lambda: photos.grid(view.photo, view.crop, view.rows, view.columns))
+    grid = of(view.photo, ("grid", *made), lambda: image_patches.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
@@ -46,20 +51,20 @@ def cut(view: session.View) -> None:
         st.caption(texts.crop_text(view))
     with right:
         key = view.crop, view.rows, view.columns, view.image.size, hash(view.image.tobytes())
-        patches = of(view.photo, ("patches", *key), lambda: photos.patches(view.image, view.rows, view.columns))
+        patches = of(view.photo, ("patches", *key), lambda: image_patches.patches(view.image, view.rows, view.columns))
         components.drawing(patches, "patches")
         st.caption(texts.size_text(view))
 
 
 def look(trace: Trace, view: session.View | None) -> None:
     """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
-    if components.glance(trace) and (seen := maps.first(trace)):
-        address.check(query=range(seen.queries))
+    if components.glance(trace) and (seen := attention_payload.first(trace)):
+        url_state.check(query=range(seen.queries))
         return
     if view is not None:
         photo(view, "bare")
     elif trace.words:
-        st.code(answers.result_text(trace), language=None, wrap_lines=True)
+        st.code(predictions.result_text(trace), language=None, wrap_lines=True)
 
 
 def prove(trace: Trace) -> None:
@@ -119,13 +124,13 @@ def way(trace: Trace) -> None:
         st.info("This run was saved without steps.")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
-    ids.show(trace, link=True)
+    token_ids.show(trace, link=True)
     inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
     st.caption(
         f"Each box is a step with its tensor’s shape, each line a tensor on its way. Choose a step to open it{inside}."
     )
     if clicked := components.pipeline_map(trace):
-        address.open_step(clicked)
+        url_state.open_step(clicked)
 
 
 early = session.view() if session.current_run() is None else None
@@ -148,20 +153,20 @@ with place.container():
 with right:
     if texts.has_random_weights(trace):
         st.info(texts.about(trace), icon=":material/school:")
-answers.show(trace, right, below)
+predictions.show(trace, right, below)
 with right:
     if strange := texts.strange(session.given(), model_name()):
         st.warning(strange, icon=":material/psychology_alt:")
     if saved is None and "image" in models.takes(model_name()):
-        sharper.show()
-if step := components.equations(trace, strips.answering(trace)):
-    address.open_step(step)
-onward.show(trace)
+        recommended_models.show()
+if step := components.equations(trace, equation_strip.answering(trace)):
+    url_state.open_step(step)
+next_pages.show(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}
-if more := more | answers.more(trace):
+if more := more | predictions.more(trace):
     names = ["The whole way", *more]
-    whole, *others = st.tabs(names, **address.widget("tab", names, names[0]))
+    whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):
         with tab:
             form()

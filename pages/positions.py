@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from pages.shared import address, frame
-from pages.shared.lessons import placing
-from pages.shared.visitor import visitor
+from pages.sections.lessons import position_encodings
+from pages.state import url_state
+from pages.state.visitor import visitor
+from pages.ui import page_frame
 from tracer.lessons import positions
 
 TITLE = "Positions"
@@ -13,14 +14,14 @@ ORDER = 12
 HEADING = "Lessons"
 PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 
-frame.enter()
+page_frame.enter()
 st.title("How does attention know where a token stands?")
 known = {kind.name: kind for kind in positions.every()}
-at = address.widget("kind", list(known), placing.own(known) or next(iter(known)))
+at = url_state.widget("kind", list(known), position_encodings.own(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-    sizes, head = placing.sizes()
+    sizes, head = position_encodings.sizes()
 visitor().instead = "a model of its own"
 with st.container(key="paper-chosen"):
-    st.markdown(placing.choices_text(known[chosen], sizes))
-placing.lesson(known[chosen], sizes, head)
+    st.markdown(position_encodings.choices_text(known[chosen], sizes))
+position_encodings.lesson(known[chosen], sizes, head)

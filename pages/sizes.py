@@ -2,9 +2,10 @@
 
 import streamlit as st
 
-from pages.shared import frame, session
-from pages.shared.lessons import sizing
-from pages.shared.visitor import model_name
+from pages.sections.lessons import model_sizes
+from pages.state import session
+from pages.state.visitor import model_name
+from pages.ui import page_frame
 from tracer import models
 
 TITLE = "Sizes"
@@ -12,11 +13,11 @@ ICON = ":material/straighten:"
 ORDER = 13
 HEADING = "Lessons"
 
-frame.enter()
+page_frame.enter()
 st.title("What does each size cost?")
 if session.given().kind == "trace" or model_name() not in models.names():
     st.info(
         "Only a model of ours can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for text."
     )
-    frame.leave()
-sizing.show(model_name())
+    page_frame.leave()
+model_sizes.show(model_name())

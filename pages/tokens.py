@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from pages.shared import frame
-from pages.shared.lessons import tokenizing
+from pages.sections import tokenization
+from pages.ui import page_frame
 
 TITLE = "Tokens"
 ICON = ":material/token:"
@@ -11,6 +11,6 @@ ORDER = 11
 HEADING = "Lessons"
 PLACES = ("kind", "way", "sentence", "merges", "patch", "codes", "tau", "sound", "series", "cloud", "n", "V", "token")
 
-frame.enter()
+page_frame.enter()
 st.title("How anything becomes a sequence")
-tokenizing.show(tokenizing.kind())
+tokenization.show(tokenization.kind())

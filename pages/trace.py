@@ -2,19 +2,22 @@
 
 import streamlit as st
 
-from pages.shared import frame, ids, session, steps
+from pages.sections.overview import token_ids
+from pages.sections.trace import step_browser
+from pages.state import session
+from pages.ui import page_frame
 
 TITLE = "Trace"
 ICON = ":material/function:"
 ORDER = 2
 PLACES = ("step", "index")
 
-frame.enter()
+page_frame.enter()
 trace = session.trace()
 st.title("Step by step")
 if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")
-    steps.operations(trace.ops)
-    frame.leave()
-ids.show(trace)
-steps.browse(trace, steps.choose(trace))
+    step_browser.operations(trace.ops)
+    page_frame.leave()
+token_ids.show(trace)
+step_browser.browse(trace, step_browser.choose(trace))

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
-from serving import App
+
+from tests.support.serving import App
 
 # Set before torch is imported, so that torch need not be imported here: workers with two threads each would wait for
 # each other's cores. They inherit the environment of the process that starts them, so nothing is set there.
@@ -39,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionfinish() -> None:
     """Ends what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
-    if checks := sys.modules.get("pages.shared.checks"):
+    if checks := sys.modules.get("pages.jobs.background_checks"):
         checks.end(60)
 
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from tracer import inputs
     from tracer.models import load
     from tracer.record import Trace
-    from tracer.record.storage import open
+    from tracer.record.serialization import open
     from tracer.tracing import trace
 else:
     _MODULES = {
         "Trace": "tracer.record",
         "load": "tracer.models",
-        "open": "tracer.record.storage",
+        "open": "tracer.record.serialization",
         "trace": "tracer.tracing",
     }
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from faults import commands, visits
+from tests.faults import commands, visits
 
 
 def faults() -> dict[str, Callable[[Path], str]]:
@@ -22,7 +22,7 @@ def faults() -> dict[str, Callable[[Path], str]]:
 def main() -> int:
     """Exit status 1 if a fault lost more than the run in flight, or was not said in a sentence."""
     known = faults()
-    parser = argparse.ArgumentParser(prog="python tests/faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(known)}")
     chosen = parser.parse_args().names or list(known)
     failed = 0

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from faults.hub import Hub
-from faults.place import ROOT, changed, copied, read_only, refused, small_disk, tracer
+from tests.faults.hub import Hub
+from tests.faults.place import ROOT, changed, copied, read_only, refused, small_disk, tracer
 
 SMALL = ("vit", "--set", "L=1", "D=16", "h=2", "d_ff=16")
 """A run that takes no time, of 10 kB and more in each format."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving import ROOT, App
+from tests.support.serving import ROOT, App
 
 PARTS = ("app.py", "pages", "tracer", ".streamlit")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}

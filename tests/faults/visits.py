@@ -14,8 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
-from faults.place import Server, copied, read_only, small_disk
 from PIL import Image
+
+from tests.faults.place import Server, copied, read_only, small_disk
 
 SLOW = 120_000
 """Milliseconds that a page may take on a machine that is busy."""

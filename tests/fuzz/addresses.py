@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import parse_qs, quote
 
-from fuzz import mutate, pages
+from tests.fuzz import mutate, pages
 
 NAMES = {
     "model": (

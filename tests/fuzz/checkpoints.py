@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import safetensors.torch
 import torch
-from fuzz import mutate
 
 import tracer
-from tracer import sources
-from tracer.figures import views
+from tests.fuzz import mutate
+from tracer import export, zoo
 
 TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 12}
 PIXELS = {"image_size": 8, "patch_size": 4, "num_labels": 3}
@@ -78,7 +77,7 @@ def opened(files: Files, chance: Random):
 def shown(found, chance: Random) -> None:
     """The run as a table, where there is one."""
     if isinstance(found, tracer.Trace):
-        views.render(found, "ops", "markdown")
+        export.render(found, "ops", "markdown")
 
 
 @lru_cache(maxsize=1)
@@ -89,7 +88,7 @@ def _originals() -> tuple[tuple[str, dict[str, bytes]], ...]:
         _ours("nanogpt", {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}, "safetensors"),
         _ours("transformer", {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}, "pt"),
     ]
-    library = sources.source_of("hf:bert")[0].imported()
+    library = zoo.source_of("hf:bert")[0].imported()
     text = {"vocab_size": 23, "max_position_embeddings": 50}
     nets = (
         library.BertModel(library.BertConfig(**TINY, **text)),

@@ -95,7 +95,7 @@ def _ended(seed: int, why: str) -> dict:
 
 
 def _started(first: int, stop: int, step: int, log) -> subprocess.Popen:
-    program = f"import sys; sys.path[:0] = {[str(TESTS.parent), str(TESTS)]!r}\n"
+    program = f"import sys; sys.path[:0] = {[str(TESTS.parent)]!r}\n"
     program += f"from fuzz import worker; worker.main({first}, {stop}, {step})"
     command = [sys.executable, "-c", program]
     options = {"cwd": TESTS.parent, "env": {**os.environ, **QUIET}, "stdin": subprocess.DEVNULL}
@@ -105,12 +105,12 @@ def _started(first: int, stop: int, step: int, log) -> subprocess.Popen:
 def told(result: dict) -> str:
     """A finding in a line or two, with how to see it again."""
     seed, wrong = result["seed"], "; ".join(result["wrong"])
-    return f"{result['kind']} {seed}: {wrong}\n    python tests/fuzz --replay {seed}"
+    return f"{result['kind']} {seed}: {wrong}\n    python -m tests.fuzz --replay {seed}"
 
 
 def main() -> int:
     """Opens inputs, or one of them again; exit status 1 if anything was wrong."""
-    parser = argparse.ArgumentParser(prog="python tests/fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="how many inputs")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
@@ -118,7 +118,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.replay is not None:
         os.environ.update(QUIET)
-        from fuzz.worker import replay
+        from tests.fuzz.worker import replay
 
         return replay(options.replay)
     tally, start = Tally(), time.monotonic()

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest, app_test
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 import app
-from pages.shared.visitor import FIRST_MODEL, Given, Visitor
+from pages.state.visitor import FIRST_MODEL, Given, Visitor
 from tracer.record import Trace
 
 APP = Path(app.__file__)

@@ -7,16 +7,16 @@ from math import isfinite
 from pathlib import Path
 from random import Random
 
-import handmade
 import safetensors.torch
 import torch
-from fuzz import mutate
-from fuzz.pages import drawn
 
 import tracer
-from tracer.figures import views
-from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, storage
-from tracer.record.storage.encoding import encode
+from tests.fuzz import mutate
+from tests.fuzz.pages import drawn
+from tests.support import handmade
+from tracer import export
+from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, serialization
+from tracer.record.serialization.encode import encode
 
 SAID = (
     "model",
@@ -94,15 +94,15 @@ def opened(data: bytes, chance: Random) -> Trace:
 def shown(trace: Trace, chance: Random) -> None:
     """Two views of each level of the run, and now and then a page of the app on it."""
     held = {"primitives": trace.decompositions, "modules": trace.modules, "calls": trace.calls}
-    for level in views.LEVELS:
+    for level in export.LEVELS:
         if trace.ops and not held.get(level, True):
             continue
-        for name in chance.sample(views.FORMATS, 2):
-            text = views.render(trace, level, name)
+        for name in chance.sample(export.FORMATS, 2):
+            text = export.render(trace, level, name)
             text.encode()
             assert name != "html" or "<script" not in text.lower(), "the HTML of a run holds a script"
         if chance.random() < 0.2:
-            views.table(trace, level)
+            export.table(trace, level)
     if chance.random() < 0.04:
         drawn(chance, trace)
 
@@ -169,7 +169,7 @@ def generated(chance: Random) -> bytes:
 def _bytes(trace: Trace) -> bytes:
     """The file of a trace that `save` may refuse."""
     fields, tensors = encode(trace)
-    return safetensors.torch.save(tensors, {"trace": json.dumps({"version": storage.VERSION, **fields})})
+    return safetensors.torch.save(tensors, {"trace": json.dumps({"version": serialization.VERSION, **fields})})
 
 
 def _tagged(value):

@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fuzz import mutate
 
+from tests.fuzz import mutate
 from tracer.figures.media import sound as pictures
-from tracer.inputs import sounds
-from tracer.lessons.tokens import sound
+from tracer.inputs import audio
+from tracer.lessons.tokenization import sound
 
 NUMBERS = (0, 1, 2, 3, 7, 8, 16, 24, 32, 4000, 8000, 96_000, 0xFFFE, 0xFFFF, 2**31 - 1, 2**32 - 1)
 HEADER = 44
@@ -26,13 +26,13 @@ def made(chance: Random, folder: Path) -> bytes:
 
 def opened(data: bytes, chance: Random) -> np.ndarray:
     """The sound; ValueError for one that is refused."""
-    return sounds.open_sound(data)
+    return audio.open_sound(data)
 
 
 def shown(numbers: np.ndarray, chance: Random) -> None:
     """The sound as the page of tokens draws it, and as it gives it back to be heard."""
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
-    assert sounds.open_sound(sounds.to_wav(numbers)).shape == numbers.shape
+    assert audio.open_sound(audio.to_wav(numbers)).shape == numbers.shape
     logs = sound.spectrogram(numbers)
     pictures.draw_spectrogram(numbers, logs, sound.WINDOW, sound.HOP, chance.randrange(len(logs)))
 

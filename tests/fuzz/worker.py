@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from random import Random
 
-from fuzz import addresses, checkpoints, photos, saved_runs, sounds
+from tests.fuzz import addresses, checkpoints, photos, saved_runs, sounds
 
 KINDS = {
     "saved run": (saved_runs, 35),

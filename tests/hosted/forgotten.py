@@ -1,5 +1,5 @@
 """What the server still holds of a visitor's photo once the visitor has left. Run alone, by
-`tests/test_forgotten.py`: a server fills its process.
+`tests/security/test_forgotten.py`: a server fills its process.
 
 Prints what is held while the visitor is there and after the session ended, as JSON.
 """
@@ -13,12 +13,14 @@ from io import BytesIO
 
 import numpy as np
 import uvicorn
-from hosted.visitor import Visitor
 from PIL import Image
-from serving import free_port
 
 import app
-from pages.shared import server, sessions, warm
+from pages.jobs import prewarm
+from pages.server import app_factory
+from pages.state import streamlit_sessions
+from tests.hosted.visitor import Visitor
+from tests.support.serving import free_port
 from tracer.inputs import images
 from tracer.record import Trace
 
@@ -72,12 +74,12 @@ def main() -> None:
         return made
 
     images.open_photo = remembered
-    sessions.KEEP = 1
-    server.SWEEP = 0.2
+    streamlit_sessions.KEEP = 1
+    app_factory.SWEEP = 0.2
     serving = uvicorn.Server(uvicorn.Config(app.app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=serving.run, daemon=True)
     thread.start()
-    while not serving.started or not warm.ready.is_set():
+    while not serving.started or not prewarm.ready.is_set():
         time.sleep(0.1)
 
     address, marker = f"http://127.0.0.1:{port}", photo()[500:600]

@@ -24,10 +24,11 @@ from string import ascii_letters
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from hosted.visitor import Visitor
-from load import visitor as concurrent
 from PIL import Image
-from serving import ROOT, App
+
+from tests.hosted.visitor import Visitor
+from tests.load import visitor as concurrent
+from tests.support.serving import ROOT, App
 
 PORTS = (8631, 8632)
 PLAIN, SECURE = 8633, 8634

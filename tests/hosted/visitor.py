@@ -8,7 +8,7 @@ import threading
 from functools import cache, partial
 from inspect import iscoroutinefunction
 
-from load import visitor
+from tests.load import visitor
 
 
 @cache

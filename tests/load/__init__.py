@@ -1,6 +1,6 @@
 """A class that opens the app: visitors without browsers, the lesson they play, and what it costs the server.
 
-    PYTHONPATH=tests python -m load [lesson | cold | photos] [--sessions 30] [--seconds 600] [--address http://…]
+    python -m tests.load [lesson | cold | photos] [--sessions 30] [--seconds 600] [--address http://…]
 
 `make load` runs it. Its figures are those of the machine it runs on: they are printed, and asserted nowhere.
 """

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 
 import psutil
 
-from load.lesson import Act, Student, photo
-from load.server import Server, calibration, started, watched
+from tests.load.lesson import Act, Student, photo
+from tests.load.server import Server, calibration, started, watched
 
 THINKING = (3.0, 5.0)
 """Seconds that a student looks at the screen between two acts, from least to most."""
@@ -44,7 +44,7 @@ async def lesson(server: Server, sessions: int, seconds: float, runs: bool = Tru
 
 def failed(error: BaseException) -> Act:
     """An act that never came to an end, as an error like any other."""
-    from load.visitor import Answer
+    from tests.load.visitor import Answer
 
     return Act("open", False, Answer(problems=[f"{type(error).__name__}: {error}"]))
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from load.visitor import Answer, Visitor
+from tests.load.visitor import Answer, Visitor
 from tracer import models
-from tracer.inputs.scenes import COLOURS, SHAPES, SIZES
+from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES
 
 SHARES = {"page": 40, "sample": 15, "model": 15, "text": 10, "photo": 10, "choice": 10}
 """Of 100 acts, how many are of which kind."""

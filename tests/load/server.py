@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from serving import App
+
+from tests.support.serving import App
 
 EVERY = 5.0
 """Seconds between two looks at the memory."""

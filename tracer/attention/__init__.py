@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracer.common.quoting import quoted
 from tracer.record import AttentionRecord, Segment, Trace
+from tracer.utils.error_text import quoted
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,9 @@ def weights(
     trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
 ) -> torch.Tensor:
     """Return attention weights; see `Trace.attention`."""
-    from tracer.recorder.softmaxes import softmax_rows  # here, since a page is drawn before torch is imported
+    from tracer.capture.attention.score_replay import (
+        softmax_rows,  # here, since a page is drawn before torch is imported
+    )
 
     records = layers(trace, part)
     record = records[_within(layer, len(records), "layer")]

@@ -17,10 +17,10 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import NoReturn
 
-from tracer.common import extras
-from tracer.common.quoting import quoted
+from tracer.cli import commands as folder
+from tracer.utils import extras
+from tracer.utils.error_text import quoted
 
-PREFIX = "command_"
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
@@ -37,8 +37,8 @@ class Parser(argparse.ArgumentParser):
 
 def commands() -> dict[str, ModuleType]:
     """Return the modules of the commands by name."""
-    names = [module.name for module in iter_modules(__path__) if module.name.startswith(PREFIX)]
-    return {name.removeprefix(PREFIX): import_module(f"{__name__}.{name}") for name in names}
+    names = [module.name for module in iter_modules(folder.__path__)]
+    return {name: import_module(f"{folder.__name__}.{name}") for name in names}
 
 
 def parser() -> argparse.ArgumentParser:

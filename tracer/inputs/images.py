@@ -16,9 +16,9 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from tracer.common.quoting import quoted
 from tracer.inputs import png
-from tracer.inputs.headers import jpeg_buffer, picture_format, picture_size
+from tracer.inputs.image_headers import jpeg_buffer, picture_format, picture_size
+from tracer.utils.error_text import quoted
 
 MAX_BYTES = 10 * 2**20
 MAX_PIXELS = 50_000_000

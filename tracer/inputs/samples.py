@@ -24,14 +24,14 @@ def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
 
 
 def _scenes() -> dict[str, Callable[[], Image.Image]]:
-    from tracer.inputs.scenes import sample_scene, scene  # draws where such a sample is asked for
+    from tracer.inputs.synthetic.scenes import sample_scene, scene  # draws where such a sample is asked for
 
     drawn = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
     return {"scene": lambda: sample_scene().image(), **drawn}
 
 
 def _surfaces() -> dict[str, Callable[[], Image.Image]]:
-    from tracer.inputs.surfaces import damage, sample, surface  # draws where such a sample is asked for
+    from tracer.inputs.synthetic.textures import damage, sample, surface  # draws where such a sample is asked for
 
     def marred(name: str, defect: str) -> Image.Image:
         return Image.fromarray(damage(surface(name, 7), 3, defect)[0])

@@ -14,15 +14,15 @@ from importlib.resources.abc import Traversable
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from tracer import sources
-from tracer.common.parsing import stated
-from tracer.common.quoting import quoted
-from tracer.models.shared.cards import card_of
+from tracer import zoo
+from tracer.models.shared.model_cards import card_of
+from tracer.utils.error_text import quoted
+from tracer.utils.python_source import stated
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from tracer.models.shared.model import Model, Spec
+    from tracer.models.shared.spec import Model, Spec
 
 WEIGHTS = files(__name__) / "weights"
 _FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
@@ -58,7 +58,7 @@ def card(name: str, config: Mapping[str, Any] | None = None) -> dict | None:
     Weights that were trained at these sizes and options come first. Raise ValueError in one sentence that names a
     damaged card.
     """
-    return None if sources.is_foreign(name) else _card(trained_as(name, config) if config else _known(name))
+    return None if zoo.is_foreign(name) else _card(trained_as(name, config) if config else _known(name))
 
 
 def trained_as(name: str, config: Mapping[str, Any]) -> str:
@@ -101,24 +101,22 @@ def describe() -> list[dict[str, str]]:
     Those of installed libraries come after our own.
     """
     own = [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
-    return own + [{"name": name, "summary": said, "weights": ""} for name, said in sources.examples().items()]
+    return own + [{"name": name, "summary": said, "weights": ""} for name, said in zoo.examples().items()]
 
 
 def summary(name: str) -> str:
     """Return the first line of the model file's docstring, read without running the file."""
-    return sources.summary(name) if sources.is_foreign(name) else _stated(_known(name))["summary"]
+    return zoo.summary(name) if zoo.is_foreign(name) else _stated(_known(name))["summary"]
 
 
 def takes(name: str) -> tuple[str, ...]:
     """Return the inputs of a model, "image", "text" or both, read without running its file."""
-    return sources.spec_of(name).takes if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("takes", ())
+    return zoo.spec_of(name).takes if zoo.is_foreign(name) else _stated(_known(name))["SPEC"].get("takes", ())
 
 
 def samples(name: str) -> str:
     """Return the kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for text models."""
-    return (
-        sources.spec_of(name).samples if sources.is_foreign(name) else _stated(_known(name))["SPEC"].get("samples", "")
-    )
+    return zoo.spec_of(name).samples if zoo.is_foreign(name) else _stated(_known(name))["SPEC"].get("samples", "")
 
 
 @lru_cache(maxsize=64)
@@ -138,8 +136,8 @@ def spec_of(name: str) -> Spec:
 
     Raise ValueError for an unknown name.
     """
-    if sources.is_foreign(name):
-        return sources.spec_of(name)
+    if zoo.is_foreign(name):
+        return zoo.spec_of(name)
     return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
 
 
@@ -158,7 +156,7 @@ def check(name: str, config: dict[str, Any]) -> None:
 
     The model is built of one block, without memory, however large it would be.
     """
-    from tracer.models.shared.building import check_config, shapes  # loads torch
+    from tracer.models.shared.config_validation import check_config, shapes  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
@@ -173,29 +171,29 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
     and seeded. `weights` is a file to load instead: safetensors, by its path or its bytes, or a checkpoint of PyTorch,
     by its path. Sizes of a layout that the model knows (`Spec.convert`) are read from it, or from the card that
     training writes beside the file. Names with a colon are models of libraries: `torchvision:vit_b_16` (see
-    `tracer.sources`). `device` is the device of the model, "cpu", "cuda" or "mps"; the kept tensors of a run are moved
+    `tracer.zoo`). `device` is the device of the model, "cpu", "cuda" or "mps"; the kept tensors of a run are moved
     to the CPU, and its proofs run there.
 
     Raise ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, weights that
     don't fit the sizes, or a device that is not available.
     """
-    from tracer.common.devices import device_of  # imports torch, which pages that are drawn don't wait for
+    from tracer.utils.devices import device_of  # imports torch, which pages that are drawn don't wait for
 
     place = device_of(device)  # before anything is built
-    made = sources.load(name, weights=weights, **config) if sources.is_foreign(name) else _own(name, weights, config)
+    made = zoo.load(name, weights=weights, **config) if zoo.is_foreign(name) else _own(name, weights, config)
     return made if place.type == "cpu" else made.on(place)
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """Return one of our own models; see `load`."""
-    from tracer.models.shared.building import check_config, check_count, check_memory, shapes  # loads torch
-    from tracer.models.shared.model import Model, seeded  # loads torch
+    from tracer.models.shared.config_validation import check_config, check_count, check_memory, shapes  # loads torch
+    from tracer.models.shared.spec import Model, seeded  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
     found, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.models.shared.weights import card_beside, converted  # loads torch
+        from tracer.models.shared.load_weights import card_beside, converted  # loads torch
 
         own = card_beside(weights)
         if own:
@@ -213,12 +211,12 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == as_shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
-        from tracer.models.shared.weights import place  # loads torch
+        from tracer.models.shared.load_weights import place  # loads torch
 
         origin_text = place(net, weights, tensors)
         found = own or _facts(found, "mean", "std", "vocabulary")
     elif found and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
-        from tracer.models.shared.weights import place  # loads torch
+        from tracer.models.shared.load_weights import place  # loads torch
 
         place(net, WEIGHTS / f"{file}.safetensors")
         origin_text = f"trained on {found.get('data', 'data that its card does not name')}"

@@ -6,18 +6,18 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY, positions
-from tracer.equations.embeddings import FirstOf
-from tracer.equations.masks import CausalMask
-from tracer.inputs.scenes import VOCABULARY
-from tracer.inputs.sentences import SAMPLE, sentences_input
+from tracer.expr.nn.attention_masks import CausalMask
+from tracer.expr.nn.embeddings import FirstOf
+from tracer.inputs.contrastive_inputs import SAMPLE, sentences_input
+from tracer.inputs.synthetic.scenes import VOCABULARY
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import sentence_probabilities
+from tracer.models.shared.predictions import sentence_probabilities
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import WHY, positions
+from tracer.textbook.hints import Hint
 
 END = 1
 """The number of the token that ends a sentence; its place is read in the end."""

@@ -5,16 +5,16 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY, positions
-from tracer.equations.masking import Put
-from tracer.inputs.masking import place_visible, surface_input
-from tracer.models.shared.anomaly import reconstruction
+from tracer.expr.layout.mask_tokens import Put
+from tracer.inputs.masked_image_inputs import place_visible, surface_input
+from tracer.models.shared.anomaly_detection import reconstruction
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.model import Spec
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import WHY, positions
+from tracer.textbook.hints import Hint
 
 
 class Tower(nn.Module):

@@ -4,18 +4,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer.attention.masks.kinds import causal
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.derive.whys import FROM_0, LONGER, WHY, positions
-from tracer.inputs.tensors import text_input
-from tracer.inputs.text import Characters
+from tracer.attention.masks.constructors import causal
+from tracer.inputs.to_tensors import text_input
+from tracer.inputs.tokenizers import Characters
 from tracer.models.shared.blocks import Block
-from tracer.models.shared.gpt2 import from_gpt2
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import next_tokens
+from tracer.models.shared.gpt2_checkpoints import from_gpt2
+from tracer.models.shared.predictions import next_tokens
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import FROM_0, LONGER, WHY, positions
+from tracer.textbook.hints import Hint
 
 
 class NanoGPT(nn.Module):

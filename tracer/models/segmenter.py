@@ -5,17 +5,17 @@ from functools import partial
 import torch
 from torch import nn
 
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.equations.grids import Grid
-from tracer.inputs.scenes import sample_scene
-from tracer.inputs.tensors import photo_input
+from tracer.expr.layout.image_grids import Grid
+from tracer.inputs.synthetic.scenes import sample_scene
+from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import pixel_classes
+from tracer.models.shared.predictions import pixel_classes
+from tracer.models.shared.spec import Spec
 from tracer.models.vit import SEQUENCE
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
 
 
 class Segmenter(nn.Module):

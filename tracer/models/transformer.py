@@ -6,20 +6,20 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY, positions
-from tracer.equations import LayerNorm, Plus, Root, Scaled
-from tracer.equations.activations import Softmax
-from tracer.equations.algebra import Times
-from tracer.equations.positions import AtDistance, Distances, Sinusoids, SumsByDistance
-from tracer.inputs.tensors import text_input
-from tracer.inputs.text import Characters
+from tracer.expr import LayerNorm, Plus, Root, Scaled
+from tracer.expr.math.activations import Softmax
+from tracer.expr.math.algebra import Times
+from tracer.expr.nn.position_encodings import AtDistance, Distances, Sinusoids, SumsByDistance
+from tracer.inputs.to_tensors import text_input
+from tracer.inputs.tokenizers import Characters
 from tracer.models.shared.blocks import Attention
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import token_at_each_place
+from tracer.models.shared.predictions import token_at_each_place
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import WHY, positions
+from tracer.textbook.hints import Hint
 
 
 class Transformer(nn.Module):

@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from tracer.derive.hints import Hint
-from tracer.derive.whys import WHY
-from tracer.inputs.tensors import photo_input
+from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import class_probabilities
+from tracer.models.shared.predictions import class_probabilities
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.explanations import WHY
+from tracer.textbook.hints import Hint
 
 
 class ViT(nn.Module):

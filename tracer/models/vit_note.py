@@ -5,16 +5,16 @@ from math import sqrt
 import torch
 from torch import nn
 
-from tracer.derive.claims import Claim, Why
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.equations import LayerNorm, Product
-from tracer.inputs.tensors import photo_input
+from tracer.expr import LayerNorm, Product
+from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import MLP, patch_count
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import class_probabilities
+from tracer.models.shared.predictions import class_probabilities
+from tracer.models.shared.spec import Spec
 from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment
+from tracer.textbook.claims import Claim, Why
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
 
 
 class ViTNote(nn.Module):

@@ -5,18 +5,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention import masks
-from tracer.derive.claims import Claim
-from tracer.derive.claims import facts as so
-from tracer.derive.hints import Hint
-from tracer.derive.whys import FROM_0, LONGER, WHY, positions
-from tracer.equations import Plus
-from tracer.equations.masks import PrefixMask
-from tracer.inputs.captions import captioned_input
-from tracer.inputs.scenes import LONGEST, VOCABULARY
+from tracer.expr import Plus
+from tracer.expr.nn.attention_masks import PrefixMask
+from tracer.inputs.captioning_inputs import captioned_input
+from tracer.inputs.synthetic.scenes import LONGEST, VOCABULARY
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.model import Spec
-from tracer.models.shared.results import picture_caption
+from tracer.models.shared.predictions import picture_caption
+from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import FROM_0, LONGER, WHY, positions
+from tracer.textbook.hints import Hint
 
 
 class ViTText(nn.Module):

@@ -1,6 +1,6 @@
 """What PyTorch's ops do: one table that recorder, probes, derivation and figures read.
 
-A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/derive/words/`.
+A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/lowering/aten/`.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ CONCATENATIONS = having("concat", "stack")
 SHAPE_ONLY = having("shape-only")
 AMBIGUOUS = having("ambiguous")
 LEAVING_OUT = having("leaves-out")
+ANCHORS = having("anchor")
 NO_LABEL = -(2**63)
 """In the place of a label that is left out, where there is none: no label is this number."""
 ATTENTION = "scaled_dot_product_attention"

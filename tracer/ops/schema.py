@@ -38,6 +38,7 @@ TRAITS = {
     "movement": "carries numbers to other places, in ways that are not followed axis by axis",
     "overwrite": "writes into a part of a tensor",
     "scatter-reduce": "adds up what goes to one place",
+    "anchor": "a line of the textbook has at most one: product, convolution, norm, softmax, pooling or table",
     "line": "a line of the textbook, although of no computing category: it chooses, joins, repeats or draws",
     # ops that create tensors
     "uninitialised": "takes memory, whatever it holds",
@@ -77,8 +78,8 @@ class Op(NamedTuple):
 
     `title` names a line of the textbook that is this op and has no role. `traits` are words of `TRAITS`, divided by
     spaces. `formulas` are the arguments whose numbers may be formulas of sizes in an equation. `size_rule` names the
-    rule of `tracer.probe.windows` by which its arguments give the sizes of its results. `operands` are the arguments
-    of a linear map: what is mapped, and the matrix.
+    rule of `tracer.shapes.op_size_rules` by which its arguments give the sizes of its results. `operands` are
+    the arguments of a linear map: what is mapped, and the matrix.
     """
 
     name: str

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tracer.common.quoting import quoted
 from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Returned
 from tracer.record.steps import Step, Symbol
+from tracer.utils.error_text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
-    from tracer.figures.views.repeats import Repeat
-    from tracer.record.storage.proofs import Reread
-    from tracer.tracing.cell import Cell
-    from tracer.tracing.prove import Later
-    from tracer.tracing.replay import Replay
+    from tracer.export.repeated_blocks import Repeat
+    from tracer.record.serialization.proof_on_opening import Reread
+    from tracer.tracing.cell_provenance import Cell
+    from tracer.tracing.proofs.counterfactual import Replay
+    from tracer.tracing.proofs.step_proof import Later
 
 
 OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
@@ -84,8 +84,8 @@ class Trace:
 
     @cached_property
     def repeats(self) -> tuple[Repeat, ...]:
-        """The blocks whose lines differ only in their number, as `tracer.figures.views.repeats` finds them."""
-        from tracer.figures.views.repeats import repeats  # stands above the record: looked up
+        """The blocks whose lines differ only in their number, as `tracer.export.repeated_blocks` finds them."""
+        from tracer.export.repeated_blocks import repeats  # stands above the record: looked up
 
         return repeats(self.steps)
 
@@ -151,7 +151,7 @@ class Trace:
         KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
         not at hand, as in a trace that was opened from a file.
         """
-        from tracer.tracing.cell import cell  # stands above the record: looked up
+        from tracer.tracing.cell_provenance import cell  # stands above the record: looked up
 
         return cell(self, id, index)
 
@@ -173,7 +173,7 @@ class Trace:
 
         ValueError for a level that the trace was made without.
         """
-        from tracer.figures.views import table  # stands above the record: looked up
+        from tracer.export import table  # stands above the record: looked up
 
         return table(self, level)
 
@@ -182,7 +182,7 @@ class Trace:
 
         Proofs that are still to come are made before.
         """
-        from tracer.record.storage import save  # stands above the record: looked up
+        from tracer.record.serialization import save  # stands above the record: looked up
 
         save(self, path)
 
@@ -191,6 +191,6 @@ class Trace:
         return f"<Trace of {quoted(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
-        from tracer.figures.views import html  # stands above the record: looked up
+        from tracer.export import html  # stands above the record: looked up
 
         return html(self)

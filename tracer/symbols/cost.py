@@ -14,7 +14,7 @@ import sympy
 from torch._ops import OpOverloadPacket
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from tracer.symbols.formula import LETTERS
+from tracer.symbols.formula_parser import LETTERS
 from tracer.symbols.notation import parse
 
 _FUSED = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")

@@ -14,7 +14,7 @@ import sympy
 from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
-from tracer.symbols import formula
+from tracer.symbols import formula_parser
 
 MEANINGS = {
     "B": "batch: how many inputs run at once",
@@ -142,7 +142,7 @@ def parse(text: str) -> sympy.Expr:
     more than that grammar allows. ValueError quotes anything else.
     """
 
-    def build(tree: formula.Tree) -> sympy.Expr:
+    def build(tree: formula_parser.Tree) -> sympy.Expr:
         if isinstance(tree, int):
             return sympy.Integer(tree)
         if isinstance(tree, str):
@@ -159,7 +159,7 @@ def parse(text: str) -> sympy.Expr:
                 return sympy.Add(*operands)
         return sympy.Mul(*operands)
 
-    return build(formula.read(text))
+    return build(formula_parser.read(text))
 
 
 def latex(expression: str | sympy.Expr) -> str:

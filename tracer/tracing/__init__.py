@@ -10,32 +10,32 @@ from typing import Any
 
 import torch
 
-from tracer.common.devices import copy_to_cpu
-from tracer.common.quoting import explained, quoted
-from tracer.common.telling import doing
-from tracer.derive import Book, derive
-from tracer.derive.hints import Hint
-from tracer.derive.steps import Found, owners
-from tracer.equations import tensors
-from tracer.probe import Solution, Vocabulary, solve
-from tracer.probe.axes import named_axes
-from tracer.probe.values import dependent
+from tracer.capture import Recording, inputs_of, record
+from tracer.capture.callable_module import as_module, name_of
+from tracer.capture.composite_calls import Calls, refs
+from tracer.capture.fast_paths import compare_fast_path, watched_notes
+from tracer.capture.tensors.tensor_store import Kept
+from tracer.expr import tensors
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
-from tracer.recorder import Recording, inputs_of, record
-from tracer.recorder.calls import Calls, refs
-from tracer.recorder.fast import compare_fast_path, watched_notes
-from tracer.recorder.function import as_module, name_of
-from tracer.recorder.kept import Kept
+from tracer.shapes import Solution, Vocabulary, solve
+from tracer.shapes.input_axes import named_axes
+from tracer.shapes.value_dependence import dependent
 from tracer.symbols.notation import MEANINGS, NAMED
-from tracer.tracing.account import Run, limit_note, part_of
-from tracer.tracing.account import account as account_of
-from tracer.tracing.levels import levels
-from tracer.tracing.primitives import decompositions
-from tracer.tracing.prove import Later, Values, alike, alike_here, same_size
-from tracer.tracing.replay import Replay
-from tracer.tracing.rerun import Rerun
-from tracer.tracing.returned import given_back, returned_of, unaccounted_note
-from tracer.tracing.steps import steps_of
+from tracer.textbook.derivation import Book, derive
+from tracer.textbook.hints import Hint
+from tracer.textbook.steps import Found, owners
+from tracer.tracing.module_records import levels
+from tracer.tracing.op_records import Run, limit_note, part_of
+from tracer.tracing.op_records import account as account_of
+from tracer.tracing.primitive_records import decompositions
+from tracer.tracing.proofs.counterfactual import Replay
+from tracer.tracing.proofs.rerun import Rerun
+from tracer.tracing.proofs.step_proof import Later, Values, alike, alike_here, same_size
+from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
+from tracer.tracing.step_records import steps_of
+from tracer.utils.devices import copy_to_cpu
+from tracer.utils.error_text import explained, quoted
+from tracer.utils.progress import doing
 
 WHOLE = {"": "L"}
 """The towers of a model that is one: all its modules, L blocks."""

@@ -16,19 +16,19 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
-from tracer import sources
-from tracer.common import difference
-from tracer.figures.views import to_json, to_table
-from tracer.inputs.given import Inputs
-from tracer.models.shared.model import Model
-from tracer.probe import UNKNOWN, value_of
+from tracer import zoo
+from tracer.capture.attention.score_replay import sinks
+from tracer.export import to_json, to_table
+from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.spec import Model
 from tracer.record import Op, Step, Trace, verdict_within
-from tracer.recorder.softmaxes import sinks
+from tracer.shapes import UNKNOWN, value_of
 from tracer.symbols import cost
 from tracer.tracing import AT_HAND
-from tracer.tracing.prove import relative_error
+from tracer.tracing.proofs.step_proof import relative_error
+from tracer.utils import tensor_diff
 from tracer.verify import checks
-from tracer.verify.checks.plain import Transparent
+from tracer.verify.checks.reference_run import Transparent
 
 OPENED = 1e-4
 """Largest relative difference between a fast path and the same forward opened, in float32."""
@@ -51,7 +51,7 @@ def verify(name: str) -> dict[str, Any]:
 
 def small(name: str) -> Model:
     """Return the model of that name as it is verified: an example of a library at tiny sizes."""
-    return tracer.load(name, **(sources.tiny(name) if name in sources.examples() else {}))
+    return tracer.load(name, **(zoo.tiny(name) if name in zoo.examples() else {}))
 
 
 def report(model: Model) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _tensors(output) -> list[torch.Tensor]:
 def identical(a, b) -> bool:
     """Return whether two outputs have the same tensors, bit by bit."""
     a, b = _tensors(a), _tensors(b)
-    return len(a) == len(b) and all(map(difference.identical, a, b))
+    return len(a) == len(b) and all(map(tensor_diff.identical, a, b))
 
 
 def _difference(a, b) -> float:

@@ -6,11 +6,10 @@ it changes one token and compares the positions' outputs. `reach` predicts these
 mask, `close_picture` predicts each word with the picture masked in some blocks.
 """
 
-from tracer.attention.masks.alternatives import Said, predict_under_mask
-from tracer.attention.masks.closing import Closed, close_picture
-from tracer.attention.masks.influence import Moved, Streams, influence, streams, traced_streams
-from tracer.attention.masks.kinds import causal, padding, prefix
-from tracer.attention.masks.reading import (
+from tracer.attention.masks.ablation import Closed, close_picture
+from tracer.attention.masks.constructors import causal, padding, prefix
+from tracer.attention.masks.counterfactual_masks import Said, predict_under_mask
+from tracer.attention.masks.inspection import (
     Block,
     Numbers,
     Row,
@@ -26,6 +25,7 @@ from tracer.attention.masks.reading import (
     visible,
     whole,
 )
+from tracer.attention.masks.perturbation import Moved, Streams, influence, streams, traced_streams
 
 __all__ = [
     "Block",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.colours import OTHER, stage_colour
-from tracer.figures.layout import CLEAR
+from tracer.figures.palette import OTHER, stage_colour
+from tracer.figures.svg_layout import CLEAR
 
 IDS = "phase"
 """The scale of codes: they have no order."""

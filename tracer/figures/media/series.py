@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.colours import OTHER, stage_colour
-from tracer.figures.layout import CLEAR, PLAIN, title
+from tracer.figures.palette import OTHER, stage_colour
+from tracer.figures.svg_layout import CLEAR, PLAIN, title
 
 BANDS = 40
 """Bins whose edges are drawn at most: more would be one grey field."""

@@ -6,9 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from tracer.figures.colours import SEQUENTIAL, stage_colour
-from tracer.figures.layout import CLEAR, PLAIN, title
-from tracer.inputs.sounds import RATE
+from tracer.figures.palette import SEQUENTIAL, stage_colour
+from tracer.figures.svg_layout import CLEAR, PLAIN, title
+from tracer.inputs.audio import RATE
 
 POINTS = 500
 """Points of a wave that is drawn: of more samples the lowest and the highest of each stretch."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from tracer.figures.colours import stage_colour
-from tracer.figures.photos import data_uri
+from tracer.figures.palette import stage_colour
+from tracer.figures.tensors.image_patches import data_uri
 
 COLUMNS = 4
 """Frames in a row."""

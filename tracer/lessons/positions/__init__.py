@@ -1,7 +1,7 @@
 """Five kinds of positions for attention, on one model of the same sizes, weights and tokens.
 
-Every file of `kinds/` is one. Their literals are read without importing torch, so that a page can be drawn before it is
-loaded.
+Every file of `encodings/` is one. Their literals are read without importing torch, so that a page can be drawn before
+it is loaded.
 """
 
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from tracer.common.parsing import stated
 from tracer.record import Step
+from tracer.utils.python_source import stated
 
 NONE = "none"
 """No positions, the baseline of the others."""
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
 def every() -> tuple[Kind, ...]:
     """Return all kinds of positions, in the order of their papers."""
     known = []
-    for path in files(f"{__name__}.kinds").iterdir():
+    for path in files(f"{__name__}.encodings").iterdir():
         if path.name.endswith(".py") and "ORDER" in (facts := stated(path)):
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
     said = ("TITLE", "PAPER", "SAYS", "APART")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tracer.common.quoting import quoted
-from tracer.inputs.scenes import VOCABULARY
+from tracer.inputs.synthetic.scenes import VOCABULARY
+from tracer.utils.error_text import quoted
 
 if TYPE_CHECKING:
-    from tracer.models.shared.model import Model
+    from tracer.models.shared.spec import Model
     from tracer.record import Trace
 
 END = VOCABULARY[1]

@@ -24,10 +24,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
-from tracer.common import files
-from tracer.common.quoting import quoted
-from tracer.models.shared.weights import card_beside
-from tracer.models.training import loop
+from tracer.models.shared.load_weights import card_beside
+from tracer.models.training import recipes, train_loop
+from tracer.utils import atomic_write
+from tracer.utils.error_text import quoted
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "tracer" / "models" / "weights"
@@ -46,16 +46,16 @@ def recipe(name: str, **settings: Any) -> Any:
 
     Raise ValueError for an unknown recipe or setting.
     """
-    recipes = _recipes()
-    if name not in recipes:
-        raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(recipes))}")
-    known = [field.name for field in dataclasses.fields(recipes[name])]
+    by_name = _recipes()
+    if name not in by_name:
+        raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(by_name))}")
+    known = [field.name for field in dataclasses.fields(by_name[name])]
     for setting in settings:
         if setting not in known:
             raise ValueError(
                 f"no setting {quoted(setting)} in the recipe for {quoted(name)}: expected one of {', '.join(known)}"
             )
-    return recipes[name](**settings)
+    return by_name[name](**settings)
 
 
 def train(
@@ -111,7 +111,7 @@ def train(
             return
         average = copy.deepcopy(average).cpu()
         figures = made.score(average, held_out)
-        loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
+        train_loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
         if best is not None and made.rank(figures) <= best:
             return
         best = made.rank(figures)
@@ -123,7 +123,7 @@ def train(
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
         _write(file, average, card)
 
-    loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
+    train_loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
     return file
 
 
@@ -149,7 +149,8 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
 
 
 def _recipes() -> dict[str, type]:
-    found = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    names = [file.name for file in pkgutil.iter_modules(recipes.__path__)]
+    found = [importlib.import_module(f"{recipes.__name__}.{name}") for name in names]
     return {
         file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in found if hasattr(file, "Recipe")
     }
@@ -188,7 +189,7 @@ def _read_card(file: Path) -> dict:
 
 def _read_checkpoint(file: Path, run: dict) -> dict:
     try:
-        state = torch.load(file, map_location=loop.device(), weights_only=True)
+        state = torch.load(file, map_location=train_loop.device(), weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ValueError(f"can't read the checkpoint {quoted(file)}: remove it to start anew") from error
     for key in ("seed", "sizes", "settings"):
@@ -202,8 +203,8 @@ def _read_checkpoint(file: Path, run: dict) -> dict:
 def _write(file: Path, net: nn.Module, card: dict) -> None:
     text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    files.write(file, save(net.state_dict()))
-    files.write(file.with_suffix(".json"), text.encode())
+    atomic_write.write(file, save(net.state_dict()))
+    atomic_write.write(file.with_suffix(".json"), text.encode())
 
 
 def _load(net: nn.Module, file: Path) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracer.inputs import scenes
-from tracer.inputs.captions import BEGIN, END
-from tracer.inputs.scenes import VOCABULARY, Scenes
-from tracer.inputs.text import Words
+from tracer.inputs.captioning_inputs import BEGIN, END
+from tracer.inputs.synthetic import scenes
+from tracer.inputs.synthetic.scenes import VOCABULARY, Scenes
+from tracer.inputs.tokenizers import Words
 
 SEEDS = {"validation": 2**40, "test": 2**41}
 """The seeds of scenes that are held out; steps of training draw theirs from 31 bits."""
@@ -30,7 +30,7 @@ class Drawn:
 
 
 def draw(generator: torch.Generator, number: int, **choice) -> Scenes:
-    """Return `number` new scenes, fixed by the generator; `choice` as for `tracer.inputs.scenes.draw`."""
+    """Return `number` new scenes, fixed by the generator; `choice` as for `tracer.inputs.synthetic.scenes.draw`."""
     seed = torch.randint(2**31, (), generator=generator).item()
     return scenes.draw(np.random.default_rng(seed), number, **choice)
 

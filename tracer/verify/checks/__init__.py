@@ -1,6 +1,6 @@
 """Checks of a trace's contents besides its steps, by code that shares nothing with the product's.
 
-Every file of this folder that has `problems(run)` is one check, found by itself: it yields a sentence for each thing
+Every file below this folder that has `problems(run)` is one check, found by itself: it yields a sentence for each thing
 that is wrong. Of the product it uses only what is to be checked; all else is NumPy, Pillow and plain PyTorch.
 """
 
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 
 def names() -> tuple[str, ...]:
     """Return the names of the checks, in alphabetical order."""
-    found = (module.name for module in iter_modules(__path__) if not module.ispkg)
+    found = (module.name.removeprefix(f"{__name__}.") for module in walk_packages(__path__, f"{__name__}."))
     return tuple(name for name in sorted(found) if hasattr(import_module(f"{__name__}.{name}"), "problems"))
 
 
 def problems(model, inputs, trace) -> Iterator[str]:
     """Yield the errors that the checks find in `trace`, the run of a model on `inputs`."""
-    from tracer.verify.checks.plain import plain  # loads torch
+    from tracer.verify.checks.reference_run import plain  # loads torch
 
     run = plain(model, inputs, trace)
     for name in names():
         for problem in import_module(f"{__name__}.{name}").problems(run):
-            yield f"{name}: {problem}"
+            yield f"{name.rpartition('.')[2]}: {problem}"

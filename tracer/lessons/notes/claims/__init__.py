@@ -5,20 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from tracer.common.notes import TITLES
-from tracer.lessons.notes.claims import attention, contrasts, heads, pictures, reach, stream, structure, words
-from tracer.lessons.notes.claims.measured import Measured
-from tracer.lessons.notes.found import Verdict
-from tracer.lessons.notes.rows import Row, rows
-from tracer.lessons.notes.runs import Provider
-from tracer.models.shared.model import Model
+from tracer.lessons.notes.claims import (
+    attention,
+    attention_distance,
+    conv_and_batchnorm,
+    heads,
+    language,
+    residual_stream,
+    structure,
+    vision,
+)
+from tracer.lessons.notes.claims.measurement import Measured
+from tracer.lessons.notes.finding import Verdict
+from tracer.lessons.notes.reference_runs import Provider
+from tracer.lessons.notes.statements import Row, rows
+from tracer.models.shared.spec import Model
 from tracer.record import Trace
+from tracer.utils.note_titles import TITLES
 
 Claim = Callable[[Model, Trace], Measured]
 
 
 def _claims() -> Iterator[tuple[str, Claim]]:
-    for module in (attention, contrasts, heads, pictures, reach, stream, structure, words):
+    for module in (
+        attention,
+        conv_and_batchnorm,
+        heads,
+        vision,
+        attention_distance,
+        residual_stream,
+        structure,
+        language,
+    ):
         for name, made in vars(module).items():
             told = getattr(made, "__annotations__", {})
             if told.get("return") == "Measured" and made.__module__ == module.__name__ and name[0] != "_":

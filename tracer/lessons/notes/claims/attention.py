@@ -8,14 +8,14 @@ from math import log, sqrt
 import torch
 
 import tracer
-from tracer.attention import claims as numbers
-from tracer.attention.reads import reads
-from tracer.figures.classes import percent
-from tracer.figures.labels import scientific
-from tracer.lessons.notes.claims.inside import Inside
-from tracer.lessons.notes.claims.measured import Measured, close, off, verdict_of
-from tracer.lessons.notes.found import Verdict
-from tracer.models.shared.model import Model
+from tracer.attention import textbook_claims as numbers
+from tracer.attention.step_inputs import reads
+from tracer.export.math_labels import scientific
+from tracer.figures.predictions.class_bars import percent
+from tracer.lessons.notes.claims.attention_inputs import Inside
+from tracer.lessons.notes.claims.measurement import Measured, close, off, verdict_of
+from tracer.lessons.notes.finding import Verdict
+from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}

@@ -6,11 +6,11 @@ from math import sqrt
 
 import torch
 
-from tracer.figures.classes import percent
-from tracer.figures.labels import scientific, shape_numbers
-from tracer.lessons.notes.claims.inside import Inside
-from tracer.lessons.notes.claims.measured import Measured, close, off, verdict_of
-from tracer.models.shared.model import Model
+from tracer.export.math_labels import scientific, shape_numbers
+from tracer.figures.predictions.class_bars import percent
+from tracer.lessons.notes.claims.attention_inputs import Inside
+from tracer.lessons.notes.claims.measurement import Measured, close, off, verdict_of
+from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 

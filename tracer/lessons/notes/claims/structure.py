@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.attention.reads import reads
-from tracer.figures.classes import percent
-from tracer.figures.labels import scientific
-from tracer.lessons.notes.claims.inside import Inside, blocks
-from tracer.lessons.notes.claims.measured import Measured, close, off, tensor_of, verdict_of
-from tracer.models.shared.model import Model, seeded
+from tracer.attention.step_inputs import reads
+from tracer.export.math_labels import scientific
+from tracer.figures.predictions.class_bars import percent
+from tracer.lessons.notes.claims.attention_inputs import Inside, blocks
+from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
+from tracer.models.shared.spec import Model, seeded
 from tracer.record import Trace
-from tracer.tracing import paths
+from tracer.tracing import attention_backends
 
 FILES = ("vision_transformer.py", "activation.py", "functional.py", "misc.py")
 """The source files that note 003 lists."""
@@ -72,7 +72,7 @@ def in_order(model: Model, trace: Trace) -> Measured:
 def both_paths(model: Model, trace: Trace) -> Measured:
     """Measure one attention, on the standard and on the fused path."""
     inputs = model.inputs()
-    found = paths.compare(model.net, *inputs)
+    found = attention_backends.compare(model.net, *inputs)
     names = [way.name for way in found.ways]
     a, b = names.index("standard"), names.index("fused")
     error = found.outputs[b][a]

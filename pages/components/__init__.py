@@ -1,0 +1,251 @@
+"""Widgets that run in the browser: markup, style and script lie beside this file and load nothing from other hosts."""
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import streamlit as st
+
+from pages.jobs.render_cache import of
+from pages.server import qr
+from pages.state import browser_position
+from pages.state.visitor import Key, visitor
+from tracer.attention import layers as layers_of
+from tracer.figures import equation_strip
+from tracer.figures import matrix_panels as panes
+from tracer.figures.attention import attention_payload, mask_payload
+from tracer.figures.graph import overview_svg
+from tracer.record import AttentionRecord, Step, Trace
+
+_HERE = Path(__file__).parent
+
+
+_DRAWN = ("packed", "words", "colour", "photo", "telling")
+MAP = (
+    "place",
+    "keys",
+    "strip",
+    "headed",
+    *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")),
+)
+"""The scripts of the attention map: what a browser gets as one."""
+GLANCE = ("place", "headed", *(f"attention_map/{script}" for script in _DRAWN), "glance/sentence", "glance/glance")
+"""Those of the first look at it."""
+
+
+_STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
+STEPPER = ("place", "keys", "copying", "headed", *(f"stepper/{script}" for script in _STEPPED))
+"""Those of the stepper."""
+
+
+def _text(name: str) -> str:
+    """Return the text of a file below this folder, such as `"bar.css"` or `"stepper/main.js"`."""
+    (path,) = _HERE.rglob(name)
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _component(
+    name: str, html: str = "", scripts: tuple[str, ...] = (), styles: tuple[str, ...] = (), isolated: bool = True
+):
+    """Return a component of that name; `scripts` and `styles` list its files where there is not one of each.
+
+    A component that is not `isolated` lies in the page itself, with its styles: KaTeX has its own there.
+    """
+
+    def join(files: tuple[str, ...], kind: str) -> str:
+        return "\n".join(_text(f"{file}.{kind}") for file in files or (name,))
+
+    return st.components.v2.component(
+        name,
+        html=html or _text(f"{name}.html"),
+        css=join(styles, "css"),
+        js=join(scripts, "js"),
+        isolate_styles=isolated,
+    )
+
+
+def style(file: Path) -> None:
+    """Apply a style sheet to this page."""
+    st.html(_rules(file))
+
+
+@cache
+def _rules(file: Path) -> str:
+    return f"<style>{file.read_text(encoding='utf-8')}</style>"
+
+
+def attention_map(trace: Trace, part: str | None = None) -> str | None:
+    """Draw attention over the photo and from token to token; the browser handles the pointer, keys and choices. Return
+    the id of a step whose equation was chosen.
+
+    Where not all blocks fit in one message, the browser asks for the block that is chosen.
+    """
+    choices = attention_payload.blocks(trace, part)
+    wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
+    layers, views = attention_payload.portion(trace, choices, part, wanted)
+
+    def pack() -> bytes:
+        return attention_payload.pack(
+            trace, layers, attention_payload.rollout(trace, choices, part), part, views=views, choices=choices
+        )
+
+    data = of(trace, ("attention", part, *layers, *views), pack)
+    told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
+    data = _under(browser_position.facts(visitor()) | {"equations": told_of}, data)
+    component = _component("attention_map", scripts=MAP, styles=("attention_map", "strip"))
+    return component(key=Key.MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
+
+
+def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
+    """Return the equation of the attention weights of each selectable block."""
+    return {record.layer: equation_strip.of_attention(trace, record) for record in records if record.layer in shown}
+
+
+def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
+    """Draw the mask bool `[S_q, S_k]` of a layer and its effect on the row of a query that is chosen in the browser.
+    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`. Return the
+    id of a step whose equation was chosen."""
+    state = st.session_state.get(Key.MASK_MAP) or {}
+    wanted = None if mask_payload.fits(trace, layer, part) else state.get("wanted")
+
+    def pack() -> bytes:
+        return mask_payload.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
+
+    data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), pack)
+    lines = of(
+        trace,
+        ("equations", part, layer),
+        lambda: equation_strip.of_attention(trace, layers_of(trace, part)[layer], "MSA"),
+    )
+    data = _under(browser_position.facts(visitor()) | {"equations": lines}, data)
+    component = _component(
+        "mask", scripts=("place", "keys", "strip", "headed", "stepper/unpack", "mask"), styles=("mask", "strip")
+    )
+    return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
+
+
+@cache
+def _katex() -> str:
+    """Return the path of Streamlit's own KaTeX, relative to the page; empty where this Streamlit has another one, and
+    LaTeX is then shown as text."""
+    static = Path(st.__file__).parent / "static"
+    return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
+
+
+def _under(facts: dict, packed: bytes) -> bytes:
+    """Return packed data behind a header of facts on the visitor: the length of their JSON in four bytes, little
+    endian, the JSON, then the data, aligned to four bytes."""
+    text = json.dumps(facts).encode()
+    text += b" " * (-len(text) % 4)
+    return len(text).to_bytes(4, "little") + text + packed
+
+
+def stepper(facts: dict, packed: bytes) -> None:
+    """Draw the steps of a run from `stepping.pack`; `facts` hold the run's identity and the visitor's position."""
+    data = _under(facts | {"katex": _katex()}, packed)
+    _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
+
+
+def glance(trace: Trace) -> bool:
+    """Draw one map over the photo and the words that follows the pointer; return whether the run has one."""
+    if (data := of(trace, "glance", lambda: attention_payload.glance(trace) or b"")) == b"":
+        return False
+    data = _under(browser_position.facts(visitor()), data)
+    _component("glance", scripts=GLANCE, styles=("attention_map", "glance"))(key="glance", data=data)
+    return True
+
+
+def give(
+    takes: Sequence[str], small: bool = False, typed: str = "", write: Callable[[str], None] = lambda text: None
+) -> None:
+    """Draw buttons for the visitor's own photo or text, as the model `takes` them; `small` is the camera alone. `typed`
+    is the current text, and `write` is called with a new one."""
+    data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": typed}
+
+    def take() -> None:
+        write((st.session_state.get(Key.GIVE) or {}).get("text") or "")
+
+    _component("give", scripts=("giving", "give"))(key=Key.GIVE, data=data, on_text_change=take)
+
+
+def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
+    """Draw the bar at the bottom of a phone: `pages` with "title", "icon", "address" and "here", true for the current
+    page, and what the model `takes`. On every screen it receives what is dropped on the page or pasted."""
+    data = {"pages": pages, "photo": "image" in takes, "text": "text" in takes}
+    _component("bar", scripts=("giving", "bar"))(key="bar", data=data)
+
+
+def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
+    """Draw the equations of these steps, a line each; return the id of one that was chosen."""
+    lines = of(trace, ("lines", *(step.id for step in steps)), lambda: equation_strip.lines(steps))
+    component = _component(
+        "equations", '<div class="equations short"></div>', scripts=("strip", "equations"), styles=("strip",)
+    )
+    return component(key="equations", data=lines, on_step_change=lambda: None).step
+
+
+def drawing(markup: str, key: str) -> None:
+    """Draw an SVG or other markup of `tracer.figures`, in the colours of the page."""
+    _component("drawing", '<div class="slot"></div>')(key=key, data=markup)
+
+
+def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
+    """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
+    data = of(owner, ("panels", key), lambda: panes.pack(make()))
+    component = _component("panels", scripts=("headed", "stepper/unpack", "stepper/heat", "panels"))
+    component(key=f"panels {name}", data=data)
+
+
+def likeness(owner: object, make: Callable[[], bytes]) -> None:
+    """Draw the similarity of patch positions, as `tracer.figures.attention.position_curves.likeness` packs it."""
+    data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
+    scripts = ("place", "headed", "stepper/unpack", "stepper/heat", "likeness")
+    _component("likeness", scripts=scripts)(key="likeness", data=data)
+
+
+def pipeline_map(trace: Trace) -> str | None:
+    """Draw the pipeline; return the id of a step that was clicked."""
+    component = _component("pipeline", '<div class="slot" data-figure="The whole way"></div>')
+    return component(
+        key="pipeline", data=of(trace, "pipeline", lambda: overview_svg.pipeline(trace)), on_step_change=lambda: None
+    ).step
+
+
+def operations_table(data: dict) -> tuple[str, str | None] | None:
+    """Draw the table of `tracer.figures.tables.op_table`; return the id of a clicked row, and the URL value for the
+    modules that are unfolded then."""
+    component = _component("operations", '<div class="slot"></div>', scripts=("place", "standing", "operations"))
+    return component(
+        key="operations", data=data | {"facts": browser_position.facts(visitor())}, on_row_change=lambda: None
+    ).row
+
+
+def tools(lacks: str) -> None:
+    """Draw the toolbar: the link to what is on screen (`lacks` names what it misses), what can be saved, and the button
+    to present."""
+    scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "tools")
+    _component("tools", scripts=scripts)(key="tools", data={"lacks": lacks, "code": qr.PATH})
+
+
+def phone() -> None:
+    """Close the sidebar of a narrow screen when a page is chosen in it or shows a message; submit a half-typed text
+    before a link to a page is followed."""
+    _component("phone", "<span></span>")(key="phone")
+
+
+def links() -> None:
+    """Open links in the texts of a page in the same tab, and restore the scroll position on the way back."""
+    _component("links", "<span></span>", styles=("phone",))(key="links")
+
+
+def announce(text: str) -> None:
+    """Announce a text to screen readers each time that it changes."""
+    _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
+
+
+def poll_check(path: str) -> None:
+    """Poll this path until the check that the page waits for is done, then draw the page again."""
+    data = {"path": path, "token": browser_position.token(visitor())}
+    _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)

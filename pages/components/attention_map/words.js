@@ -1,0 +1,83 @@
+// What is shown, in words: percentages, names of tokens, the call that gives the same numbers in Python.
+
+// As `percent` of tracer/figures/predictions/class_bars.py.
+const percent = (share) => {
+  if (share > 0 && share < 0.0001) return "<\u00a00.01\u00a0%";
+  if (share >= 0.9995 && share < 1) return ">\u00a099.9\u00a0%";
+  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)}\u00a0%`;
+};
+
+// Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
+const isPatch = (map, token) => map.patches.has(token);
+const cell = (map, token) => [Math.floor(map.patches.get(token) / map.columns), map.patches.get(token) % map.columns];
+const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
+const hasNone = (map, r, c) => `Row ${r}, column ${c} was hidden from the ${map.tower}: no token, so no query.`;
+
+// Where a patch lies, by its number: row and column, then its pixels in the picture that the model sees.
+function ruleOf(map, token) {
+  if (!isPatch(map, token)) return ["", ""];
+  const [n, w, P] = [map.patches.get(token), map.columns, map.side];
+  const [r, c] = cell(map, token);
+  const place =
+    `Patch n = ${n}, at w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊n/w⌋ = ⌊${n}/${w}⌋ = ${r}, ` +
+    `column n mod w = ${n} mod ${w} = ${c}.`;
+  const pixels = (name, at) => `${name} ${at}·P = ${at * P} to ${(at + 1) * P - 1}`;
+  return [place, P ? `Its pixels, at P = ${P}: ${pixels("rows", r)}, ${pixels("columns", c)} of ${map.rows * P} × ${w * P}.` : ""];
+}
+
+// The first token from a place on, by steps of so many rows and columns; null where there is none up to the edge.
+function tokenBeyond(map, [r, c], [down, right]) {
+  for (let [i, j] = [r + down, c + right]; i >= 0 && j >= 0 && i < map.rows && j < map.columns; i += down, j += right) {
+    if (tokenAt(map, i, j) !== null) return tokenAt(map, i, j);
+  }
+  return null;
+}
+
+const maskName = (map) => `the ${["causal", "prefix", "padded", "windows"].includes(map.kind) ? `${map.kind} ` : ""}mask`;
+
+const queryName = (map, { query, pinned }) => map.names[query] + (pinned ? ", pinned" : "");
+
+const allBlocks = (count) => (count === 1 ? "the one block" : `all ${count} blocks`);
+
+// What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
+function shareOf(map, { view }) {
+  if (view !== "rollout") {
+    if (!map.whole) return "Attention weight. Not every row of the matrix (a query) sums to 1 here.";
+    return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
+  }
+  const blocks = map.choices.length;
+  return (
+    `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through ${allBlocks(blocks)}. ` +
+    `Each block’s map A (the mean over its heads) and the identity I count half each, (A + I) / 2: I stands for the ` +
+    `residual connection, which passes a token on unchanged. Their product over the blocks says from which input tokens ` +
+    `a token after the last block would be mixed if nothing but these weights mixed them. Each row sums to 1. On the ` +
+    `diagonal, ${percent(0.5 ** blocks)} comes from I alone.`
+  );
+}
+
+function inWords(map, { layer, view, query }) {
+  const part = map.part && `, part="${map.part}"`;
+  const place =
+    isPatch(map, query) && map.patches.size < map.tokens.length
+      ? ` Here ${map.marks[query]} is the patch, counted over the whole photo; query=${query} is its place among the ` +
+        `${map.patches.size} visible ones.`
+      : "";
+  if (view === "rollout") {
+    const python = `tracer.attention.rollout(trace${part})[0, ${query}]`;
+    const lead = `By rollout over ${allBlocks(map.choices.length)}: what arrives at ${map.names[query]} comes most from:`;
+    return { lead, python, note: place };
+  }
+  const mean = view === "mean";
+  const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${view}`) : "";
+  return {
+    lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to:`,
+    python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${part})${mean ? ".mean(1)" : ""}`,
+    note: `In Python layers count from 0: block ${layer + 1} is layer=${layer}.${place}`,
+  };
+}
+
+// Of how many tokens the query may choose, and what each got if all got the same.
+function evenShare(map, open) {
+  const which = open.length === map.keys ? `all ${map.keys} tokens` : `the ${open.length} open tokens`;
+  return open.length > 1 ? `If ${which} of this row got the same: ${percent(1 / open.length)} each (▲).` : "";
+}

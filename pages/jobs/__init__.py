@@ -1,0 +1,1 @@
+"""Work that visitors wait for: its queue, its caches and its bounds."""

@@ -1,0 +1,179 @@
+"""Checks of printed lines on other runs: computed in the background once for each model, and shown to every visitor.
+
+They run on the model's own sample, so they keep nothing of a visitor, and they give way to every visitor's run and
+page. An open page polls for them with small requests, at growing intervals.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Mapping
+from threading import Event, Lock
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pages.jobs import rate_limit, render_gate, run_cache, single_flight
+from pages.server import request_body
+from pages.state import browser_position
+from tracer.record import Trace
+from tracer.utils.cache import Cache
+from tracer.utils.error_text import reason
+from tracer.utils.job_queue import BACKGROUND, Ended, Line, Task
+from tracer.utils.limits import limits
+from tracer.utils.progress import Told, heard
+
+if TYPE_CHECKING:
+    from tracer.tracing.proofs.counterfactual_budget import Check
+
+PATH = "/checked"
+LONGEST = 100
+"""Bytes of a request that are read: the visitor's token."""
+PAUSE = 0.5
+"""Seconds between two looks at whether the server goes on, while a check lets visitors go first."""
+
+Key = tuple[str, run_cache.Options]
+line = Line(1)
+"""Where checks are made, one at a time, beside the line of visitors' runs and never before any of them."""
+stopped = Event()
+"""Set while the server ends: a check that goes on ends too."""
+_results = Cache(64)
+_tasks: dict[Key, Task] = {}
+_asking = Lock()
+_shown: dict[int, tuple[weakref.ref[Trace], Trace]] = {}
+"""Runs with the results of their model's check, by the identity of the run, for as long as that is there."""
+
+
+def find(key: Key) -> Mapping[str, Check] | str | None:
+    """Return the checks of a model's lines on other runs, or the reason why there are none.
+
+    Start the check and return None where the result is not known yet.
+    """
+    if (found := _results.get(key)) is not None:
+        return found
+    with _asking:
+        task = _tasks.get(key)
+        if task is None or task.over:
+            _tasks[key] = line.join(lambda: _check(key), BACKGROUND)
+    return None
+
+
+def pending(key: Key, trace: Trace) -> bool:
+    """Return whether the check of a model with its options is still to come for this run."""
+    return bool(trace.steps) and not _too_large(trace) and find(key) is None
+
+
+def apply(key: Key, trace: Trace) -> Trace:
+    """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
+    check is still to come."""
+    found = (_too_large(trace) or find(key)) if trace.steps else None
+    if found is None:
+        return trace
+    with _asking:
+        kept = _shown.get(id(trace))
+        if kept is None or kept[0]() is not trace:
+            from tracer.tracing.proofs import counterfactual_budget  # torch, which a page starts without
+
+            number, forget = id(trace), _shown.pop
+            made = (
+                counterfactual_budget.without_checks(trace, found)
+                if isinstance(found, str)
+                else counterfactual_budget.apply(found, trace)
+            )
+            kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), made
+        return kept[1]
+
+
+def check_now(key: Key, trace: Trace) -> Trace:
+    """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
+    queue."""
+    from tracer.tracing.proofs import counterfactual_budget
+
+    if _results.get(key) is None and not _too_large(trace):
+        _results.put(key, counterfactual_budget.results(counterfactual_budget.check(trace)))
+    return apply(key, trace)
+
+
+def _too_large(trace: Trace) -> str:
+    from tracer.tracing.proofs.counterfactual_budget import too_large  # torch, which a page starts without
+
+    return too_large(trace)
+
+
+def wait(key: Key) -> None:
+    """Wait until the check of a model is done or fails, or the server ends."""
+    if find(key) is None and (task := _tasks.get(key)) is not None:
+        while not stopped.is_set() and not task.wait(PAUSE):
+            pass
+
+
+def beside(make: Callable[[], object]) -> None:
+    """Run background work in the queue of checks, where it gives way to visitors. Raise what it raises."""
+
+    def work() -> None:
+        if not stopped.is_set():
+            with heard(_give_way):
+                make()
+
+    task = line.join(work, BACKGROUND)
+    while not task.wait(PAUSE):
+        pass
+    if isinstance(task.error, Exception):
+        raise task.error
+
+
+def end(seconds: float) -> None:
+    """Start no further check, and wait until the current one has ended, at most that many seconds."""
+    stopped.set()
+    for task in list(_tasks.values()):
+        task.wait(seconds)
+
+
+def _check(key: Key) -> None:
+    """Check the lines of a model; where the server has no room, the check runs when it is next asked for."""
+    if stopped.is_set() or limits().memory_full():
+        return
+    try:
+        with heard(_give_way):
+            found = _run_check(*key)
+    except rate_limit.Full:
+        return
+    _results.put(key, found)
+
+
+def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:
+    from tracer.tracing import AT_HAND
+    from tracer.tracing.proofs import counterfactual_budget
+
+    try:
+        return counterfactual_budget.results(
+            counterfactual_budget.check(run_cache.of_first_sample(name, options, keep=AT_HAND))
+        )
+    except rate_limit.Full:
+        raise
+    except Exception as error:  # of a model of a library: its page is there all the same
+        logging.warning("the lines of %s could not be checked on other runs: %s", name, error)
+        return f"It was not checked on other runs ({reason(error)})."
+
+
+def _give_way(how_far: Told) -> None:
+    """Let every visitor's run and page go first. Raise `Ended` when the server ends."""
+    while not stopped.is_set() and not single_flight.line.wait_for_visitors(PAUSE):
+        pass
+    render_gate.wait(PAUSE)
+    if stopped.is_set():
+        raise Ended
+
+
+async def hear(request: Request) -> Response:
+    """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
+    waits for none, 404 for an unknown visitor."""
+    if (body := await request_body.read(request, LONGEST)) is None:
+        return Response(status_code=413)
+    visitor = browser_position.visitor_of(body.decode(errors="replace"))
+    if visitor is None:
+        return Response(status_code=404)
+    waits = visitor.checking is not None and find(visitor.checking) is None
+    return Response(status_code=202 if waits else 204)

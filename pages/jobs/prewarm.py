@@ -1,0 +1,103 @@
+"""Background work of an idle server: the runs of all samples before anybody asks, the checks of their lines on other
+runs, the notes, and garbage collection.
+
+Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
+which stays for long. Here all objects that exist once all samples were run are frozen, and newer ones are collected on
+a timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+"""
+
+import gc
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from pages.jobs import background_checks, render_gate, run_cache
+from pages.sections.attention import mask_controls
+from pages.sections.lessons import note_statements
+from pages.state.session import OWN
+from tracer import models
+from tracer.inputs.samples import samples
+from tracer.utils.limits import limits
+
+EVERY = 30.0
+"""Seconds between two collections, during each of which all visitors wait."""
+ENOUGH = 10.0
+"""Seconds in which a run that is begun is done."""
+PATIENCE = 5.0
+"""Seconds that the next run ahead lets pages that are being drawn go first, at most."""
+TURN = 0.001
+"""Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
+lock at each of its thousand operations, and waited so long for it each time that somebody's page was being drawn."""
+YOUNG = (20_000, 20, 1_000)
+"""Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
+
+
+ready = Event()
+"""Set once the run that a visitor meets first is there."""
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Run that work in a thread of its own, from the server's start to its end."""
+    over = Event()
+    background_checks.stopped.clear()
+    sys.setswitchinterval(TURN)
+    beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
+    beside.start()
+    try:
+        yield
+    finally:
+        over.set()
+        background_checks.end(ENOUGH)
+        beside.join(ENOUGH)  # a thread that Python ends in the midst of a run takes the process down with it
+
+
+def _keep(over: Event) -> None:
+    gc.set_threshold(*YOUNG)
+    for name, sample in ahead():
+        if over.is_set():
+            return
+        with log_errors(name):
+            photo = samples(models.samples(name)).get(sample)
+            mask_controls.ahead(name, sample, photo and photo())
+        ready.set()
+        render_gate.wait(PATIENCE)
+    first, *others = note_statements.titles()
+    _read((first,), over)
+    for name in models.names():
+        background_checks.wait((name, ()))
+    _read(others, over)
+    gc.collect()
+    gc.freeze()
+    while not over.wait(EVERY):
+        gc.collect()
+
+
+def _read(notes: Iterable[str], over: Event) -> None:
+    for note in notes:
+        if not over.is_set() and not limits().memory_full():
+            with log_errors(f"note {note}"):
+                note_statements.ahead(note)
+
+
+@contextmanager
+def log_errors(name: str) -> Iterator[None]:
+    """Log the error that keeps a model from being run ahead, such as damaged weights. A visitor who asks for it sees it
+    too."""
+    try:
+        yield
+    except Exception as error:
+        logging.warning("%s could not be run ahead: %s", name, error)
+
+
+def ahead() -> Iterator[tuple[str, str]]:
+    """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
+    the others of those whose runs are not large."""
+    found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
+    yield from ((name, names[0]) for name, names in found.items())
+    for place in range(1, max(map(len, found.values()))):
+        for name, names in found.items():
+            if place < len(names) and not run_cache.large(name, names[0]):
+                yield name, names[place]

@@ -1,0 +1,67 @@
+"""The display while a visitor waits: the task, its progress, and a button that cancels it."""
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from tracer.export.math_labels import amount
+from tracer.utils.job_queue import position_text
+from tracer.utils.progress import Told
+
+HIDDEN = "hidden"
+"""Where a visitor’s session keeps the place of the style that hides what was on screen, while a page is made."""
+LEFT = (
+    "<style>:is([data-testid=stMain], [data-testid=stSidebar]) [data-stale=true] { display: none !important }</style>"
+)
+"""What was on screen before goes: it is of another model or input than the names that stand above it by now."""
+
+
+class Bar:
+    """A progress bar, in the container of the result; `instead` where the result replaces what was on screen, which is
+    hidden then. `cancel()` is called when the visitor presses the button."""
+
+    def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
+        self.doing, self.shown = doing, (0.0, doing)
+        if instead and HIDDEN not in st.session_state:
+            st.session_state[HIDDEN] = st.empty()
+            st.session_state[HIDDEN].html(LEFT)
+        self.place = st.empty()
+        with self.place.container(border=True):
+            self.bar = st.progress(0.0, doing)
+            st.button("Cancel", icon=":material/close:", key=key, on_click=cancel)
+
+    def show(self, place: int, told: Told) -> None:
+        """Show the position of the work in the queue, 0 once it has begun, and then its progress."""
+        doing = self.doing
+        if place:
+            now = 0.0, f"{position_text(place)}, then: {doing[0].lower()}{doing[1:]}"
+        else:
+            now = min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing)
+        if now != self.shown:
+            self.bar.progress(*now)
+            self.shown = now
+
+    def over(self) -> None:
+        """Remove the bar."""
+        self.place.empty()
+
+
+def words(told: Told, doing: str) -> str:
+    """Return the task and its progress in words, `doing` where the work reported none."""
+    what = told.doing or doing
+    if not told.whole:
+        return what
+    if told.unit == "B":
+        return f"{what}: {amount(min(told.done, told.whole), 'B')} of {amount(told.whole, 'B')}"
+    return f"{what}: {told.unit} {told.done:,} of {told.whole:,}" if told.done else what
+
+
+def begin() -> None:
+    """Forget what the last run of the script hid, which may have been stopped meanwhile."""
+    st.session_state.pop(HIDDEN, None)
+
+
+def over() -> None:
+    """Show again what a page keeps from one run to the next, once all of it is drawn."""
+    if (hidden := st.session_state.pop(HIDDEN, None)) is not None:
+        hidden.empty()

@@ -1,0 +1,109 @@
+"""Figures of a run or a photo: computed once for all visitors, bounded, and dropped with their owner."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import plotly.graph_objects as go
+import streamlit as st
+from plotly.basedatatypes import BaseFigure
+
+from tracer.utils.cache import Cache
+
+Made = TypeVar("Made")
+MOST = 32 * 2**20
+"""Bytes that all of them take together, about."""
+LAYOUT = 24_576
+"""Bytes that the layout of a figure takes, about."""
+PLAIN = {"displayModeBar": False}
+"""How plotly shows a figure that needs no buttons."""
+OBJECTS = 5
+"""How many times the bytes of its JSON a value takes, about."""
+
+
+class Drawn(BaseFigure):
+    """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else.
+
+    Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
+    """
+
+    def __init__(self, traces: list[dict], plan: dict, size: int):
+        self._traces, self._plan, self._size = traces, plan, size
+
+    @classmethod
+    def of(cls, figure: go.Figure) -> Drawn:
+        """Return a plotly figure as data."""
+        plain, traces, size = figure.to_dict(), [], 0
+        for trace in plain["data"]:
+            written = {name: orjson.dumps(_as_json(value)) for name, value in trace.items()}
+            traces.append({name: orjson.Fragment(value) for name, value in written.items()})
+            size += sum(map(len, written.values()))
+        return cls(traces, plain["layout"], size)
+
+    def under(self, change: Callable[[dict], dict]) -> Drawn:
+        """Return the same figure with `change(layout)` applied; its traces are shared."""
+        return Drawn(self._traces, self._plan | change(self._plan), 0)
+
+    def to_dict(self) -> dict:
+        return {"data": self._traces, "layout": self._plan}
+
+    def weight(self) -> int:
+        """Return its size in bytes, about."""
+        return self._size + LAYOUT
+
+
+def _as_json(value):
+    """Return a value that JSON can hold: names are in arrays, which plotly checks faster than lists."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _weight(kept: tuple[weakref.ref, object]) -> float:
+    made = kept[1]
+    if hasattr(made, "weight"):
+        return made.weight()
+    return len(made) if isinstance(made, (bytes, str)) else OBJECTS * len(json.dumps(made, default=str))
+
+
+_kept = Cache(MOST, _weight)
+_turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
+_asking = Lock()
+
+
+def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
+    """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
+    afterwards. A second caller waits for the first."""
+    full = id(owner), key
+    if (found := _entry(full, owner)) is not None:
+        return found[1]
+    with _asking:
+        turn = _turns.get(full)
+        if turn is None:
+            turn = _turns[full] = Lock()
+    with turn:
+        if (found := _entry(full, owner)) is None:
+            drop = _kept.drop  # held: as the server ends, owners may go after this file
+            found = weakref.ref(owner, lambda _: drop(full)), make()
+            _kept.put(full, found)
+        return found[1]
+
+
+def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
+    """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
+    kept = _kept.get(full)
+    return kept if kept is not None and kept[0]() is owner else None
+
+
+def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn:
+    """Return a figure of an `owner`, computed once."""
+    return of(owner, key, lambda: Drawn.of(make()))
+
+
+def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
+    """Draw a figure of an `owner` on the page, without buttons; `more` goes to `st.plotly_chart`."""
+    st.plotly_chart(figure(owner, key, make), **{"config": PLAIN} | more)

@@ -1,0 +1,260 @@
+"""Models and runs that all visitors share: each model is loaded once, each run computed once, all in one queue.
+
+Models and the runs of samples are kept here, within bounds. A visitor's run is kept for as long as a session holds it,
+and shared only with visitors who uploaded the very same input. Nothing here imports torch before a model is asked for.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from threading import Lock
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary, finalize, ref
+
+from pages.jobs import single_flight
+from tracer import models, zoo
+from tracer.inputs.samples import samples
+from tracer.record import Decomposition, Trace
+from tracer.utils.cache import Cache
+from tracer.utils.devices import default_device
+from tracer.utils.job_queue import VISITOR, Line
+from tracer.utils.progress import doing as telling
+
+LIBRARY_MODELS = 2
+"""How many models of libraries are in memory at once, for all visitors together."""
+PROVING = "Running the model and proving every step"
+LOADING = "Loading the model"
+OPENING = "Opening the operation and running its primitives"
+LARGE = 8 * 2**20
+"""Bytes of tensors above which a run is large."""
+EACH_OP = 4096
+"""Bytes that the record of one op takes, about."""
+
+_one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
+loading = Line(1)
+"""Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
+
+Result = TypeVar("Result")
+Options = tuple[tuple[str, Any], ...]
+"""Options and sizes of a model by name, sorted, as a key of caches."""
+
+
+def _tensors(trace: Trace) -> int:
+    """Return the size of a run's tensors in bytes. Runs of one model on its samples share the records of their ops."""
+    return sum(value.nbytes for value in trace.values.values())
+
+
+def _bytes(trace: Trace) -> int:
+    return _tensors(trace) + EACH_OP * len(trace.ops)
+
+
+def _size(opened: tuple[Decomposition, ...]) -> int:
+    return EACH_OP * sum(1 + len(one.primitives) for one in opened)
+
+
+_models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
+_resized = Cache(256 * 2**20, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+"""Our models at sizes that visitors chose: they never push out the shipped ones."""
+_samples = Cache(104 * 2**20, _tensors)
+"""Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
+_opened = Cache(64 * 2**20, _size)
+_given = Cache(48 * 2**20, _bytes)
+_contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
+_TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
+_too = {what: Cache(most) for what, most in _TOO.items()}
+
+
+def split_options(name: str, options: Options) -> tuple[dict, dict]:
+    """Return the options and sizes that a model is loaded with, and the sizes of its input."""
+    of_input = () if zoo.is_foreign(name) else models.spec_of(name).runs
+    given = [{key: value for key, value in options if (key in of_input) is its} for its in (False, True)]
+    return given[0], given[1]
+
+
+def load(name: str, options: Options = ()) -> Any:
+    """Return a model, loaded once for all visitors."""
+    if zoo.is_foreign(name):
+        return _library_model(name, options)
+    return _our_model(name, tuple(split_options(name, options)[0].items()))
+
+
+def _our_model(name: str, options: Options):
+    key, sizes = (name, options), models.spec_of(name).sizes
+    store = _resized if any(option in sizes for option, _ in options) else _models
+    if (made := store.get(key)) is not None:
+        return made
+    with _loading:
+        if (made := store.get(key)) is None:
+            import tracer
+            from tracer.utils import cpu_threads
+
+            cpu_threads.share()
+            made = tracer.load(name, device=default_device(), **dict(options))
+            made.fixed = True
+            store.put(key, made)
+        return made
+
+
+def _library_model(name: str, options: Options):
+    """Load a library's model; few are kept."""
+
+    def make():
+        import tracer
+
+        with telling(LOADING), _one_at_a_time:
+            return tracer.load(name, device=default_device(), **dict(options))
+
+    return single_flight.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
+
+
+def loaded_model(name: str, options: Options) -> Any:
+    """Return a library's model if it is in memory; runs of our models hold their own."""
+    return _foreign.get((name, options))
+
+
+def fetch(name: str, download) -> None:
+    """Download the weights of a library's model, where `tracer.zoo.download_cost` finds them."""
+    from tracer.zoo.downloads import fetched  # needs libraries that load torch
+
+    def make() -> bool:
+        fetched(name, download)
+        return True
+
+    single_flight.once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",
+          where=loading, instead=True)  # fmt: skip
+
+
+def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
+    """Return the run of a model on one of its samples, computed once for all visitors."""
+    key, store = (name, options, sample), _samples
+    if zoo.is_foreign(name):
+        load(name, options)  # in a line of its own, before this has its turn
+        store = _foreign_runs
+    elif options:
+        store = _given  # what few ask for does not push out the samples as shipped
+    sizes = split_options(name, options)[1]
+    return single_flight.once(
+        store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROVING, rank, instead=True
+    )
+
+
+def in_line(name: str, options: Options) -> tuple:
+    """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
+    that is computed now and cached."""
+    key = name, options, next(iter(samples(models.samples(name))), "its own")
+    made, image = _with_sample(*key)
+    store = _given if options else _samples
+    if (run := store.get(key)) is None:
+        store.put(key, run := _prove(made, image))
+    return made, run
+
+
+def of_first_sample(name: str, options: Options, **how) -> Trace:
+    """Run a model on its first sample, for work in the background; the run is not cached."""
+    made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
+    return made.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
+
+
+def large(name: str, sample: str) -> bool:
+    """Return whether the run of a model on a sample is cached and large."""
+    return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE
+
+
+def _with_sample(name: str, options: Options, sample: str) -> tuple:
+    """Return the model and the photo of the sample, None for a sample that is the model's own."""
+    found = samples(models.samples(name)).get(sample)
+    return load(name, options), found and found()
+
+
+class Content:
+    """The digest of a visitor's input, one object for all who uploaded the very same. With its last holder every run
+    that was computed from it is dropped."""
+
+    def __init__(self, digest: Hashable):
+        self.digest = digest
+        self._photo: Callable[[], object] = lambda: None  # a weak reference: runs that are let go of take it along
+
+    def share_photo(self, trace: Trace) -> Trace:
+        """Return the run with its photo replaced by the one that other runs of this content hold: each records the
+        whole photo."""
+        if trace.picture is None:
+            return trace
+        photo, known = trace.values[trace.picture.value], self._photo()
+        if known is not None and photo.equal(known):
+            return replace(trace, values={**trace.values, trace.picture.value: known})
+        self._photo = ref(photo)
+        return trace
+
+
+def content(digest: Hashable) -> Content:
+    """Return the content of that digest, which is equal for the very same photo and text only."""
+    with _asking:
+        if (found := _contents.get(digest)) is None:
+            found = _contents[digest] = Content(digest)
+            finalize(found, _forget, digest).atexit = False
+        return found
+
+
+def _forget(digest: Hashable) -> None:
+    """Drop all that was computed from a content, and the texts that models wrote for pictures, whosever they are."""
+    _given.forget(lambda key: key[2] == digest)
+    for made in _models.values():
+        made.captions.clear()
+
+
+def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
+    """Return the run of a model on a visitor's input; `given` are the arguments of `Model.trace`. It may be computed
+    anew when the visitor comes back to it, since all such runs share a bound."""
+    key = name, options, what.digest
+
+    def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
+        return held.share_photo(_prove(load(name, options), **given))
+
+    return single_flight.once(_given.get, _given.put, key, make, PROVING, instead=True)
+
+
+def prove(made, image=None, **given) -> Trace:
+    """Return a run of a loaded model with every step proven, queued."""
+    return single_flight.in_turn(lambda: _prove(made, image, **given), PROVING)
+
+
+def _prove(made, image=None, **given) -> Trace:
+    """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
+    all steps: they are there while the steps are proven, one model at a time, and then only the first are kept."""
+    given |= {} if image is None else {"image": image}
+    if not zoo.is_foreign(made.name):
+        return made.trace(**given)
+    from tracer.tracing import AT_HAND, KEEP
+    from tracer.tracing.trim import lighten
+
+    with _one_at_a_time:
+        return lighten(made.trace(**given, keep=AT_HAND), KEEP)
+
+
+def decompose(made, op: int, **given) -> tuple[Decomposition, ...]:
+    """Return the primitives of one op of a loaded model's run."""
+    return single_flight.in_turn(lambda: _open(made, op, **given), OPENING)
+
+
+def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
+    return made.trace(**given, prove=False, primitives=(op,)).decompositions
+
+
+def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
+    """Return the primitives of one op of a sample's run, computed once for all visitors."""
+
+    def make() -> tuple[Decomposition, ...]:
+        made, image = _with_sample(name, options, sample)
+        return _open(made, op, **({} if image is None else {"image": image}))
+
+    return single_flight.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
+
+
+def of_sample_too(
+    what: str, key: Hashable, make: Callable[[], Result], doing: str, known: Result | None = None, rank: int = VISITOR
+) -> Result:
+    """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
+    value that is `known` already is stored as it is."""
+    store = _too[what]
+    if known is not None:
+        store.put((what, key), known)
+    return single_flight.once(store.get, store.put, (what, key), make, doing, rank)

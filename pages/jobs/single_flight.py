@@ -1,0 +1,115 @@
+"""Queued work that visitors wait for: run once for all who ask for it, with a progress bar on screen."""
+
+import os
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from functools import partial
+from itertools import count
+from threading import Lock
+from typing import TypeVar
+from weakref import ref
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from pages.jobs import progress_bar, rate_limit
+from tracer.utils.job_queue import PATIENCE, VISITOR, Line, Task
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+CANCELLED = "cancelled"
+"""Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
+EVERY = 0.1
+"""Seconds between two looks at how far a piece of work is."""
+
+_asking = Lock()
+_bars = count()
+"""Numbers of the bars that were shown, each of which has a button of its own."""
+_tasks: dict[Hashable, Task] = {}
+line = Line(min(2, os.cpu_count() or 1), PATIENCE)
+"""Where all work on models waits for a core."""
+
+
+def in_turn(make: Callable[[], Result], doing: str) -> Result:
+    """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, and not wait
+    for a slot itself."""
+    with rate_limit.one_more() as owner:
+        task = line.join(make, owner=owner)
+        task.waiting = 1
+        return _await_result(line, task, None, doing)
+
+
+def once(
+    get: Callable[[Key], Result | None],
+    put: Callable[[Key, Result], object],
+    key: Key,
+    make: Callable[[], Result],
+    doing: str,
+    rank: int = VISITOR,
+    where: Line | None = None,
+    instead: bool = False,
+) -> Result:
+    """Return the value kept under a key, else compute it in a queue, once for all who ask for it meanwhile; `instead`
+    where it replaces what is on screen."""
+    full, where = (doing, key), where or line
+
+    def makes():
+        made = make()
+        with _asking:
+            put(key, made)
+            _tasks.pop(full, None)
+        return made
+
+    if (found := get(key)) is not None:
+        return found
+    with rate_limit.one_more() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
+        with _asking:
+            if (found := get(key)) is not None:
+                return found
+            task = _tasks.get(full)
+            if task is None or task.over:
+                task = _tasks[full] = where.join(makes, rank, owner)
+            elif rank == VISITOR:
+                where.hurry(task)
+                where.share(task, owner)
+            task.waiting += 1
+        return _await_result(where, task, full, doing, instead)
+
+
+def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
+    """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves, leaves the
+    queue."""
+    try:
+        on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
+        while not task.wait(EVERY if on_screen else 3600):
+            if on_screen:
+                bar = bar or progress_bar.Bar(
+                    doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
+                )
+                bar.show(where.place(task), task.told)
+                st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
+        if bar:
+            bar.over()
+    finally:
+        with _asking:
+            task.waiting -= 1
+            if not task.waiting:
+                where.leave(task)
+            if task.over and _tasks.get(key) is task:
+                del _tasks[key]
+    if task.error is not None:
+        raise task.error
+    return task.result
+
+
+def cancel(where: Line, task: Callable[[], Task | None]) -> None:
+    """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it is not begun,
+    or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
+    st.session_state[CANCELLED] = True
+    if (wanted := task()) is None:
+        return
+    with _asking:
+        if not wanted.waiting and not wanted.over:
+            where.end(wanted)
+            for key in [key for key, one in _tasks.items() if one is wanted]:
+                del _tasks[key]

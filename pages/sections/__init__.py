@@ -1,0 +1,1 @@
+"""Sections of pages, a package for each page that has several."""

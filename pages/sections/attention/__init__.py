@@ -1,0 +1,1 @@
+"""Sections of the Attention and Mask pages."""

@@ -1,0 +1,277 @@
+"""The choice of a mask, and a perturbation test that does not know it: change one token, and see which positions
+move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import streamlit as st
+
+from pages.jobs import run_cache, single_flight
+from pages.state import session, url_state
+from pages.state.visitor import Given, Key, model_name, visitor
+from pages.ui import texts
+from tracer.export.math_labels import scientific
+from tracer.figures.predictions import class_bars, model_output
+from tracer.record import Segment, Trace
+from tracer.utils.job_queue import BACKGROUND, VISITOR
+
+if TYPE_CHECKING:
+    from tracer.attention.masks import Moved
+
+Result = TypeVar("Result")
+
+
+def mask_choices() -> tuple[str, ...]:
+    """Return the masks that the visitor can choose; empty for a model with a fixed mask, and for a saved run."""
+    masks = () if session.given().kind == "trace" else session.model().spec.options.get("mask", ())
+    return masks if len(masks) > 1 else ()
+
+
+def notice() -> None:
+    """Warn on every page that the mask is not the one that the weights were trained with, with a way back to it."""
+    now = dict(session.options()).get("mask")
+    if now is None or session.given().kind == "trace" or now == (trained := _trained_mask()):
+        return
+    st.warning(
+        f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may be a different one.",
+        icon=":material/grid_on:",
+    )
+    st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
+
+
+def _trained_mask() -> str:
+    return str(session.default_option(model_name(), "mask"))
+
+
+def _back(trained: str) -> None:
+    session.choose("mask", trained)
+
+
+def choice() -> None:
+    """Let the visitor choose among the masks that the model supports."""
+    if not (masks := mask_choices()):
+        return
+    made, name = session.model(), model_name()
+    key = Key.MASK.format(name)
+    st.session_state[key] = made.options["mask"]
+    st.segmented_control("Mask", masks, required=True, key=key, on_change=_take, args=(key, name))
+    st.caption(texts.plain(f"Weights: {made.weights}."))
+
+
+def _take(key: str, name: str) -> None:
+    if name == model_name():  # it may come late, from a model that was left meanwhile
+        session.choose("mask", st.session_state[key])
+
+
+def start(cells) -> int:
+    """Return the token that a slider of this page begins with: the middle one of a mask bool `[S_q, S_k]`."""
+    return cells.shape[0] // 2
+
+
+@st.fragment
+def changes(trace: Trace, cells) -> None:
+    """Show the pairs that each selectable mask allows, and the model's answer to the visitor's input under it."""
+    st.header("What another mask changes")
+    now, masks = session.model().options["mask"], mask_choices()
+    known = {now: (cells, trace.result)}
+    asked = Asked.now()
+    opened, results = zip(*(_under(asked, mask, known.get(mask)) for mask in masks), strict=True)
+    st.table(
+        {
+            "mask": masks,
+            "pairs of tokens open": [class_bars.percent(float(mask.float().mean())) for mask in opened],
+            "what the model says": [texts.plain(model_output.short(result)) for result in results],
+        },
+        hide_index=True,
+    )
+    trained, opened = _trained_mask(), dict(zip(masks, opened, strict=True))
+    others = [f"under {mask}, {_against(opened[mask], opened[trained])}" for mask in masks if mask != trained]
+    st.caption(
+        f"The same weights under each mask; they were trained {trained}. Compared with that, {'; '.join(others)}."
+    )
+
+
+def _against(cells, trained) -> str:
+    """Return how many tokens see more or fewer tokens under a mask than under the trained one, both bool `[S, S]`.
+
+    Only tokens that both have count: a model that writes its own text may write a longer one under another mask.
+    """
+    count = min(len(cells), len(trained))
+    cells, trained = cells[:count, :count], trained[:count, :count]
+    more, fewer = (cells & ~trained).any(dim=1), (trained & ~cells).any(dim=1)
+    ways = (("more", more & ~fewer), ("fewer", fewer & ~more), ("others", more & fewer))
+    said = [f"{int(which.sum())} of {count} tokens see {way}" for way, which in ways if which.any()]
+    return " and ".join(said) or "each token sees the same ones"
+
+
+class Asked(NamedTuple):
+    """A model, its options and its input: enough to compute an answer in any thread."""
+
+    model: str
+    options: run_cache.Options
+    chosen: Given
+    rank: int = VISITOR
+
+    @classmethod
+    def now(cls) -> Asked:
+        """Return the model, options and input on the visitor's screen."""
+        return cls(model_name(), session.options(), session.given())
+
+    def of(self, work: Callable[..., Result], *more, **named) -> Result:
+        """Return `work` of the model and its input."""
+        made = run_cache.load(self.model, self.options)
+        return work(made, made.inputs(**session.inputs(made, self.chosen, self.options)), *more, **named)
+
+
+def _under(asked: Asked, mask: str, known: object = None):
+    """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
+
+    def run():
+        from tracer.attention.masks import predict_under_mask
+
+        return other.of(predict_under_mask)
+
+    other = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
+    return once("masked", other, (), run, "Running the model under the other masks", known)
+
+
+def once(
+    what: str, asked: Asked, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
+) -> Result:
+    """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
+    does not use the session; a value that is `known` already is stored as it is."""
+    chosen, key = asked.chosen, (asked.model, asked.options, *more)
+    if chosen.kind == "sample":
+        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
+    found = visitor().results_of(what, chosen)
+    if key not in found:
+        found[key] = single_flight.in_turn(make, doing) if known is None else known
+    return found[key]
+
+
+def ahead(model: str, sample: str, photo) -> None:
+    """Run the computations of the mask page on a sample, before anybody asks."""
+    from tracer.attention import masks, parts, segments
+
+    asked = Asked(model, (), Given("sample", sample, photo), BACKGROUND)
+    trace, made = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
+    part = parts(trace)[0]
+    cells, now = masks.visible(trace, 0, part=part), made.options.get("mask")
+    choices = made.spec.options.get("mask", ())
+    for mask in choices if len(choices) > 1 else ():
+        _under(asked, mask, (cells, trace.result) if mask == now else None)
+    if tokens := changeable(segments(trace, part)):
+        _find_moved(asked, trace, middle(tokens, cells), part)
+
+
+@st.fragment
+def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
+    """Change one token of the visitor's input, run again, and compare the positions that moved with the mask's
+    prediction."""
+    st.header("A second proof, without looking at the mask")
+    if session.given().kind == "trace":
+        st.info("This proof runs the model again, so it needs the model: a saved run has none.")
+        return
+    tokens = changeable(named)
+    if not tokens:
+        st.info("This run’s tokens have no names, so none can be changed.")
+        return
+    at = url_state.widget("token", tokens, middle(tokens, cells))
+    token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
+    found = _find_moved(Asked.now(), trace, token, part)
+    if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
+        st.info(texts.plain(f"This proof can’t be made here: {found}."))
+        return
+    entering, moved = found
+    tower = f" of the {part} tower" if part else ""
+    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_tokens(moved)}."))
+    if not entering:
+        st.markdown("Nothing of it enters this tower: the model never saw this token.")
+    elif entering != (token,):
+        st.markdown(f"What enters this tower was mixed before: {_tokens(entering)} had moved already.")
+    _verdict(trace, cells, found, part)
+
+
+def changeable(named: Sequence[Segment]) -> list[int]:
+    """Return the tokens that can be changed: those that come from the input."""
+    return [token for segment in named if segment.name != "CLS" for token in range(segment.start, segment.stop)]
+
+
+def middle(tokens: Sequence[int], cells) -> int:
+    """Return the token that is changed at first: of the changeable ones, the closest to the initial query."""
+    return min(tokens, key=lambda token: abs(token - start(cells)))
+
+
+def _find_moved(asked: Asked, trace: Trace, token: int, part: str):
+    """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
+
+    def run():
+        from tracer.attention.masks import influence
+
+        return asked.of(influence, token, part=part, trace=trace)
+
+    doing = "Running the model on the changed input"
+    return once("moved", asked, (part, token), lambda: _or_why(run), doing)
+
+
+def _or_why(make: Callable[[], object]):
+    """Return `make()`, or its error message."""
+    try:
+        return make()
+    except ValueError as error:
+        return str(error)
+
+
+def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
+    """Show whether the positions that moved are those that the mask predicts."""
+    from tracer.attention import layers
+    from tracer.attention.masks import reach
+
+    entering, moved = found
+    expected = reach(cells, entering, len(layers(trace, part)))
+    still, all_open = sorted(set(expected) - set(moved)), bool(cells.all())
+    if set(moved) == set(expected):
+        agree = "The mask predicts exactly these positions."
+        if not entering:
+            agree = "So nothing may move, and nothing did."
+        elif all_open:
+            agree = "No pair of tokens is closed, so every output may move, and every one did."
+        st.success(agree, icon=":material/verified:")
+    elif set(moved) < set(expected):
+        closed = "No pair of tokens is closed" if all_open else "Nothing moved that the mask closes off"
+        could = f"{_tokens(still).capitalize()} could move too, and did not"
+        st.success(f"{closed}. {could}{_why(trace, still, found, part)}.", icon=":material/verified:")
+    else:
+        st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")
+
+
+def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
+    """Explain tokens that could move and did not, where their attention on the changed ones is small enough to be the
+    reason."""
+    from tracer.attention.masks import largest_share
+
+    try:
+        share = largest_share(trace, still, moved, part=part)
+    except ValueError:  # the attention of a later block can't be recovered
+        return ""
+    if np.float32(1) + np.float32(share) != 1:
+        return ""
+    return (
+        f": in any block and head, at most {scientific(share)} of their attention goes to tokens that had moved. In "
+        "32 bits, 1 plus that is 1"
+    )
+
+
+def _tokens(positions: Sequence[int]) -> str:
+    """Return positions as ranges: `tokens 0 to 3, 7`; "none" if there are none."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    said = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
+    return f"token{'s' * (len(positions) > 1)} {said}" if said else "none"

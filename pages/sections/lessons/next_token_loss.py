@@ -1,0 +1,172 @@
+"""The lesson on the loss: the text coloured by the loss of its tokens, the steps, and the gradient that flows back."""
+
+from __future__ import annotations
+
+from math import exp, expm1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import streamlit as st
+
+from pages import components
+from pages.jobs import render_cache, run_cache, single_flight
+from pages.state import session
+from pages.state.visitor import Given, Key, model_name, visitor
+from pages.ui import data_tables, page_frame, step_lines
+from pages.ui.texts import plain, quoted
+from tracer import models
+from tracer.export.math_labels import scientific
+from tracer.figures.predictions import token_loss as drawn
+from tracer.figures.predictions.class_bars import percent
+from tracer.figures.predictions.model_output import visible_token
+from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from tracer.lessons.loss.gradient_flow import Highway
+    from tracer.lessons.loss.next_token_loss import Loss
+
+FORETELLS = ("next", "caption")
+"""What models say that are trained to say the next token."""
+FALLBACK = "nanogpt"
+DOING = "Running the loss, and back from it"
+SMALL = 1e-3
+"""Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
+
+
+class Foretold(NamedTuple):
+    """The loss of a text, its tokens, and the gradient that flows back; or why there is none."""
+
+    loss: Loss | None
+    highway: Highway | None
+    problem: str = ""
+
+
+def lesson() -> None:
+    """Show the whole page."""
+    name, options, chosen, trace = _run()
+    found = render_cache.of(
+        trace, "loss", lambda: single_flight.in_turn(lambda: _compute(name, options, chosen, trace), DOING)
+    )
+    if found.loss is None or found.highway is None:
+        st.info(plain(f"There is no loss: {found.problem}."))
+        page_frame.leave()
+    _text(trace, found.loss)
+    if dict(options).get("mask") == "bidirectional":
+        st.warning("With no causal mask each token sees the very one that it should predict.")
+    st.header("From logits to the loss, step by step")
+    step_lines.show(found.loss.steps)
+    st.caption(
+        f"PyTorch’s own `cross_entropy`, on the same logits and targets, differs from these steps by at most "
+        f"{scientific(found.loss.error)} nats in any token or in the mean: "
+        + ("the same, up to rounding." if found.loss.proven else "**not the same**.")
+    )
+    _gradient(trace, found.highway)
+
+
+def _run() -> tuple[str, run_cache.Options, Given, Trace]:
+    """Return the run on screen where its model was trained to predict the next token, else the sample of one that
+    was."""
+    ours = model_name() in models.names() and "text" in models.takes(model_name())
+    if ours and session.given().kind != "trace":
+        trace = session.trace()
+        if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
+            return model_name(), session.options(), session.given(), trace
+    st.info(
+        plain(f"The model that you chose does not predict the next token, so this page shows {FALLBACK} on its sample.")
+    )
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=_choose, help="For all pages.")
+    visitor().instead = f"{FALLBACK} on its sample"
+    try:
+        return FALLBACK, (), Given("sample", session.OWN), run_cache.of_sample(FALLBACK, (), session.OWN)
+    except ValueError as error:  # its weights are damaged
+        st.error(quoted(f"{FALLBACK} could not be run: {error}"))
+        page_frame.leave()
+
+
+def _choose() -> None:
+    """Go to the model that the page shows, and leave a saved run."""
+    st.session_state[Key.MODEL] = FALLBACK
+    if session.given().kind == "trace":
+        session.take_sample(session.OWN)
+
+
+def _compute(name: str, options: run_cache.Options, chosen: Given, trace: Trace) -> Foretold:
+    """Return the loss of a run and its gradient; does not use the session."""
+    from tracer.lessons.loss.gradient_flow import highway  # both load torch
+    from tracer.lessons.loss.next_token_loss import loss
+
+    made, logits = run_cache.load(name, options), cast("Any", trace.output)
+    inputs = tuple(one[:1] for one in made.inputs(**session.inputs(made, chosen, options)))  # the first of a batch
+    try:
+        return Foretold(loss(logits[:1], inputs[-1]), highway(made.net, inputs, inputs[-1]))
+    except ValueError as error:
+        return Foretold(None, None, str(error))
+
+
+def _nats(loss: float) -> str:
+    """Return a loss with three digits, a tiny one as a power of ten."""
+    return f"{loss:.3g}" if loss >= SMALL else scientific(loss)
+
+
+def _text(trace: Trace, loss: Loss) -> None:
+    """Show the text coloured by loss; positions over the picture have no target."""
+    components.style(Path(__file__).with_name("next_token_loss.css"))
+    words = [visible_token(word) if len(word) > 1 else word for word in trace.words]
+    joined = all(len(word) == 1 for word in words)
+    text = drawn.colour_text(words, loss.losses, loss.probabilities, loss.guess, joined)
+    if (view := session.traced_view(trace)) is not None:
+        left, right = st.columns([1, 2], gap="large")
+        with left:
+            components.drawing(drawn.hatch(view.image, view.rows, view.columns), "unasked")
+            st.caption(
+                f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
+                f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is predicted "
+                f"from {quoted(repr(words[0]))} and not from the last patch: a text without such a begin token would "
+                "have nothing to predict its first word from."
+            )
+        with right:
+            st.html(text)
+    else:
+        st.html(text)
+    with st.container(key="facts"):
+        st.metric("loss, mean of −log p, in nats", _nats(loss.mean))
+        st.metric(
+            "perplexity, exp(loss)",
+            f"{exp(loss.mean):.3g}" if loss.mean >= SMALL else f"1 + {scientific(expm1(loss.mean))}",
+        )
+        st.metric("a guess, ln V, in nats", f"{loss.guess:.3g}")
+    worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
+    st.markdown(
+        f"Of all tokens, {quoted(repr(trace.words[worst + 1]))} was expected least, token {worst + 1} counted from 0: "
+        f"the model gave it {percent(loss.probabilities[worst])}. The first token has no loss, since nothing stands "
+        "before it, and what comes after the last is not known."
+    )
+    with st.expander("The same as a table"):
+        data_tables.show(
+            {
+                "token": [repr(word) for word in trace.words[1:]],
+                "p": list(loss.probabilities),
+                "−log p": list(loss.losses),
+            },
+            alt="The loss of each token",
+        )
+
+
+def _gradient(trace: Trace, highway: Highway) -> None:
+    """Draw the norm of the gradient on its way back."""
+    st.header("The gradient highway")
+    whole, branches = highway.whole, highway.branches
+    figure = render_cache.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
+    lines = {"With the residual path": whole, "through attention and MLPs alone": branches}
+    ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
+    alt = f"The size of the gradient on its way back. {'; '.join(ends)}."
+    st.plotly_chart(figure, config=render_cache.PLAIN, alt=alt)
+    ratio = whole[0] / branches[0] if branches[0] else float("inf")
+    more = "larger" if ratio > 1 else "smaller"
+    st.markdown(
+        "One backward pass from the loss for each line, of the same forward pass: the loss is "
+        f"{_nats(highway.loss)} on both. "
+        "In the second, the gradient goes back only through what attention and the MLPs "
+        f"made, not past them. At the input of the first block it is {max(ratio, 1 / ratio):.3g} times {more} with the "
+        "residual path than without."
+    )

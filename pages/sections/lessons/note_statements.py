@@ -1,0 +1,240 @@
+"""A note on screen: each of its statements with what ran, the measured number, and a verdict; read once for all
+visitors."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from pages.jobs import background_checks, run_cache
+from pages.state import page_registry, url_state
+from pages.state.visitor import visitor
+from pages.ui import texts
+from tracer import models
+from tracer.lessons.notes.finding import Found
+from tracer.lessons.notes.statements import rows, sections
+from tracer.utils import note_titles
+from tracer.utils.limits import limits
+
+if TYPE_CHECKING:
+    from tracer.lessons.notes.evaluate import Result
+    from tracer.lessons.notes.reference_runs import Provider
+    from tracer.record import Symbol
+
+READING = "Reading the note off its runs"
+INSTEAD = "runs of its own"
+ALL, DIFFERING = "all", "differing"
+SIGNS = {
+    "holds": ":green-badge[:material/check: holds]",
+    "sense": ":orange-badge[:material/info: holds in this sense]",
+    "not": ":red-badge[:material/close: does not hold]",
+    "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
+}
+MANY = {"holds": "hold", "sense": "hold in this sense", "not": "do not hold", "elsewhere": "on another page"}
+LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.found()}
+
+
+class Card(NamedTuple):
+    """One statement, in markdown."""
+
+    section: str
+    verdict: str
+    text: str
+
+
+class Read(NamedTuple):
+    """A note: its statements; the run that they were all looked up in, where it is not a sample's; and the kinds of
+    operations of a block beside the note's counts, where it has some."""
+
+    cards: tuple[Card, ...]
+    about: str
+    kinds: Mapping[str, Counter[str]]
+
+
+def show(note: str) -> Mapping[str, Counter[str]]:
+    """Show the note: the number of statements that hold as a picture, then each statement. Return the operations that
+    it counts, by kind, where it counts some."""
+    visitor().instead = INSTEAD
+    try:
+        read = run_cache.of_sample_too("noted", note, lambda: _read(note), READING)
+    except ValueError as error:  # a library that it is about is not installed
+        st.info(texts.quoted(f"This note can’t be read off a run here: {error}."))
+        return {}
+    _summary(read.cards)
+    if read.about:
+        st.caption(read.about)
+    names = sections(note)
+    known = (ALL, DIFFERING, *range(1, len(names) + 1))
+    said = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
+
+    def label(choice: str | int) -> str:
+        return said[choice] if choice in said else names[int(choice) - 1]
+
+    chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL))
+    with st.container(key="statements"):
+        for at, section in enumerate(names):
+            cards = [card for card in read.cards if card.section == section]
+            if chosen == DIFFERING:
+                cards = [card for card in cards if card.verdict in ("sense", "not")]
+            if cards and chosen in (ALL, DIFFERING, at + 1):
+                st.header(section, anchor=f"section-{at + 1}")
+                st.markdown("\n\n".join(card.text for card in cards))
+    return read.kinds
+
+
+def ahead(note: str) -> None:
+    """Read a note in the background, before anybody asks for it. One that needs a library's model is skipped: its run
+    takes 12 s of processor time and 300 MB."""
+    from tracer.lessons.notes import evaluate  # loads torch
+    from tracer.lessons.notes.reference_runs import RUNS  # loads torch
+
+    if all(RUNS[name].shipped for name in evaluate.runs_of(note)):
+        background_checks.beside(
+            lambda: run_cache.of_sample_too("noted", note, lambda: _read(note), READING, known=_read(note))
+        )
+
+
+def provider() -> Provider:
+    """Return the provider of the notes' runs; those of samples are shared by all visitors."""
+    from tracer.lessons.notes import reference_runs as made  # loads torch
+
+    def make(name: str) -> made.Made:
+        run = made.RUNS[name]
+        if not run.shipped:
+            return made.small(name)
+        model, trace = run_cache.in_line(run.model, run.options)
+        return model, background_checks.check_now((run.model, run.options), trace)
+
+    return made.provider(make)
+
+
+def _read(note: str) -> Read:
+    """Read a note, in the queue for the cores."""
+    from tracer.lessons.notes import evaluate, torchvision_block_counts  # loads torch
+
+    run = provider()
+    results = evaluate.read(note, run)
+    about = {name: _about(name, run) for name in {result.row.run for result in results}}
+    beside = about if len(set(about.values())) > 1 else {}
+    cards = tuple(
+        Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
+    )
+    kinds = torchvision_block_counts.kinds(run) if "torchvision" in evaluate.runs_of(note) else {}
+    return Read(cards, "" if beside else next(iter(about.values())), kinds)
+
+
+def _text(result: Result, beside: str) -> str:
+    """Return a statement in markdown, as a block of its own; `beside` is the run that it was looked up in."""
+    lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
+    lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
+    once: dict[tuple[str, str], Found] = {}
+    for one in result.found:
+        once.setdefault((one.what, one.measured), one)
+    for found in once.values():
+        if found.latex:
+            lines.append(f"$$\n{found.latex}\n$$")
+        lines.append(f"{found.what}: {texts.prose(found.measured)}{link(found, result.row.note)}")
+    if beside:
+        lines.append(f":small[:gray[{beside}]]")
+    return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
+
+
+def _about(name: str, made: Provider) -> str:
+    """Return a sentence on the run that statements were looked up in, where no trained weights have its sizes and
+    options."""
+    from tracer.lessons.notes.reference_runs import RUNS, STANDARD  # loads torch
+
+    name = "torchvision" if name == STANDARD else name
+    run = RUNS[name]
+    chosen = run.options if run.shipped else tuple(run.sizes.items())
+    if not chosen or not texts.has_random_weights(made(name)[1]):
+        return ""
+    said = ", ".join(f"{size} = {value}" for size, value in chosen)
+    return f"A run of {run.model} with {said}, whose weights are random.{_lengths(name, made)}"
+
+
+def _lengths(name: str, made: Provider) -> str:
+    """Explain why a run's length differs from that of the same model with trained weights: each reads the caption that
+    it wrote itself. Empty where the lengths agree, or are chosen."""
+    from tracer.lessons.notes.reference_runs import RUNS  # loads torch
+
+    model = RUNS[name].model
+    if model not in RUNS:
+        return ""
+    own, trained = ({size.name: size for size in made(which)[1].symbols} for which in (name, model))
+    if "T" not in own or own["T"].value == trained["T"].value:
+        return ""
+    lengths = [f"T = {sizes['T'].value}{_sequence(sizes)}" for sizes in (own, trained)]
+    return (
+        f" Its text is the caption that it wrote for the sample, so here {lengths[0]}; with the trained weights the "
+        f"caption has {lengths[1]}."
+    )
+
+
+def _sequence(sizes: Mapping[str, Symbol]) -> str:
+    """Return the length of the sequence of patches and text, with a word in front; empty without patches."""
+    return f" and S = N + T = {sizes['N'].value + sizes['T'].value}" if "N" in sizes else ""
+
+
+def _here(slip: str) -> str:
+    """Return an erratum of a note in the wording for that note's own page."""
+    return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
+
+
+def link(found: Found, note: str = "") -> str:
+    """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
+    page = "" if found.page == "overview" else found.page
+    place = dict(found.place)
+    if (not found.page or page not in LABELS) or not _is_offered(place.get("model", "")):
+        return ""
+    if page == "notes" and place.get("note") == note:
+        return ""
+    asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
+    if "claim" in place:
+        return f" [→\u00a0This claim, measured on {place['of']}](notes?{asked})"
+    control = f", “{found.control}”" if found.control else ""
+    return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
+
+
+def _is_offered(model: str) -> bool:
+    offered = limits().models(models.names())
+    return not model or offered is None or model in offered
+
+
+def _summary(cards: Iterable[Card]) -> None:
+    """Draw a square for each statement, coloured by its verdict, section by section."""
+    cards = list(cards)
+    counts = Counter(card.verdict for card in cards)
+    legend = "".join(
+        f'<li class="{verdict}"><b>{counts[verdict]}</b> {said}</li>'
+        for verdict, said in MANY.items()
+        if counts[verdict]
+    )
+    grouped: dict[str, str] = {}
+    for card in cards:
+        grouped[card.section] = grouped.get(card.section, "") + f"<i class={card.verdict}></i>"
+    squares = "".join(
+        f'<a href="#section-{at}" title="{escape(section)}">{found}</a>'
+        for at, (section, found) in enumerate(grouped.items(), 1)
+    )
+    st.html(
+        f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="group" '
+        f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
+    )
+
+
+def claims() -> tuple[str, ...]:
+    """Return the names of the claims that statements of the notes make."""
+    found = (place for note in note_titles.TITLES for row in rows(note) for place in row.where)
+    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in found if place.startswith("claim ")))
+
+
+def titles() -> dict[str, str]:
+    """Return the titles of the notes by number."""
+    return {note: f"{title} ({len(rows(note))} statements)" for note, title in note_titles.TITLES.items()}

@@ -1,0 +1,265 @@
+"""The lesson on positions: one kind of position encoding, from a run of the model that all kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import streamlit as st
+
+from pages import components
+from pages.jobs import render_cache, run_cache
+from pages.state import session, url_state
+from pages.state.visitor import FIRST_MODEL, model_name
+from pages.ui import step_lines
+from pages.ui.texts import prose, quoted
+from tracer import models
+from tracer.export.math_labels import scientific
+from tracer.figures.attention import position_curves as drawn
+from tracer.figures.matrix_panels import Panel, edge
+from tracer.figures.predictions.class_bars import percent
+from tracer.inputs.samples import samples
+from tracer.lessons.positions import NONE, Kind, used
+from tracer.record import tolerance
+
+if TYPE_CHECKING:
+    from tracer.lessons.positions.experiments import Curve, Placement, Shuffled
+    from tracer.lessons.positions.learned_table_similarity import Grid
+
+LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
+DOING = "Running the model with these positions"
+
+
+class Sizes(NamedTuple):
+    """The visitor's choices for the model: tokens, width, heads, and whether a causal mask applies."""
+
+    length: int
+    width: int
+    heads: int
+    causal: bool
+
+
+def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
+    """Show the page below the controls."""
+    found = _measure(kind.name, sizes)
+    _table(kind, found, head, sizes.causal)
+    _apart(kind, found, head)
+    _order(kind, found)
+    _lines(found)
+    _draw_learned()
+
+
+def _lines(found: Placement) -> None:
+    """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
+    st.header("The lines of the run that positions change")
+    proven = sum(step.verdict == "proven" for step in found.lines)
+    st.markdown(
+        f"**{len(found.lines)}** lines, of which **{proven}** are proven. All others are, sign for sign, those of the "
+        "same model without positions."
+    )
+    for note in dict.fromkeys(step.note for step in found.lines if step.note):
+        st.caption(prose(note))
+    with st.expander("Their equations, shapes and proofs"):
+        st.caption("T is the number of tokens.")
+        step_lines.show(found.lines)
+
+
+def sizes() -> tuple[Sizes, int]:
+    """Return the sizes of the model and the head on screen, as the visitor chooses them."""
+    with st.popover("Sizes and mask", icon=":material/tune:"):
+        length = st.select_slider("Tokens T", LENGTHS, **url_state.widget("length", LENGTHS, 16))
+        width = st.select_slider("Width D", WIDTHS, **url_state.widget("width", WIDTHS, 32))
+        key = url_state.widget("heads", HEADS, 4)["key"]
+        keep = lambda: url_state.keep(heads=st.session_state[key], head=0)  # noqa: E731
+        heads = st.select_slider("Heads h", HEADS, key=key, on_change=keep)
+        causal = st.segmented_control(
+            "Causal mask", ("off", "on"), required=True, **url_state.widget("causal", ("off", "on"), "off")
+        )
+        st.caption("The weights are random numbers with one seed, and learned nothing: only positions differ.")
+    at = url_state.widget("head", range(heads), 0)
+    head = st.segmented_control("Head", range(heads), required=True, **at)
+    return Sizes(length, width, heads, causal == "on"), head
+
+
+def own(known: Collection[str]) -> str | None:
+    """Return the kind of positions of the chosen model, by the lines of its run; None where it is none of these, or a
+    library's model did not run."""
+    name, option = model_name(), dict(session.options()).get("positions")
+    if option in known:
+        return str(option)
+    run = session.current_run()
+    try:
+        if run is None and name in models.names():
+            run = run_cache.of_sample(name, (), session.first_sample(name))
+    except ValueError:  # its weights are damaged, as is said where they are shown
+        return None
+    return used(run.steps) if run else None
+
+
+def choices_text(kind: Kind, sizes: Sizes) -> str:
+    """Return the current choices in words, for paper, which has no controls."""
+    mask = "a causal mask" if sizes.causal else "no mask"
+    return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
+
+
+def _measure(kind: str, sizes: Sizes) -> Placement:
+    """Return the measurements of a kind, computed once for all visitors."""
+
+    def make() -> Placement:
+        from tracer.lessons.positions.experiments import placement  # loads torch
+
+        return placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
+
+    return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
+
+
+def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
+    """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
+    the score over the distance."""
+    st.markdown(f"{kind.says} ({kind.paper})")
+    st.markdown("\n".join(f"- {sentence}" for sentence in _captions(found)))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        key = head if found.table is None else 0
+        components.panels(found, ("table", key), lambda: _vectors(found, head), "table")
+    with right:
+        curve = found.curve
+        render_cache.chart(
+            found,
+            ("curve", head),
+            lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
+        )
+        st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head}.")
+
+
+def _vectors(found: Placement, head: int) -> list[Panel]:
+    """Return the table of a kind and its product with itself; for a kind without one, the bias that it adds to a head's
+    scores."""
+    if (table := found.table) is None:
+        name, term = list(found.terms.items())[-1]
+        return [Panel(f"{name}, head {head}", term[head], "query i", "key j")]
+    letter, cells, row, column, first = table
+    return [
+        Panel(f"The table {letter}", cells, row, column, (first, 0), square=False),
+        Panel(f"{letter} times itself: {letter}{letter}ᵀ", found.similar, row, row, (first, first)),
+    ]
+
+
+def _captions(found: Placement) -> list[str]:
+    """Return sentences on the pictures, from the measurements."""
+    said = []
+    if found.product is not None:
+        said.append(_alone("The product of the table with itself", found.product))
+    said.append(_alone("The score, with the same token at every place,", found.curve))
+    return said
+
+
+def _alone(what: str, curve: Curve) -> str:
+    """Return a sentence on whether something depends on the distance alone."""
+    if curve.spread <= tolerance("float32"):
+        return f"{what} depends on the distance i − j **alone**: cells at the same distance hold numbers that are " + (
+            "equal." if curve.spread == 0 else f"equal up to {scientific(curve.spread)} of the largest."
+        )
+    return (
+        f"{what} depends on **where** the two stand, and not on their distance alone: at the same distance, numbers "
+        f"differ by up to {percent(curve.spread)} of the largest."
+    )
+
+
+def _apart(kind: Kind, found: Placement, head: int) -> None:
+    """Draw the terms that add up to the scores of a head."""
+    st.header("A score, taken apart")
+    st.markdown(kind.apart)
+
+    def panels() -> list[Panel]:
+        parts = {name: term[head] for name, term in found.terms.items()}
+        parts |= {"their sum": np.sum(list(parts.values()), axis=0), "the scores S that ran": found.scores[head]}
+        end = edge(*parts.values())
+        return [Panel(name, cells, "query i", "key j", edge=end) for name, cells in parts.items()]
+
+    components.panels(found, ("terms", head), panels, "terms")
+    largest = max(found.terms, key=lambda name: float((found.terms[name][head] ** 2).mean()))
+    st.caption(
+        f"One scale for all, head {head}. The largest difference between the sum and what ran, in any head, is "
+        f"{scientific(found.error)} of the largest score. The largest term by root mean square is “{largest}”. Cells "
+        "that a mask closes are left empty in what ran."
+    )
+
+
+def _order(kind: Kind, found: Placement) -> None:
+    """Show the effect of shuffled tokens on the outputs."""
+    st.header("Does the order of the tokens count?")
+    names = {
+        (NONE, "bidirectional"): "no positions",
+        (kind.name, "bidirectional"): f"{kind.title}",
+        (NONE, "causal"): "no positions, causal mask",
+        (kind.name, "causal"): f"{kind.title}, causal mask",
+    }
+    st.markdown(
+        "The tokens are shuffled, the model runs on them, and its outputs are put back into order. Where a token then "
+        "has the output that it had before, the model did not see the order of its tokens."
+    )
+
+    def panel() -> list[Panel]:
+        rows = [names[one.positions, one.mask] for one in found.shuffles]
+        cells = [one.differences for one in found.shuffles]
+        return [Panel("How much each token’s output changed", cells, "", "token", square=False, names=rows)]
+
+    components.panels(found, "order", panel, "order")
+    st.table(
+        {
+            "run": [names[one.positions, one.mask] for one in found.shuffles],
+            "largest difference": [scientific(float(one.differences.max())) for one in found.shuffles],
+            "outputs": [_order_label(one) for one in found.shuffles],
+        },
+        hide_index=True,
+    )
+    st.caption(f"Differences are shares of the largest output.{_haviv(found.shuffles)}")
+
+
+def _haviv(shuffles: Sequence[Shuffled]) -> str:
+    """Return why order matters under a causal mask without positions, where these runs show that it does."""
+    if not any((one.positions, one.mask, one.same) == (NONE, "causal", False) for one in shuffles):
+        return ""
+    return (
+        " Under a causal mask the first token sees one key and the last all of them, so here the order counts even "
+        "without positions (Haviv et al. 2022)."
+    )
+
+
+def _order_label(one: Shuffled) -> str:
+    return "permuted with the tokens" if one.same else "not the same: the order counted"
+
+
+def _draw_learned() -> None:
+    """Draw the learned positions of the patches of the model on screen, else of the first one."""
+    name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
+    try:
+        found = _grid(name) or _grid(name := FIRST_MODEL)
+    except ValueError as error:  # its weights are damaged
+        st.error(quoted(f"{name} could not be run: {error}"))
+        return
+    if found is None:
+        return
+    st.header(f"What training made of them: the positions of {name}")
+    components.likeness(found, lambda: drawn.likeness(found.rows, found.columns, found.cosines))
+    nearest, least = found.mean(1), min(range(1, found.farthest + 1), key=found.mean)
+    st.markdown(
+        "The cosine between the position of one patch and those of all others (Dosovitskiy et al. 2021, figure 7). "
+        f"The table ${found.letter}$ is a list of {found.length} rows, one for each token, and nothing in the sum "
+        f"knows of rows and columns of patches. Patches one step apart have cosine {nearest:.2f} on average, and those "
+        f"{least} steps apart {found.mean(least):.2f}. The weights: {models.origin(name)}."
+    )
+
+
+def _grid(name: str) -> Grid | None:
+    """Return the positions of a model's patches, computed once for all visitors; None where it has no such table."""
+
+    def make() -> tuple[Grid | None]:
+        from tracer.lessons.positions.learned_table_similarity import grid  # loads torch
+
+        return (grid(trace, run_cache.load(name).net),)
+
+    trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    return run_cache.of_sample_too("placed", ("grid", name), make, DOING)[0]

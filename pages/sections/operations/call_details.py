@@ -1,0 +1,187 @@
+"""One call of a module or of a composite operation: inputs, outputs, cost, and the operations beneath."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from pages import components
+from pages.state import url_state
+from pages.ui import data_tables, proof_badge, texts
+from tracer.export.math_labels import shape_numbers
+from tracer.figures.payload_budget import ROWS
+from tracer.figures.tables import call_table
+from tracer.record import CallRecord, ModuleRecord, Op, Step, TensorRecord, Trace
+from tracer.symbols import notation
+
+SHOWN, LINES = 12, 3
+"""Steps of a module that are named; those whose equations stand there."""
+
+
+def marked_row(trace: Trace, level: str, op: int) -> str:
+    """Return the marked row of the table: the last chosen one, else the one around operation `op`."""
+    kind = level.removesuffix("s")
+    return f"{kind} {_number(trace, kind, op)}"
+
+
+def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
+    records = trace.modules if kind == "module" else trace.calls
+    first = 0 if kind == "module" else call_table.of_op(records, op) or 0
+    return url_state.choice(kind, range(len(records)), first, say)
+
+
+def module(trace: Trace, op: int) -> None:
+    """Show one call of a module, and the proof that hooks and operations recorded the same."""
+    number = _number(trace, "module", op, say=True)
+    found = trace.modules[number]
+    times = sum(other.path == found.path for other in trace.modules)
+    name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
+    st.header(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
+    strip(trace, trace.ops[found.first : found.last])
+    proof_badge.box(found.verdict, _proof_text(trace, found))
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        rows = tensors(trace, found.inputs, found.outputs, "")
+        data_tables.show(rows, alt=f"Inputs and outputs of module {found.path}")
+        _steps(trace, found)
+    with right:
+        _cost(trace, found)
+    with st.container(horizontal=True):
+        if found.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
+            url_state.keep(module=found.around)
+            st.rerun()
+        _beneath(trace, found, "calls")
+
+
+def _proof_text(trace: Trace, found: ModuleRecord) -> str:
+    """Return the proof as a sentence."""
+    if found.problem:
+        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.quoted(found.problem)}."
+    if found.first == found.last:
+        return "No operation ran in it: it hands on the very tensor that it was given, as the operations around it say."
+    made = [one.maker for one in found.outputs if isinstance(one.maker, int) and one.maker >= found.first]
+    count = found.last - found.first
+    last = ", the last one in it" if found.last - 1 in made else ""
+    gave = f"what came out is what operation {max(made)} made{last}" if made else "what came out it was given"
+    ran = f"operations {found.first} to {found.last - 1} all ran in it" if count > 1 else f"operation {found.first} ran"
+    return (
+        f"Forward hooks saw what went into this module and what came out, and the recorded operations agree: {gave}, "
+        f"what went in was there before operation {found.first}, and {ran}."
+    )
+
+
+def _steps(trace: Trace, found: ModuleRecord) -> None:
+    """Show the textbook lines that the module computes."""
+    steps = computed_steps(trace, trace.ops[found.first : found.last])
+    if not steps:
+        return
+    named = [_symbol(step) for step in steps[:SHOWN]]
+    more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+    st.markdown(f"It computes {', '.join(named)}{more}.")
+
+
+def computed_steps(trace: Trace, ops: Sequence[Op]) -> list[Step]:
+    """Return the textbook lines that operations compute."""
+    covered, inside = {op.step for op in ops if op.step}, {op.index for op in ops}
+    return [step for step in trace.steps if step.id in covered or step.inside in inside]
+
+
+def strip(trace: Trace, ops: Sequence[Op]) -> None:
+    """Show the equations and tensors that operations compute; where there are many lines, the last alone, which is
+    their output."""
+    steps = computed_steps(trace, ops)
+    shown = steps if len(steps) <= LINES else steps[-1:]
+    if shown and (step := components.equations(trace, shown)):
+        url_state.open_step(step)
+
+
+def _symbol(step: Step) -> str:
+    return f"${step.symbol}$"
+
+
+def _cost(trace: Trace, found: ModuleRecord) -> None:
+    from tracer.symbols.cost_breakdown import of_module  # counting FLOPs imports torch, which a page starts without
+
+    cost = of_module(trace, found)
+    for what, value, formula, total in (
+        ("parameters", cost.params, cost.params_symbolic, trace.params),
+        ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
+    ):
+        symbols = f" $= {notation.flowing(formula)}$" if value and formula not in ("?", str(value)) else ""
+        share = f", {value / total:.0%} of the model’s" if total and 0 < value < total else ""
+        st.markdown(f"**{value:,}** {what}{symbols}{share}")
+    if not cost.counted:
+        st.caption("Some of its operations may multiply matrices, and there is no formula for how often.")
+
+
+def call(trace: Trace, op: int) -> None:
+    """Show one composite operation: its arguments by the names of its schema, and the operations that it ran."""
+    found = trace.calls[_number(trace, "call", op, say=True)]
+    st.header(texts.plain(found.name))
+    strip(trace, trace.ops[found.first : found.last])
+    st.code(found.text, language="python", wrap_lines=True)
+    beneath = trace.ops[found.first : found.last]
+    if (source := next((one.source for one in beneath if one.source), None)) is not None:
+        st.text(f"{source.file}, line {source.line}: {source.text.strip()}")
+    rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in found.arguments]
+    listed = [(a, one) for a in found.arguments for one in a.tensors[:ROWS]]
+    data_tables.show(
+        {
+            "argument": [a.name for a, _ in listed] + [f"output {i}" for i in range(len(found.outputs))],
+            **_shapes(trace, [*(one for _, one in listed), *found.outputs]),
+        },
+        alt=f"Tensors of {found.name}",
+    )
+    plain = [row for row, a in zip(rows, found.arguments, strict=True) if not a.tensors]
+    if plain:
+        columns = ("argument", "value", "")
+        table = {name: [row[i] for row in plain] for i, name in enumerate(columns)}
+        data_tables.show(table, alt=f"Other arguments of {found.name}")
+    ran = ", ".join(f"{one.index} {one.op}" for one in beneath)
+    flops = sum(one.flops or 0 for one in beneath)
+    none = "It ran no operation: it hands on what it was given."
+    many = "1 operation" if len(beneath) == 1 else f"{len(beneath)} operations"
+    st.markdown(f"It ran {many}: {texts.plain(ran)}. **{flops:,}** FLOP." if beneath else none)
+    with st.container(horizontal=True):
+        _beneath(trace, found, "ops")
+
+
+def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None:
+    """Draw links to the calls and to the operations that ran in it."""
+    if found.first == found.last:
+        return
+    if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
+        url_state.keep(zoom="calls", call=call_table.of_op(trace.calls, found.first) or 0)
+        st.rerun()
+    if st.button("See its operations", icon=":material/zoom_in:"):
+        url_state.keep(zoom="ops", op=found.first)
+        st.rerun()
+
+
+def tensors(trace: Trace, inputs: Sequence[TensorRecord], outputs: Sequence[TensorRecord], own: str) -> dict:
+    """Return inputs and outputs as a table: shapes in symbols and numbers, and the producer of each."""
+    inputs, outputs = inputs[:ROWS], outputs[:ROWS]
+    names = [f"input {i}" for i in range(len(inputs))] + [f"output {i}" for i in range(len(outputs))]
+    table = {"": names, **_shapes(trace, [*inputs, *outputs])}
+    if own:
+        table["made by"][len(inputs) :] = [own] * len(outputs)
+    return table
+
+
+def _shapes(trace: Trace, given: Sequence[TensorRecord]) -> dict[str, list[str]]:
+    return {
+        "in symbols": [notation.shape_text(one.symbolic) if one.symbolic else "–" for one in given],
+        "in numbers": [shape_numbers(one.shape) for one in given],
+        "dtype": [one.dtype for one in given],
+        "made by": [_producer_label(trace, one) for one in given],
+    }
+
+
+def _producer_label(trace: Trace, tensor: TensorRecord) -> str:
+    made = maker(trace, tensor)
+    return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
+
+
+def maker(trace: Trace, tensor: TensorRecord) -> Op | None:
+    """Return the operation that produced a tensor, or None if no operation of the run did."""
+    number = tensor.maker
+    return trace.ops[number] if isinstance(number, int) and 0 <= number < len(trace.ops) else None

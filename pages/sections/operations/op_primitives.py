@@ -1,0 +1,69 @@
+"""The primitives of the operations that a visitor opened: each is decomposed alone, by one more run."""
+
+import streamlit as st
+
+from pages.state import session
+from pages.state.visitor import visitor
+from pages.ui import data_tables, proof_badge, texts
+from tracer.export.math_labels import scientific
+from tracer.figures.payload_budget import ROWS
+from tracer.figures.tables import op_table
+from tracer.ops import category, is_layout
+from tracer.record import Decomposition, Op, Trace, verdict_within
+
+OPENED = "opened operations"
+
+
+def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
+    """Return the primitives of the operation on screen and of those opened before, in the order of the run."""
+    if trace.decompositions or session.given().kind == "trace":
+        return trace.decompositions
+    _open(trace, number)
+    found = visitor().recall(OPENED, trace) or {}
+    return tuple(found[op] for op in sorted(found))
+
+
+def _open(trace: Trace, number: int) -> None:
+    found = visitor().recall(OPENED, trace) or {}
+    if trace.ops and number not in found:
+        visitor().remember(OPENED, trace, found | {one.op: one for one in session.primitives(number)})
+
+
+def show(trace: Trace, op: Op, level: str) -> None:
+    """Show the primitives of one operation, in order, and the distance of their output from the run's."""
+    held = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
+    found = {one.op: one for one in (opened_primitives(trace, op.index) if level == "primitives" else held)}
+    if op.index not in found:
+        with st.container(key="unopened"):
+            st.header("Its primitives")
+            if session.given().kind == "trace":
+                st.caption("This saved run holds no primitives of it: it was recorded without them.")
+            elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
+                _open(trace, op.index)
+                st.rerun()
+        return
+    st.header("Its primitives")
+    one = found[op.index]
+    if one.error is not None:
+        apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
+        proof_badge.box(
+            verdict_within(one.error, op.outputs[0].dtype),
+            "PyTorch’s own decomposition, run on the arguments of this operation, gives "
+            f"{apart if one.error else 'the very values that it gave'}.",
+        )
+    else:
+        only = "It lays data out anew, and is its own only primitive." if is_layout(op.op) else ""
+        st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
+    parts = one.primitives[:ROWS]
+    data_tables.show(
+        {
+            "": list(range(len(parts))),
+            "primitive": [part.name for part in parts],
+            "category": [category(part.name) for part in parts],
+            "inputs": [op_table.shapes(part.inputs) for part in parts],
+            "outputs": [op_table.shapes(part.outputs) for part in parts],
+            "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
+            "opened from": [part.within.replace("/", " → ") for part in parts],
+        },
+        alt=f"{len(one.primitives)} primitives of operation {op.index}",
+    )

@@ -1,0 +1,109 @@
+"""Text generation token by token, and the way back from each token to the run that it was predicted by."""
+
+from typing import Any
+
+import streamlit as st
+
+from pages.state import session
+from pages.state.visitor import Key, Written, model_name, visitor
+from pages.ui import texts
+from tracer.figures.predictions.model_output import label_token, visible_token
+from tracer.record import Trace
+
+MOST = 60
+"""Tokens that are written at once."""
+DRAWN = 0.8
+"""The temperature at which a text goes on if nobody says otherwise."""
+START = 24
+"""Tokens that are written if nobody says how many."""
+
+
+def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
+    """Let the model continue the text of this run; `unit` is what it writes, such as "character". Where the run is that
+    of a whole text, `again` names it: the text is then written once more, from nothing. `end` is the token that ends a
+    text. Choosing a token shows the run that predicted it on all pages."""
+    given = session.given()
+    if given.kind == "trace":
+        return
+    own = given.text is None
+    now = given.text if given.text is not None else "" if again else "".join(trace.words)
+    finished = not (own and again) and trace.result["tokens"][0] == end
+    st.header(f"Watch it write {again}" if own and again else "Let it go on")
+    if finished:
+        st.caption(f"This text is finished: what comes next is {texts.quoted(end)}.")
+    count = _count(now, unit)
+    with st.expander(f"How it chooses each {unit}", icon=":material/tune:"):
+        # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
+        start = 0.0 if own and again else DRAWN
+        temperature = st.slider("Temperature", 0.0, 2.0, start, 0.1, help="0: always the most probable one")
+        drawn = temperature > 0
+        top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Draws from the k most probable ones only")
+        seed = st.number_input("Seed", 0, 9999, 0, disabled=not drawn, help="Another seed, another text")
+    settings = {"temperature": temperature, "top_k": top_k if drawn else None, "seed": seed}
+    label = f"Write the next {count} {unit}s" if count > 1 else f"Write the next {unit}"
+    label = f"Write {again} again" if own and again else label
+    pressed = st.button(label, type="primary", disabled=not count or (finished and not drawn))
+    heading, place = st.empty(), st.empty()
+    if pressed:
+        heading.markdown("It writes:")
+        _write(now, count, settings, place)
+    written = visitor().writing
+    if written and written.of == _of() and now in written.before:
+        heading.markdown("What it wrote:")
+        place.code(written.text, language=None, wrap_lines=True)
+        ran = not (own and again)  # else the run is that of the whole text that the model wrote itself
+        _steps(written, written.before.index(now) if ran else None, unit)
+
+
+def _count(now: str, unit: str) -> int:
+    """Return the number of tokens to write: no more than the model has room for."""
+    from tracer.models.shared.generate import room
+
+    left = room(session.model(), now)
+    most = MOST if left is None else min(MOST, left)
+    if most < 2:
+        return most
+    said = None if left is None else f"The model reads T_max tokens at most: there is room for {most} more."
+    return st.slider(f"{unit.capitalize()}s", 1, most, min(START, most), help=said)
+
+
+def _of() -> tuple:
+    """Return the owner of a written text: a model, its options and the picture."""
+    return model_name(), session.options(), id(session.given().photo)
+
+
+def _write(start: str, count: int, settings: dict, place) -> None:
+    """Write tokens, and show each in the container `place` as soon as it is there; a run is traced where one is asked
+    for."""
+    from tracer.models.shared.generate import joined, read_of, words_of, write
+
+    made, given, tokens = session.model(), session.given(), []
+    more: dict[str, Any] = {"image": given.photo} if "image" in made.takes else {}
+    for token in write(made, start, count, **settings, **more):
+        tokens.append(token)
+        place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)
+    before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
+    text = joined(words_of(made), "", tokens)
+    visitor().writing = Written(_of(), tokens, before, text)
+
+
+def _steps(written: Written, now: int | None, unit: str) -> None:
+    """Draw the tokens as choices; the one whose run is shown is marked."""
+    tokens = written.tokens
+    st.session_state[Key.WRITING] = now
+    st.pills(
+        f"Choose a {unit} to see its step on all pages",
+        range(len(tokens)),
+        key=Key.WRITING,
+        wrap=True,
+        format_func=lambda place: texts.literal(label_token(tokens[place], place + 1)),
+        on_change=lambda: _go(written, st.session_state[Key.WRITING]),
+    )
+    if now is not None:
+        said = f"“{visible_token(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
+        st.caption(texts.plain(f"The run on screen, on all pages, is the one that {said}"))
+
+
+def _go(written: Written, place: int | None) -> None:
+    if place is not None:
+        session.take_step(written.before[place])

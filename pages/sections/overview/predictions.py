@@ -1,0 +1,269 @@
+"""Model outputs, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import streamlit as st
+
+from pages import components
+from pages.jobs.render_cache import PLAIN, chart, of
+from pages.sections.overview import caption_attention, generation
+from pages.state import session
+from pages.ui import data_tables
+from pages.ui.texts import has_random_weights, plain
+from tracer.figures.payload_budget import ROWS
+from tracer.figures.predictions import class_bars, model_output
+from tracer.inputs import images
+from tracer.inputs.synthetic.scenes import VOCABULARY
+from tracer.record import Trace
+from tracer.utils.error_text import shortened
+
+BYTES = (
+    "There is no tokenizer here{why}: the {count} bytes of the text stand in for its tokens, and the answer is a "
+    "token’s number, for which there is no text."
+)
+
+
+def show(trace: Trace, beside, below) -> None:
+    """Show the result of a run in the container `beside`, and what needs more room in `below`. A result of an unknown
+    kind is skipped; one that a file stores wrongly is reported."""
+    if form := FORMS.get(kind(trace)):
+        with _as_recorded(), beside:
+            form(trace.result, trace, below)
+
+
+def kind(trace: Trace) -> str:
+    """Return the kind of a run's result, a key of `FORMS` if it is known."""
+    return str(trace.result.get("kind"))
+
+
+@contextmanager
+def _as_recorded():
+    """Report a malformed result: it comes from an uploaded file, whose results nobody checked."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
+        st.caption("The answer that this run recorded can’t be read.")
+
+
+def result_text(trace: Trace) -> str:
+    """Return the text of a run."""
+    return shortened(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
+
+
+def more(trace: Trace) -> dict[str, Callable[[], None]]:
+    """Return further views of a result by name, each drawn when called."""
+    if kind(trace) == "reconstruction":
+        return {"What it draws": partial(_draw_reconstruction, trace)}
+    if kind(trace) != "caption":
+        return {}
+    writes = {} if session.given().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
+    return {"Behind each word": partial(_behind, trace), **writes}
+
+
+FREE_TEXT = 100_000
+"""Letters of a text that is shown; of a longer one the beginning and the end."""
+FEW = 20
+"""Classes that are so few that most of what there is to see is none of them."""
+
+
+def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
+    """Draw the likeliest classes as bars; `what` names them in the plural, `count` is the number of classes of the
+    model."""
+    ranked = class_bars.ranking([shortened(model_output.visible_token(name)) for name in names], shares)
+    st.header(plain(shortened(title, 200)))
+    first, most = [name for name, _ in ranked], [share for _, share in ranked]
+    components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
+    st.caption(plain(class_bars.caption(shares, what, count)))
+
+
+def _classes(result, trace, below) -> None:
+    names, shares = result["classes"], result["probabilities"]
+    best = class_bars.ranking(names, shares)[0][0]
+    title = "What random weights say" if has_random_weights(trace) else "The answer"
+    _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
+    if 1 < len(names) <= FEW and not has_random_weights(trace):
+        st.caption(
+            f"It knows {len(names)} classes and nothing else: whatever it is shown, it answers with one of them."
+        )
+    chosen = session.given()
+    if chosen.kind == "sample" and images.shows_none(chosen.name, names):
+        st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
+
+
+def _vocabulary(trace: Trace) -> int | None:
+    """Return the size of the vocabulary: a result holds the likeliest tokens only."""
+    return next((size.value for size in trace.symbols if size.name == "V"), None)
+
+
+def _next(result, trace, below) -> None:
+    first, unit = class_bars.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
+    bare = result.get("stand_in") == "bytes"
+    if bare:
+        why = ", for the name of a family brings none" if has_random_weights(trace) else ""
+        st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
+    said = first if bare else repr(model_output.visible_token(first))
+    title = f"Most probable next: {said}"
+    _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
+    if unit == "character":
+        with below:
+            generation.show(trace, unit)
+
+
+def _tokens(result, trace, below) -> None:
+    unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
+    given, said = (shortened(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
+    st.header("The answer")
+    if result.get("stand_in") == "bytes":
+        st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
+    st.code(f"{given}\n→\n{said}", language=None)
+    said = f"What goes in, and below it the most probable {shortened(str(unit))} at each place."
+    if (pad := result.get("pad")) and pad in result["text"]:
+        said += f" A text that is too short is filled up with “{pad}”."
+    place = int(np.argmin(result["probabilities"]))
+    least = f"“{model_output.visible_token(result['tokens'][place])}” at place {place}"
+    said += f" The least certain, {least}, has a probability of {class_bars.percent(result['probabilities'][place])}."
+    st.caption(plain(said))
+    with st.expander("Each place and its probability"):
+        data_tables.show(
+            {
+                "place": list(range(len(result["tokens"][:ROWS]))),
+                "in": [model_output.visible_token(token) for token in result["text"][:ROWS]],
+                "out": [model_output.visible_token(token) for token in result["tokens"][:ROWS]],
+                "probability": [class_bars.percent(share) for share in result["probabilities"][:ROWS]],
+            },
+            alt="The most probable token at each place",
+        )
+
+
+def _caption(result, trace, below) -> None:
+    st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
+    if result["tokens"][0] != VOCABULARY[1]:
+        title = f"Then comes: {result['tokens'][0]}"
+        _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+        return
+    st.caption("Written word by word, each from the picture and the words before it.")
+
+
+def _behind(trace: Trace) -> None:
+    with _as_recorded():
+        caption_attention.words(trace)
+
+
+def _write_caption(trace: Trace) -> None:
+    generation.show(trace, "word", again="the caption", end=VOCABULARY[1])
+
+
+def _sentences(result, trace, below) -> None:
+    best = class_bars.ranking(result["sentences"], result["probabilities"])[0][0]
+    title, count = f"The answer: {best}", len(result["sentences"])
+    _bars(trace, title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
+    if count == 1:
+        st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")
+
+
+def _labels(result, trace, below) -> None:
+    st.header("The class of every pixel")
+    shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
+    said = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
+    view = session.traced_view(trace)
+    opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
+    drawn = partial(model_output.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)
+    chart(trace, ("labels", opacity), drawn, alt=f"Label map over the photo: {said}", config=PLAIN)
+
+
+def _reconstruction(result, trace, below) -> None:
+    error = np.asarray(result["anomaly"], dtype=float)
+    row, column = np.unravel_index(int(error.argmax()), error.shape)
+    st.header(f"The hardest to foresee: row {row}, column {column}")
+    most = float(error.max())
+    said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
+    drawn = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
+    chart(trace, "error", drawn, alt=f"The prediction error, patch by patch. {said}", config=PLAIN)
+    st.caption(
+        "The prediction error, patch by patch: in runs of their own, which are not traced, every patch was hidden in "
+        f"turn and predicted from others. The scale ends at the largest error of this picture, {most:.3g} grey levels. "
+        "A sound surface has a largest one too: a bright patch alone is no defect."
+    )
+
+
+def _draw_reconstruction(trace: Trace) -> None:
+    """Draw the input and the output of a model that reconstructs."""
+    with _as_recorded():
+        _panels(trace.result, trace)
+
+
+def _panels(result, trace) -> None:
+    pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
+    count, dark, light = np.asarray(result["anomaly"]).shape, float(pixels.min()), float(pixels.max())
+    panels, view = {}, session.traced_view(trace)
+    if view is not None:
+        panels["What the encoder sees"] = (
+            model_output.visible(np.asarray(view.image.convert("L")), result["visible"], *count),
+            "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
+            "the predicted picture.",
+        )
+    panels["The predicted picture"] = (
+        pixels,
+        "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
+        f"black is grey level {dark:.0f} of 255, white is {light:.0f}.",
+    )
+    for place, (name, (values, about)) in zip(st.columns(2), panels.items(), strict=False):
+        with place:
+            st.markdown(f"**{name}**")
+            drawn = partial(model_output.panel, values, ends=(dark, light))
+            chart(trace, ("panel", name), drawn, alt=f"{name}. {about}", config=PLAIN)
+            st.caption(about)
+    st.caption(
+        f"In the run that is traced here the encoder saw {len(result['visible'])} of {np.prod(count)} patches and drew "
+        "the others."
+    )
+
+
+def _embedding(result, trace, below) -> None:
+    *_, tokens, width = (int(size) for size in result["shape"])
+    whose = f"each of {tokens:,} tokens" if len(result["shape"]) > 2 else "the whole input"
+    st.header("What comes out")
+    st.markdown(
+        f"One vector of {width:,} numbers for {whose}, of mean length {float(result['norm']):.3g}. This model has no "
+        "head and so no answer of its own: others compare its vectors, or learn to read them."
+    )
+
+
+def _none(result, trace, below) -> None:
+    st.header("No answer")
+    lacks = list(result["lacks"])
+    said = ", ".join(shortened(str(name)) for name in lacks[:4]) + (
+        f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
+    )
+    st.markdown(
+        plain(
+            f"The files of this checkpoint lack {said}. There the numbers are seeded random ones, so what the head "
+            "gives means nothing, and it is not shown."
+        )
+    )
+
+
+def _tensors(result, trace, below) -> None:
+    shapes = list(result["shapes"].items())
+    st.header("What comes out")
+    said = "".join(f"\n- {shortened(str(name))}: {shortened(str(shape))}" for name, shape in shapes[:12])
+    st.markdown(plain(f"Tensors, for which this page has no picture, and their shapes:{said}"))
+    if len(shapes) > 12:
+        st.caption(f"and {len(shapes) - 12} others")
+
+
+FORMS: dict[str, Callable] = {
+    "none": _none,
+    "classes": _classes,
+    "next": _next,
+    "tokens": _tokens,
+    "caption": _caption,
+    "sentences": _sentences,
+    "labels": _labels,
+    "reconstruction": _reconstruction,
+    "embedding": _embedding,
+    "tensors": _tensors,
+}

@@ -1,0 +1,167 @@
+"""The kinds of input on the page Tokens, each in a file of this folder that is discovered by itself.
+
+A kind assigns in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its tokenizations by their names in
+URLs; `FIRST` is the default, where it is not the first of them. Its function `show()` draws the input, the picture and,
+by `show_run` or `steps` below, what all kinds share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import streamlit as st
+
+from pages import components
+from pages.jobs import run_cache, single_flight
+from pages.jobs.render_cache import of
+from pages.state import url_state
+from pages.state.visitor import visitor
+from pages.ui import step_lines
+from pages.ui.texts import prose
+from tracer.export import rows
+from tracer.export.math_labels import amount
+from tracer.record import Step, Trace
+from tracer.symbols import notation
+from tracer.utils.python_source import stated
+
+Made = TypeVar("Made")
+Value = TypeVar("Value", bound=Hashable)
+RUNNING = "Running it and proving every step"
+
+
+class Kind(NamedTuple):
+    """A kind of input, as its file declares it."""
+
+    name: str
+    title: str
+    icon: str
+    ways: dict[str, str]
+    first: str
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Return all kinds by name, in order."""
+    found = []
+    for path in Path(__file__).parent.glob("*.py"):
+        facts = stated(path)
+        if "ORDER" in facts:
+            ways = facts["WAYS"]
+            first = facts.get("FIRST", next(iter(ways)))
+            found.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
+    return {kind.name: kind for _, kind in sorted(found)}
+
+
+def kind() -> str:
+    """Return the kind that the URL names, chosen on the page; another kind starts with its own defaults."""
+    known = kinds()
+    at = url_state.widget("kind", list(known), next(iter(known)))
+    key = at["key"]
+
+    def choose() -> None:
+        url_state.keep(kind=st.session_state[key], way=known[st.session_state[key]].first)
+
+    named = {name: f"{one.icon} {one.title}" for name, one in known.items()}
+    return st.segmented_control(
+        "What becomes a sequence", list(known), format_func=named.get, required=True, key=key, on_change=choose
+    )
+
+
+def show(kind: str) -> None:
+    """Draw a kind of input."""
+    components.style(Path(__file__).with_suffix(".css").with_stem("style"))
+    visitor().instead = "inputs of its own"
+    import_module(f"{__name__}.{kind}").show()
+
+
+def way(kind: str, label: str = "Way") -> str:
+    """Return the tokenization that the URL names, chosen on the page."""
+    known = kinds()[kind]
+    return choice(label, "way", known.ways, known.first, format_func=known.ways.get)
+
+
+def choice(label: str, name: str, known: Iterable[Value], first: Value | None = None, **more) -> Value:
+    """Return one of a few values, chosen on the page and named by the URL; by default the first, or `first`."""
+    known = list(known)
+    at = url_state.widget(name, known, known[0] if first is None else first)
+    return st.segmented_control(label, known, required=True, **at, **more)
+
+
+class Run:
+    """A trace with the lifetime of its owner."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    def weight(self) -> int:
+        """Return its size in bytes, about."""
+        return sum(value.nbytes for value in self.trace.values.values()) + run_cache.EACH_OP * len(self.trace.ops)
+
+
+def once(made: Callable[..., Made], *given: Hashable) -> Made:
+    """Return the value of a cached function, computed by one visitor for all who ask for it meanwhile."""
+    of(made, ("once", *given), lambda: made(*given) is None)
+    return made(*given)
+
+
+def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
+    """Return the run of an `owner`, such as `session.given().content`: computed once in the queue, and dropped with
+    it."""
+    return of(owner, ("tokens", key), lambda: Run(single_flight.in_turn(make, RUNNING))).trace
+
+
+def show_run(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:
+    """Show the steps of a run, as `trace_once` returns it, and where texts differ from it."""
+    steps(trace_once(owner, key, make))
+    slips(otherwise)
+
+
+def slips(said: Iterable[str]) -> None:
+    """Show the errata: where texts differ from the run."""
+    st.header("Where the notes differ")
+    st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
+
+
+def _sizes(trace: Trace, steps: Iterable[Step]) -> list[str]:
+    """Return the value of each size in the shapes of some steps, and of each size that it is computed from."""
+    known, said = {size.name: size for size in trace.symbols}, []
+    named = _names(" ".join(size for step in steps for size in step.symbolic))
+    for name in known:
+        named |= _names(known[name].equals) if name in named else set()
+    for size in (known[name] for name in known if name in named):
+        formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
+        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$: {size.meaning}")
+    return said
+
+
+def _names(formula: str) -> set[str]:
+    """Return the names of the sizes in a formula."""
+    return set(re.findall(r"[A-Za-z]\w*", formula))
+
+
+def steps(trace: Trace) -> None:
+    """Show what every kind shares: the steps to the tokens, their shape, and the block that takes them."""
+    from tracer.lessons.tokenization import after, before  # loads torch, which a page is on screen before
+
+    made = before(trace)
+    st.header("The steps")
+    step_lines.show(made)
+    st.caption("  \n".join(_sizes(trace, made)))
+    tokens, sizes = made[-1], {size.name: size.value for size in trace.symbols}
+    st.header("From here on all are alike")
+    st.markdown(
+        f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
+        f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
+        "the very same weights, takes every kind on this page; its weights are random numbers that learned nothing."
+    )
+    with st.container(key="facts"):
+        st.metric("tokens n", f"{sizes['n']:,}")
+        st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
+        st.metric("matrix products", amount(trace.flops, "FLOP"))
+    with st.expander("The steps of the block", icon=":material/function:"):
+        step_lines.show(after(trace))

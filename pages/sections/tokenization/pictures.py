@@ -1,0 +1,94 @@
+"""Pictures: the current photo cut into patches, or encoded by a codebook."""
+
+import numpy as np
+import streamlit as st
+from PIL import Image
+
+from pages import components
+from pages.jobs.render_cache import of
+from pages.sections import tokenization
+from pages.state import session
+from pages.state.visitor import visitor
+from tracer.figures.tensors import image_patches
+from tracer.figures.tensors import vq_codes as drawings
+from tracer.inputs.images import centre_crop
+from tracer.inputs.samples import samples
+
+TITLE = "Pictures"
+ICON = ":material/image:"
+ORDER = 2
+WAYS = {"patches": "Patches", "codes": "Codes"}
+
+
+def show() -> None:
+    """Draw the current photo, or a sample where there is none."""
+    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
+
+    given = session.given()
+    photo = given.photo or next(iter(samples("photos").values()))()
+    owner = given.content if given.photo else samples
+    if given.photo:
+        visitor().instead = ""
+    with st.container(horizontal=True):
+        coded = tokenization.way("pictures") == "codes"
+        if coded:
+            size = tokenization.choice("Codes in the codebook, V", "codes", pictures.CODES, 64)
+        else:
+            size = tokenization.choice("Side of a patch in pixels", "patch", pictures.PATCHES, 16)
+    (_codes if coded else _patches)(photo, owner, size)
+
+
+def _patches(photo: Image.Image, owner: object, side: int) -> None:
+    """Draw the grid of patches over the photo."""
+    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
+
+    _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
+    count = pictures.SIDE // side
+    components.drawing(
+        of(photo, ("grid", crop, count, count), lambda: image_patches.grid(photo, crop, count, count)), "grid"
+    )
+    st.caption(
+        f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
+        f"as {3 * side * side} numbers. What is dimmed is cut off."
+    )
+    tokenization.show_run(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
+
+
+def _codes(photo: Image.Image, owner: object, entries: int) -> None:
+    """Draw the photo, its ids, and their reconstruction."""
+    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
+
+    found = of(owner, ("codes", entries), lambda: _draw_codes(photo, entries))
+    with st.container(key="coded"):
+        for name, caption in (("photo", found["seen"]), ("ids", found["counted"]), ("spelled", found["off"])):
+            with st.container():
+                components.drawing(found[name], name)
+                st.caption(caption)
+    with st.expander("All codes", icon=":material/apps:"):
+        components.drawing(found["sheet"], "sheet")
+        st.caption(found["used"])
+    tokenization.show_run(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
+
+
+def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
+    """Return drawings and captions of a photo in that many codes."""
+    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
+
+    tokenization.once(pictures.codebook, entries)
+    made, side = pictures.rebuilt(photo, entries), pictures.SIDE
+    image, _ = centre_crop(photo, side, side)
+    counts = np.bincount(made.ids.ravel(), minlength=entries)
+    used, bits = int((counts > 0).sum()), (entries - 1).bit_length()
+    bytes_before, bytes_now = 3 * side * side, -(-made.ids.size * bits // 8)
+    colours = made.codes.reshape(entries, -1, 3).mean(axis=1).astype(np.uint8)
+    rows, columns = made.ids.shape
+    return {
+        "photo": drawings.picture(image, f"The middle of the photo at {side} × {side} pixels"),
+        "ids": drawings.grid(made.ids, colours, f"The ids of {rows} × {columns} codes"),
+        "spelled": drawings.picture(Image.fromarray(made.picture), "The picture that the codes spell"),
+        "sheet": drawings.sheet(made.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
+        "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",
+        "counted": f"{made.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
+        "off": f"What they spell: off by {made.error:.0f} of 255 levels (root mean square).",
+        "used": f"{entries - used} codes that this photo does not use are crossed out.",
+    }

@@ -1,0 +1,59 @@
+"""Points in space: a cloud that can be rotated, its groups of neighbours and their codes."""
+
+import streamlit as st
+
+from pages.jobs.render_cache import PLAIN, chart
+from pages.sections import tokenization
+from pages.state import url_state
+from tracer.figures.media import points as pictures
+from tracer.inputs.synthetic import point_clouds
+
+TITLE = "Points in space"
+ICON = ":material/deployed_code:"
+ORDER = 6
+WAYS = {"groups": "Groups of neighbours", "codes": "Codes"}
+
+
+def show() -> None:
+    """Draw the cloud with one group marked, beside the codes of all groups, and the steps of the chosen
+    tokenization."""
+    from tracer.lessons.tokenization import points  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True):
+        name = tokenization.choice("Cloud", "cloud", point_clouds.CLOUDS, format_func=str.capitalize)
+        way = tokenization.way("points")
+        count = tokenization.choice("Centres, n", "n", points.GROUPS, 32)
+    chosen = st.slider("Token", 0, count - 1, **url_state.widget("token", range(count), 3))
+    cloud = point_clouds.CLOUDS[name]()
+    centres = point_clouds.farthest(cloud, count)
+    group, ids = points.nearest(cloud, centres[chosen]), points.codes(cloud, count)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Groups**: token {chosen} of n = {count} is a centre and the {len(group)} points nearest to it.")
+        alt = f"{len(cloud)} points of a {name} with {count} centres, and the group of one of them"
+        chart(
+            point_clouds,
+            (name, "groups", count, chosen),
+            lambda: pictures.draw_group(cloud, centres, group, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    with right:
+        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each.")
+        alt = f"{len(cloud)} points of a {name} in the colours of the codes of {count} groups"
+        chart(
+            point_clouds,
+            (name, "codes", count, chosen),
+            lambda: pictures.draw_codes(cloud, centres, ids, points.ROWS, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    short = point_clouds.shortfall(cloud, centres)
+    said = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
+    st.markdown(
+        "The centres are chosen before the steps below, by a loop: each next one is the point farthest from those that "
+        f"are chosen. Checked here with all distances computed again: {said}. {len(set(ids.tolist()))} of the "
+        f"{points.ROWS} codes are used."
+    )
+    makes = {"groups": lambda: points.trace_groups(cloud, count), "codes": lambda: points.trace_codes(cloud, count)}
+    tokenization.show_run(point_clouds, ("points", name, way, count), makes[way], points.SLIPS)

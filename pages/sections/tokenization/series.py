@@ -1,0 +1,66 @@
+"""Time series: generated here, as patches of consecutive values and as the bins of the values."""
+
+import streamlit as st
+
+from pages.jobs.render_cache import PLAIN, chart
+from pages.sections import tokenization
+from pages.state import url_state
+from tracer.figures.media import series as pictures
+from tracer.inputs.synthetic import time_series as inputs
+
+TITLE = "Time series"
+ICON = ":material/show_chart:"
+ORDER = 5
+WAYS = {"patches": "Patches of values", "bins": "Bins"}
+
+
+def show() -> None:
+    """Draw the series cut into patches, beside its reconstruction from bins, and the steps of the chosen
+    tokenization."""
+    from tracer.lessons.tokenization import series  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True):
+        name = tokenization.choice("Series", "series", inputs.SERIES, format_func=str.capitalize)
+        way = tokenization.way("series")
+        side = tokenization.choice("Values of a patch", "patch", series.LENGTHS, 8)
+        count = tokenization.choice("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
+    values = inputs.SERIES[name]()
+    chosen = st.slider("Value that is marked", 0, len(values) - 1, **url_state.widget("token", range(len(values)), 27))
+    cut, cuts = series.cut(len(values), side, chosen)
+    ids, decoded = series.to_bins(values, count)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        said = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
+        st.markdown(f"**Patches**: {said}")
+        alt = f"The series, cut to {cuts} patches of {side} values"
+        chart(
+            inputs,
+            (name, "patches", side, cut),
+            lambda: pictures.draw_patches(values, side, cut),
+            alt=alt,
+            config=PLAIN,
+        )
+    with right:
+        st.markdown(f"**Bins**: value {chosen} is token {chosen} of n = {len(values)}, the id **{ids[chosen]}**.")
+        alt = f"The series beside what {count} bins leave of it"
+        middles = series.middles(values, count)
+        chart(
+            inputs,
+            (name, "bins", count, chosen),
+            lambda: pictures.draw_bins(values, decoded, middles, chosen),
+            alt=alt,
+            config=PLAIN,
+        )
+    st.markdown(_loss_text(series.loss(values, count), count))
+    makes = {"patches": lambda: series.trace_patches(values, side), "bins": lambda: series.trace_bins(values, count)}
+    size = {"patches": side, "bins": count}[way]
+    tokenization.show_run(inputs, ("series", name, way, size), makes[way], series.SLIPS)
+
+
+def _loss_text(loss, count: int) -> str:
+    """Return a sentence on the measured loss of rounding to bins."""
+    said = f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
+    if loss.clipped:
+        lie = "value lies" if loss.clipped == 1 else "values lie"
+        said += f" {loss.clipped} {lie} beyond the last bin, off by up to {loss.largest:.2g}."
+    return f"{said} {loss.used:,} of the bins are used."

@@ -1,0 +1,102 @@
+"""Sound: generated here or from a WAV file, as frames of a spectrogram and as codes of a codebook."""
+
+import streamlit as st
+
+from pages.jobs.render_cache import PLAIN, chart
+from pages.sections import tokenization
+from pages.state import url_state
+from pages.ui import texts
+from tracer.figures.media import sound as pictures
+from tracer.inputs import audio
+
+TITLE = "Sound"
+ICON = ":material/graphic_eq:"
+ORDER = 4
+WAYS = {"frames": "Frames of a spectrogram", "codes": "Codes"}
+
+
+class Heard:
+    """A sound `[M]`, the owner of what is computed from it."""
+
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+
+MADE = {name: Heard(make()) for name, make in audio.MADE.items()}
+GIVEN = "sound of one’s own"
+"""Where a session keeps the sound that the visitor gave, or why it was refused, with the number of its file."""
+
+
+def show() -> None:
+    """Draw the sound, its spectrogram beside its reconstruction from codes, and the steps of the chosen
+    tokenization."""
+    from tracer.lessons.tokenization import sound  # loads torch, which a page is on screen before
+
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = tokenization.choice("Sound", "sound", MADE, format_func=str.capitalize)
+        own = _own()
+        way = tokenization.way("sound")
+        rows = tokenization.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
+    heard = own or MADE[name]
+    if own:
+        st.caption(
+            "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
+        )
+    st.audio(audio.to_wav(heard.numbers), format="audio/wav")
+    logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
+    count = len(logs)
+    chosen = st.slider("Token", 0, count - 1, **url_state.widget("token", range(count), count // 3))
+    book, at = sound.codebook(rows), (sound.WINDOW, sound.HOP, chosen)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Frames**: token {chosen} of n = {count} is a column of {logs.shape[1]} numbers.")
+        alt = f"The wave and the spectrogram of the sound, {count} frames"
+        chart(
+            heard,
+            ("frames", chosen),
+            lambda: pictures.draw_spectrogram(heard.numbers, logs, *at),
+            alt=alt,
+            config=PLAIN,
+        )
+    with right:
+        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {rows}.")
+        alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
+        chart(
+            heard,
+            ("codes", rows, chosen),
+            lambda: pictures.draw_codes(ids, book[ids], rows, *at),
+            alt=alt,
+            config=PLAIN,
+        )
+    st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
+    lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
+    used = len(set(ids.tolist()))
+    st.markdown(
+        f"The codes keep {1 - lost:.0%} of what varies in the spectrogram, in {count} numbers for {logs.size:,}; "
+        f"{used} of the {rows} rows are used."
+    )
+    makes = {
+        "frames": lambda: sound.trace_frames(heard.numbers),
+        "codes": lambda: sound.trace_codes(heard.numbers, rows),
+    }
+    tokenization.show_run(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
+
+
+def _own() -> Heard | None:
+    """Return the visitor's sound; None where there is none, or it was refused with a message."""
+    with st.popover("Your own", icon=":material/upload:"):
+        most = audio.MAX_BYTES >> 20
+        file = st.file_uploader(f"A WAV file of up to {audio.LONGEST:g} seconds", type="wav", max_upload_size=most)
+    if file is None:
+        st.session_state.pop(GIVEN, None)
+        return None
+    if (known := st.session_state.get(GIVEN)) is None or known[0] != file.file_id:
+        try:
+            known = file.file_id, Heard(audio.open_sound(file.getvalue()))
+        except ValueError as error:
+            known = file.file_id, str(error)
+        st.session_state[GIVEN] = known
+    if isinstance(known[1], str):
+        st.warning(texts.quoted(f"{known[1]}."))
+        return None
+    return known[1]

@@ -1,0 +1,278 @@
+"""Text: one sentence cut by six tokenizers side by side; the ids of one of them go on to an embedding table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from pages import components, ui
+from pages.jobs import run_cache, single_flight
+from pages.jobs.render_cache import chart, of
+from pages.sections import tokenization
+from pages.state import url_state
+from pages.ui.texts import quoted
+from tracer.figures.predictions import token_pieces
+from tracer.record import Trace
+from tracer.utils.limits import limits
+
+TITLE = "Text"
+ICON = ":material/notes:"
+ORDER = 1
+WAYS = {
+    "characters": "Characters",
+    "words": "Words",
+    "bytes": "Bytes",
+    "bpe": "Byte-level BPE",
+    "wordpiece": "WordPiece",
+    "unigram": "Unigram",
+}
+FIRST = "bpe"
+SENTENCE = "My lord, the naïve tokenizer unhappily ate 🍕."
+"""What is cut at first: a word that stands in the text that was learned on, and some that don't."""
+LONGEST = 160
+"""Characters of a sentence that is cut."""
+HELD = "tokenized"
+"""Where a visitor's session keeps its sentence and the text that it learned on."""
+EACH = 200
+"""Bytes that an entry of a vocabulary takes, about."""
+
+
+class Learned:
+    """Vocabularies learned on a visitor's text, for as long as the text is kept."""
+
+    def __init__(self, spellers: dict):
+        self.spellers = spellers
+
+    def weight(self) -> int:
+        """Return their size in bytes, about."""
+        return EACH * sum(len(speller.vocabulary) for speller in self.spellers.values())
+
+
+def show() -> None:
+    """Draw the sentence, its pieces by every tokenizer, and the rows that the ids of one of them select."""
+    from tracer.lessons.tokenization import text_tokenizers
+
+    components.style(ui.STYLES / "pieces.css")
+    held = st.session_state.setdefault(HELD, {})
+    sentence = text_tokenizers.clean(_sentence())[:LONGEST]
+    if not sentence:
+        st.info("An empty text has no tokens: n = 0, and there is nothing to look up.")
+        return
+    spellers = _spellers(held)
+    owner = held["sentence"] = run_cache.content(("sentence", sentence, held.get("digest")))
+    chosen = st.query_params.get("way")
+    chosen = chosen if chosen in WAYS else FIRST
+    for name in ("characters", "words", "bytes"):
+        _row(owner, name, spellers[name], sentence, chosen)
+    cut = _choose_merges(spellers["bpe"])
+    _row(owner, "bpe", cut, sentence, chosen)
+    for name in ("wordpiece", "unigram"):
+        _row(owner, name, spellers[name], sentence, chosen)
+    text = (
+        "your text"
+        if "corpus" in held
+        else f"the beginning of tiny Shakespeare, {len(text_tokenizers.shipped_text()):,} characters"
+    )
+    st.caption(
+        "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a space, two hexadecimal digits are a "
+        "byte that is no character by itself, ## continues a word, ▁ is a space before a piece, and a dashed frame is "
+        f"unknown: [UNK]. All vocabularies but that of bytes were learned on {text}."
+    )
+    _learn(held)
+    st.header("Tokens against entries")
+    _lengths(owner, spellers, sentence)
+    st.header("The row that an id picks")
+    name = tokenization.way("text", "Tokenizer whose ids go on")
+    _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
+    tokenization.slips(_slips(sentence, spellers["bytes"], cut))
+
+
+def _sentence() -> str:
+    """Return the sentence of the URL, typed on the page; an empty one is not written to the URL."""
+    key, named = "place sentence", st.query_params.get("sentence")
+    if named or st.session_state.get(key) != "":
+        st.session_state[key] = (named or SENTENCE)[:LONGEST]
+    return st.text_input(
+        "Your sentence",
+        key=key,
+        max_chars=LONGEST,
+        on_change=lambda: url_state.keep(sentence=st.session_state[key]),
+    )
+
+
+def _spellers(held: dict) -> dict:
+    """Return the six tokenizers, trained on the visitor's text where there is one."""
+    from tracer.lessons.tokenization import text_tokenizers
+
+    if "corpus" not in held:
+        return tokenization.once(text_tokenizers.shipped_tokenizers)
+    learn = partial(text_tokenizers.learn, held["text"])
+    return of(
+        held["corpus"], "spellers", lambda: Learned(single_flight.in_turn(learn, "Learning the vocabularies"))
+    ).spellers
+
+
+def _learn(held: dict) -> None:
+    """Draw a box for a text of the visitor's to train on."""
+    from tracer.lessons.tokenization import text_tokenizers
+
+    most = min(text_tokenizers.MOST, limits().text)
+    with st.expander("Learn the vocabularies on a text of your own", icon=":material/school:"):
+        text = st.text_area(
+            f"Text, {text_tokenizers.LEAST} to {most:,} characters, in any language",
+            max_chars=most,
+            key="tokens corpus",
+        )
+        with st.container(horizontal=True):
+            learn = st.button("Learn", icon=":material/school:", disabled=not text)
+            back = "corpus" in held and st.button("Back to Shakespeare", icon=":material/undo:")
+    if back:
+        for name in ("corpus", "text", "digest"):
+            held.pop(name, None)
+        st.rerun()
+    if learn:
+        try:
+            text = text_tokenizers.check_corpus(text)
+        except ValueError as error:
+            st.error(quoted(f"{error}. What was learned before stays."), icon=":material/block:")
+            return
+        held |= {"text": text, "digest": hash(text), "corpus": run_cache.content(("corpus", text))}
+        st.rerun()
+
+
+def _choose_merges(whole):
+    """Return byte-level BPE after as many merges as are chosen."""
+    most = len(whole.merges)
+    if not most:
+        return whole
+    count = st.slider("Merges of byte-level BPE", 0, most, **url_state.widget("merges", range(most + 1), most))
+    if count == 0:
+        st.caption("Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.")
+    else:
+        left, right = (token_pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
+        entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
+        st.caption(quoted(f"Merge {count} joins {left} and {right} wherever they are neighbours, as entry {entry}."))
+    return whole.first(count)
+
+
+def _piece_chip(piece, text: str) -> token_pieces.Shown:
+    from tracer.lessons.tokenization.text_tokenizers import UNKNOWN
+
+    stands = f"stands for {text[piece.start : piece.end]!r}"
+    if piece.entry == UNKNOWN:
+        return token_pieces.Shown(
+            token_pieces.visible(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}"
+        )
+    if piece.raw is not None:
+        return token_pieces.Shown(
+            token_pieces.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}"
+        )
+    return token_pieces.Shown(token_pieces.visible(piece.entry), piece.id, about=stands)
+
+
+def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
+    """Draw one tokenizer's row, with its facts."""
+    entries = len(speller.vocabulary)
+
+    def draw() -> str:
+        found = speller.encode(sentence)
+        each = f"{len(sentence) / len(found):.1f} characters per token" if found else "no token"
+        facts = [f"n = {len(found)}", f"V = {entries:,}", each]
+        spelled = _back(sentence, speller.decode([piece.id for piece in found]))
+        return token_pieces.row(
+            WAYS[name], facts, [_piece_chip(piece, sentence) for piece in found], spelled, name == chosen
+        )
+
+    st.html(of(owner, ("pieces", name, entries, name == chosen), draw))
+
+
+def _lengths(owner, spellers: dict, sentence: str) -> None:
+    """Draw the length of the sentence by each tokenizer against the size of its vocabulary, and for BPE from its first
+    merge on."""
+    whole = spellers["bpe"]
+    counts = sorted({0, len(whole.merges)} | {2**power for power in range(11) if 2**power < len(whole.merges)})
+
+    curve = of(owner, "curve", lambda: [_length(whole.first(count), sentence) for count in counts])
+
+    def draw():
+        points = {WAYS[name]: _length(speller, sentence) for name, speller in spellers.items() if name != "bpe"}
+        return token_pieces.lengths(points, curve, WAYS["bpe"])
+
+    (least, first), (most, last) = curve[0], curve[-1]
+    alt = f"Tokens against entries: byte-level BPE goes from {first} tokens to {last}"
+    chart(owner, "lengths", draw, alt=alt, config={"displayModeBar": False})
+    st.caption(
+        f"Byte-level BPE begins with {first} tokens at {least} entries and ends with {last} at {most:,}. The scores of "
+        "attention grow with n², the table E with V."
+    )
+
+
+def _length(speller, sentence: str) -> tuple[int, int]:
+    """Return the size of a vocabulary, and the number of tokens of a sentence."""
+    return len(speller.vocabulary), len(speller.encode(sentence))
+
+
+def _back(sentence: str, spelled: str) -> str:
+    """Return a sentence on whether decoding restores the sentence, and what is lost where it does not."""
+    from tracer.lessons.tokenization.text_tokenizers import differences
+
+    if spelled == sentence:
+        return "✓ decode(encode(x)) = x"
+    changes = dict.fromkeys(differences(sentence, spelled))
+    said = [
+        f"{token_pieces.visible(was)} → {token_pieces.visible(now)}" if was and now
+        else f"{token_pieces.visible(was)} was lost" if was else f"{token_pieces.visible(now)} was added"
+        for was, now in list(changes)[:4]
+    ]  # fmt: skip
+    more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
+    return f"✗ decode(encode(x)) ≠ x: {', '.join(said)}{more}"
+
+
+def _go_on(owner, name: str, speller, sentence: str) -> None:
+    """Draw the rows that the ids of one tokenizer select, and the steps from there on."""
+    from tracer.lessons.tokenization import before, text
+
+    found = speller.encode(sentence)
+    says = dict(text.SAYS)[name][1]
+    st.markdown(f"**{WAYS[name]}.** {says}")
+    if not found:
+        st.info("Cut like this, the text has no token: there is nothing to look up.")
+        return
+    ids, entries = [piece.id for piece in found], len(speller.vocabulary)
+
+    def trace_ids() -> Trace:
+        if name == "characters":
+            return text.trace_characters(sentence, speller.vocabulary)
+        return text.looked_up(name, ids, entries)
+
+    run = tokenization.trace_once(owner, (name, entries), trace_ids)
+    if (kept := run.value(before(run)[-1])) is not None:
+        vectors, texts = kept[0].numpy(), [_piece_chip(piece, sentence).text for piece in found]
+        chart(
+            owner,
+            ("rows", name, entries),
+            lambda: token_pieces.rows(ids, texts, vectors),
+            alt=f"The first {min(len(ids), token_pieces.MOST)} of {len(ids)} tokens, "
+            f"each a row of {len(vectors[0])} numbers",
+            config={"displayModeBar": False},
+        )
+    again = next((id for id in ids if ids.count(id) > 1), None)
+    if again is not None:
+        places = [place for place, id in enumerate(ids) if id == again]
+        st.caption(
+            quoted(
+                f"The id {again} stands at the places {', '.join(map(str, places[:6]))}"
+                f"{' …' if len(places) > 6 else ''}: the very same row each time. Only positions will tell them apart."
+            )
+        )
+    tokenization.steps(run)
+
+
+def _slips(sentence: str, plain_bytes, cut) -> list[str]:
+    """Return where texts differ from what runs here, with the numbers of this sentence."""
+    from tracer.lessons.tokenization import text
+
+    count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))
+    facts = {"bytes": count, "joined": joined, "merges": len(cut.merges), "V": len(cut.vocabulary)}
+    return [slip.format(**facts) for slip in text.SLIPS]

@@ -1,0 +1,51 @@
+"""Video: a drawn scene that moves, cut frame by frame and in blocks that span several frames."""
+
+import streamlit as st
+
+from pages import components
+from pages.jobs.render_cache import of
+from pages.sections import tokenization
+from pages.state import url_state
+from tracer.figures.media import video as pictures
+from tracer.inputs.synthetic import video_clip
+
+TITLE = "Video"
+ICON = ":material/movie:"
+ORDER = 3
+WAYS = {"frames": "Patches of each frame", "tubelets": "Tubelets"}
+
+
+def show() -> None:
+    """Draw the video, playing; both ways to cut it, with one token framed; and the steps of the chosen one."""
+    from tracer.lessons.tokenization import video  # loads torch, which a page is on screen before
+
+    frames = video_clip.clip()
+    grid = (frames.shape[1] // video.SIDE) * (frames.shape[2] // video.SIDE)
+    count = len(frames) * grid
+    left, right = st.columns([1, 2], gap="medium")
+    with right:
+        with st.container(horizontal=True):
+            way = tokenization.way("video")
+            tau = tokenization.choice("Frames of a tubelet, τ", "tau", video.DEPTHS, 2)
+        chosen = st.slider(
+            "Patch that is framed", 0, count - 1, **url_state.widget("token", range(count), 5 * grid + 6)
+        )
+    with left:
+        playing = st.toggle("Play the video", True, key="play")
+        components.drawing(of(video_clip, ("player", playing), lambda: pictures.player(frames, playing)), "player")
+    frame, place = divmod(chosen, grid)
+    block, first = frame // tau * grid + place, frame // tau * tau
+    left, right = st.columns(2, gap="medium")
+    with left:
+        st.markdown(f"**Patches of each frame**: token {chosen} of n = {count} is one place of frame {frame}.")
+        cut = of(video_clip, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
+        components.drawing(cut, "frames")
+    with right:
+        until = first + tau - 1
+        st.markdown(f"**Tubelets**: token {block} of n = {count // tau} is that place in frames {first} to {until}.")
+        cut = of(
+            video_clip, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet")
+        )
+        components.drawing(cut, "tubelets")
+    makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
+    tokenization.show_run(video_clip, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)

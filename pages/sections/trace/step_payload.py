@@ -1,0 +1,319 @@
+"""The data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as
+many as fit, from the requested one on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pages.state import session
+from pages.ui import texts
+from pages.ui.markdown_spans import pieces
+from tracer.export.math_labels import shape_numbers, symbol_text
+from tracer.export.repeated_blocks import repeat_of
+from tracer.export.rows import flops
+from tracer.figures.attention import score_terms as pictures
+from tracer.figures.graph import lanes
+from tracer.figures.palette import DIVERGING, MASK, SEQUENTIAL, stage_colour, table
+from tracer.figures.payload_budget import PAGE, ROWS
+from tracer.figures.predictions.class_bars import answer
+from tracer.figures.tensors import heatmap, matmul_to_scale
+from tracer.lessons.notes.step_numbers import number_steps
+from tracer.record import Op, Step, Trace
+from tracer.symbols import notation
+from tracer.utils import note_titles
+
+MOST = PAGE * 3 // 4
+"""Bytes of all steps that one message takes; the page around it needs little."""
+EACH = 4000
+"""Bytes that all of a step takes but its tensor, about."""
+HEADERS = PAGE // 3
+"""Bytes of headers that have all that they can have."""
+LONGEST = 400
+"""Letters of one cell of the table of operations."""
+COUNTED = (
+    "FLOP are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none for "
+    "other operations. Parameters stand at the first operation that reads them, be it only to transpose them."
+)
+"""What the columns of cost hold."""
+HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}
+"""Of the width of one head, how many heads there are."""
+
+
+def parts(trace: Trace) -> dict[str, list[Step]]:
+    """Return the steps by part of the model: before the blocks, in each block, after the blocks."""
+    out: dict[str, list[Step]] = {}
+    late = False
+    for step in trace.steps:
+        late = late or step.layer is not None
+        name = f"Block {step.layer + 1}" if step.layer is not None else "Output" if late else "Input"
+        out.setdefault(name, []).append(step)
+    return out
+
+
+def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
+    """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
+    then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part.
+
+    The layout in bytes: the length of the header in four bytes, little endian, the JSON header, two colour scales of
+    256 RGB triples, then the cells, which `at` of a picture is an offset into; header and cells are aligned to four
+    bytes.
+    """
+    where = parts(trace)
+    heads = _headers(trace, where, start)
+    left = MOST - len(json.dumps(heads))
+    details: dict[str, Any] = {}
+    blobs: list[bytes] = []
+    at = 0
+    for step in _order(where, start):
+        facts, cells = detail(trace, step, index)
+        size = len(json.dumps(facts)) + sum(map(len, cells.values()))
+        if details and size > left:
+            break
+        left -= size
+        details[step.id] = facts
+        for name, blob in cells.items():
+            facts[name]["at"] = at
+            blobs += blob, bytes(-len(blob) % 4)
+            at += len(blob) + -len(blob) % 4
+    header = {
+        "parts": list(where),
+        "steps": heads,
+        "details": details,
+        "mask": MASK,
+        "columns": COLUMNS,
+        "counted": COUNTED,
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 4)
+    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING), *blobs))
+
+
+def fits(trace: Trace) -> bool:
+    """Return whether one message is likely to hold all steps: an estimate from the shapes of their tensors."""
+    sizes = (heatmap.weight(value.shape) for step in trace.steps if (value := trace.value(step)) is not None)
+    return sum(sizes) + EACH * len(trace.steps) <= MOST
+
+
+def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
+    """Yield all steps, those first that are looked at next."""
+    names = list(where)
+    part = next(name for name in names if any(step.id == start for step in where[name]))
+    at = [step.id for step in where[part]].index(start)
+    yield from where[part][at:]
+    yield from reversed(where[part][:at])
+    place = names.index(part)
+    for name in (*names[place + 1 :], *names[:place]):
+        yield from where[name]
+
+
+def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dict[str, Any]]:
+    """Return the list entry of each step. Where they are too many, those of other parts have their titles only, and
+    very long ones are cut."""
+    part = next(name for name, steps in where.items() if any(step.id == start for step in steps))
+    place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
+    heads, changing = [], reshaping_steps(trace)
+    for step in trace.steps:
+        heads.append(
+            {
+                "id": step.id,
+                "title": step.title,
+                "part": place[step.id],
+                "stage": step.stage,
+                "colour": stage_colour(step.stage),
+                "symbol": step.symbol,
+                "plain": symbol_text(step.symbol),
+                "sizes": notation.shape_latex(step.symbolic) if step.shape else "",
+                "shape": shape_numbers(step.shape),
+                "changes": step.id in changing,
+            }
+        )
+    for near in (True, False):
+        if len(json.dumps(heads)) > HEADERS:
+            mine = list(where).index(part)
+            heads = [head if near and head["part"] == mine else _short(head) for head in heads]
+    return heads
+
+
+def reshaping_steps(trace: Trace) -> set[str]:
+    """Return the ids of steps whose tensor has a symbolic shape that none of their inputs has."""
+    taken, known = lanes.sources(trace), {step.id: step for step in trace.steps}
+    ops = {op.index: op for op in trace.ops}
+    found = set()
+    for step in trace.steps:
+        shapes = {tuple(known[id].symbolic) for id in taken[step.id] if id in known}
+        inside = (tensor for index in step.ops if index in ops for tensor in ops[index].inputs)
+        shapes |= {tuple(one.symbolic or ()) for one in inside if str(one.maker).startswith(lanes.INPUT)}
+        if tuple(step.symbolic) not in shapes:
+            found.add(step.id)
+    return found
+
+
+def _short(head: dict[str, Any]) -> dict[str, Any]:
+    few = {name: head[name] for name in ("id", "part", "stage", "colour", "changes")}
+    return few | {"title": head["title"][:60], "symbol": "", "plain": "", "sizes": "", "shape": head["shape"][:60]}
+
+
+def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the remaining data of a step, with its sentences in pieces; and the cells of its pictures, by their names
+    in that data."""
+    repeat = repeat_of(trace, step)
+    facts: dict[str, Any] = {
+        "latex": step.latex,
+        "inside": _inside(step),
+        "repeat": repeat
+        and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, but for their numbers."),
+        "names": step.names and pieces(texts.in_the_code(step.names)),
+        "noted": _note_number(trace, step),
+        "why": pieces(texts.prose(step.why)),
+        "verdict": step.verdict,
+        "proof": pieces(texts.proof(step) + texts.unseen(step)),
+        "note": pieces(texts.prose(step.note)) if step.note and (step.error is not None or step.pending) else [],
+        "code": _code(trace, step),
+        "product": _product(trace, step),
+        "ops": _covered_ops(trace, step),
+    }
+    cells = {}
+    for name, found in (("tensor", _tensor(trace, step, index)), ("terms", _terms(trace, step, index))):
+        if isinstance(found, heatmap.Packed):
+            facts[name], cells[name] = found
+        else:
+            facts[name] = found
+    return facts, cells
+
+
+def _note_number(trace: Trace, step: Step) -> list:
+    """Return the number of the step in its note."""
+    note = number_steps(trace.model)
+    at = note and note.of(step.id)
+    return pieces(texts.plain(note_titles.spelled(f"Step {at} in note {note.note}."))) if note and at else []
+
+
+def _inside(step: Step) -> str:
+    """Return the step's symbol and its shape, in symbols and numbers, as LaTeX."""
+    if not step.shape:
+        return f"{step.symbol} \\text{{ is a scalar}}"
+    numbers = ",\\ ".join(map(str, step.shape))
+    return f"{step.symbol} \\in {notation.shape_latex(step.symbolic)} = [{numbers}]"
+
+
+def source_lines(trace: Trace, step: Step) -> dict[str, dict[int, str]]:
+    """Return the lines of the model's code that the step's operations ran in, by file, in the order in which they
+    ran."""
+    ran = [op.source for op in _ops(trace, step)] or [step.source]
+    files: dict[str, dict[int, str]] = {}
+    for source in filter(None, ran):
+        files.setdefault(source.file, {})[source.line] = source.text.strip()
+    return files
+
+
+def _ops(trace: Trace, step: Step) -> list[Op]:
+    return [trace.ops[index] for index in sorted(set(step.ops)) if index < len(trace.ops)]
+
+
+def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
+    """Return the same, each file with its location, the lines, and remarks on them."""
+    said = []
+    for file, lines in source_lines(trace, step).items():
+        place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
+        length = any(re.search(r"\bS\b", line.partition("#")[2]) for line in lines.values())
+        hint = "In the comment, S is the length of the sequence." if length else ""
+        said.append({"place": place, "text": "\n".join(lines.values()), "hint": hint})
+    return said
+
+
+def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | str:
+    """Return the tensor's picture, or why there is none."""
+    if (value := trace.value(step)) is None:
+        if step.recomputed:
+            return "It is never held: a fused operation goes through it. The equation says what it would be."
+        return "The tensor of this step was not kept, to hold memory down."
+    named = {size.name for size in trace.symbols if size.meaning == notation.NAMED}
+    found = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
+    if found is None:
+        size = 1 if value.ndim < 2 else value.shape[-2]
+        return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values in a matrix: it is not drawn."
+    labels = [(pieces(label), size) for label, size in found.facts["lead"]]
+    return found._replace(facts=found.facts | {"axes": [*map(pieces, found.facts["axes"])], "lead": labels})
+
+
+def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | None:
+    """Return the four terms of the scores of a first block that reads tokens plus positions."""
+    read = {"embedding", "position", "block1.attention.query"}
+    if step.id != "block1.attention.scores" or session.given().kind == "trace":
+        return None
+    if not read <= {one.id for one in trace.steps} or (scores := trace.value(step)) is None:
+        return None
+    from tracer.attention.score_decomposition import terms  # torch, which the page of a saved run starts without
+
+    try:
+        found = terms(session.model(), trace)
+    except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
+        return None
+    return pictures.pack({name: term[0] for name, term in found.items()}, scores[0], (*index, 0, 0)[1])
+
+
+def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
+    """Return the names of the last axis where it holds the classes: the last step of a classifier."""
+    known = answer(trace.result)
+    return known[0] if known and step is trace.steps[-1] and len(known[0]) == step.shape[-1] else None
+
+
+def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
+    """Return the step's matrix product, drawn to scale, and its batch."""
+    if step.product is None:
+        return None
+    inner, result = step.product[0].shape[1], step.product[2].symbol
+    rest = "" if result == step.symbol else " The rest of the equation comes after this product."
+    sizes = {size.name: size.value for size in trace.symbols}
+    own = [HEADS[name] for operand in step.product for name in operand.symbolic if name in HEADS]
+    if own and (heads := sizes.get(own[0], 1)) > 1:
+        rest = f" This is one of {heads} heads; each has such a product of its own.{rest}"
+    said = f"The marked row meets the marked column in one value: {inner:,} products of two numbers, added up.{rest}"
+    return {"svg": matmul_to_scale.drawing(step.product, step.stage), "said": said}
+
+
+def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
+    """Return the operations that a step covers; for one that is recomputed, the fused operation that contains it."""
+    if step.inside is None:
+        ops = _ops(trace, step)
+        return {"title": "The operations it covers", "said": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
+    from tracer.symbols.cost_breakdown import of_step  # counting FLOPs imports torch, which a page starts without
+
+    op, part = trace.ops[step.inside], of_step(trace, step).flops
+    cost = f" Of its {op.flops:,} FLOP, {part:,} are of this step." if part and op.flops else ""
+    said = f"Operation {op.index} computes this step on the way, and never holds its tensor.{cost}"
+    return {"title": "The fused operation it is inside of", "said": said, "rows": rows([op]), "more": ""}
+
+
+COLUMNS = ("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source")
+
+
+def rows(ops: Sequence[Op]) -> list[list[Any]]:
+    """Return ops as rows of `COLUMNS`: module, shapes in and out, cost."""
+    return [
+        [
+            op.index,
+            op.op,
+            _cut("  ".join(shape_numbers(one.shape) for one in op.inputs)),
+            _cut("  ".join(shape_numbers(one.shape) for one in op.outputs)),
+            _cut("  ".join(notation.shape_text(one.symbolic) for one in op.outputs if one.symbolic)),
+            op.params,
+            flops(op),
+            op.module,
+            f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else "",
+        ]
+        for op in ops
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def _more(ops: Sequence[Op]) -> str:
+    if len(ops) <= ROWS:
+        return ""
+    return f"These are the first {ROWS:,} of {len(ops):,} operations; `python -m tracer open` lists them all."

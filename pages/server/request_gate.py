@@ -1,0 +1,117 @@
+"""Checks of every request: visitors admitted, files accepted, and the headers of each response.
+
+The headers are set here and not by a proxy, so that they hold without one too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html import escape
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pages.server import hosts, uploads
+from pages.server.uploads import Uploads
+from pages.server.websockets import Sockets, address_of
+from tracer.utils.error_text import quoted
+from tracer.utils.limits import limits
+
+CLOSED = ("/_stcore/metrics", "/_stcore/agent")
+"""Where Streamlit tells a stranger how the server is doing, and where programs could drive it."""
+SPARE = 1.1
+"""Sockets are refused a little later than pages, so that who was let in is not turned away at the next door."""
+
+
+def policy(document: str) -> str:
+    """Return the Content-Security-Policy for a document, whose own inline scripts it allows by their hash.
+
+    Streamlit loads our components as `blob:` modules, runs WebAssembly, sets styles of elements, and draws pictures as
+    `data:`. Nothing evaluates text as code.
+    """
+    inline = re.findall(r"<script>(.*?)</script>", document, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline]
+    rules = {
+        "default-src": "'self'",
+        "script-src": " ".join(["'self'", "blob:", "'wasm-unsafe-eval'", *(f"'sha256-{found}'" for found in hashes)]),
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self' data:",
+        "media-src": "'self' blob:",
+        "worker-src": "'self' blob:",
+        "connect-src": "'self'",
+        "object-src": "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-src": "'none'",
+        "frame-ancestors": " ".join(limits().framed_by) or "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+class Gate:
+    """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` is what they serve."""
+
+    def __init__(self, app: ASGIApp, *, pages: tuple[str, ...], document: str):
+        self.app, self.pages = app, pages
+        self.sockets, self.uploads = Sockets(), Uploads()
+        self.headers = {
+            "Content-Security-Policy": policy(document),
+            "X-Content-Type-Options": "nosniff",
+            **({} if limits().framed_by else {"X-Frame-Options": "DENY"}),  # which knows no list
+            "Referrer-Policy": "no-referrer",  # an address may hold a visitor's text
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._answer(scope, receive, self._with_headers(send))
+        elif scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _with_headers(self, send: Send) -> Send:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self.headers)
+            await send(message)
+
+        return send_with_headers
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host")
+        upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
+        if not hosts.is_allowed(host):
+            refusal = f"{quoted(host or '')} is no name of this server, expected one of {hosts.expected_names()}."
+            await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
+        elif upload:
+            await self.uploads.take(self.app, upload["session"], scope, receive, send)
+        elif scope["path"].startswith(CLOSED):
+            await PlainTextResponse("Not Found", 404)(scope, receive, send)
+        elif scope["path"] in self.pages and self.sockets.count.total() >= limits().visitors:
+            await full(limits().visitors)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, address = Headers(scope=scope), address_of(scope)
+        foreign = not (hosts.is_allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
+        if foreign:
+            await PlainTextResponse("A page of another host opens no websocket here.", 403)(scope, receive, send)
+        elif refusal := self.sockets.refusal(address, limits().visitors * SPARE):
+            await PlainTextResponse(refusal, 503, {"Retry-After": "20"})(scope, receive, send)
+        else:
+            await self.sockets.serve(self.app, address, scope, receive, send)
+
+
+def full(visitors: int) -> HTMLResponse:
+    """Return the page for a visitor for whom there is no room; it reloads by itself."""
+    said = f"{visitors} pages are open here, as many as this server serves at once. This page tries again by itself."
+    head = "<!doctype html><html lang=en><title>Tensor tracer</title><meta http-equiv=refresh content=20>"
+    return HTMLResponse(f"{head}<p>{escape(said)}", 503, {"Retry-After": "20", "Cache-Control": "no-store"})

@@ -1,1 +1,0 @@
-"""Code that pages share: the visitor's choices, the sidebar, and widgets."""

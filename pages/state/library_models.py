@@ -1,0 +1,148 @@
+"""Models of libraries in the app: the cost of loading one is shown first, and an unavailable one is refused.
+
+Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to its cost,
+no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and with
+`HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints in the server's folders are opened only where the operator
+allows it (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
+"""
+
+import os
+
+import streamlit as st
+
+from pages.jobs import run_cache, single_flight
+from pages.state import session
+from pages.state.visitor import Key, visitor
+from pages.ui.texts import plain
+from tracer import models, zoo
+from tracer.export.math_labels import amount
+from tracer.utils.error_text import quoted, shortened
+from tracer.utils.limits import limits
+
+LONGEST = 120
+"""Characters of a name; the longest on the hub are shorter."""
+
+
+def suggestions() -> list[str]:
+    """Return our own models and examples of the installed libraries; where this server offers a list, that list."""
+    offered = limits().models(models.names())
+    return [*models.names(), *zoo.examples()] if offered is None else list(offered)
+
+
+def settle() -> None:
+    """Switch to the model that the visitor chose. A library's model waits for the visitor's consent, and an unavailable
+    one is refused with a message; what is on screen stays until then. Runs before the widget of models."""
+    state, now = st.session_state, visitor()
+    if state.pop(single_flight.CANCELLED, False):
+        session.go_back()
+    wanted = str(state.get(Key.MODEL) or "").strip() or now.shown
+    if wanted == now.shown:
+        if state.get(Key.MODEL) != wanted:
+            state[Key.MODEL] = wanted
+        return
+    now.ask(None)
+    problem = ""
+    try:
+        limits().check_model(wanted, models.names())
+        if not zoo.is_foreign(wanted):
+            models.takes(wanted)
+        elif wanted in now.agreed:
+            _load(wanted, now.agreed[wanted])
+        else:
+            now.ask(_cost(wanted))
+    except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
+        problem = " ".join(str(error).split()) or type(error).__name__
+        problem = (
+            problem
+            if isinstance(error, ValueError)
+            else f"{quoted(wanted)} could not be loaded: {shortened(problem, 300)}"
+        )
+    if problem or now.asked:
+        now.stay(problem)
+    else:
+        now.show(wanted)
+
+
+def _cost(name: str):
+    from tracer.zoo.download_cost import cost
+
+    if len(name) > LONGEST:
+        raise ValueError(f"{quoted(name)} is no model: a name of at most {LONGEST} characters was expected")
+    with st.spinner("Asking what it takes"):
+        if not folders_allowed():
+            zoo.check_no_folder(name)
+        return cost(name)
+
+
+def take(offer) -> None:
+    """Take an offered model as the visitor's choice: its cost was shown beside the button."""
+    from tracer.zoo import recommended
+    from tracer.zoo.download_cost import Download
+
+    now = visitor()
+    here = recommended.here(offer)
+    if not here and (problem := recommended.problem(offer)):
+        now.refusal = problem
+        return
+    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(recommended.folder(offer))))
+
+
+def _load(name: str, download) -> None:
+    """Load the model; where that downloads weights, show the progress."""
+    if download.size != 0:
+        run_cache.fetch(name, download)
+    run_cache.load(name)
+
+
+def folders_allowed() -> bool:
+    """Return whether visitors may open checkpoints in the server's folders: where the operator sets `TRACER_FOLDERS=1`.
+
+    Nothing that a visitor's browser states, such as the address of its request, is trusted.
+    """
+    return os.environ.get("TRACER_FOLDERS") == "1"
+
+
+def asking() -> None:
+    """Show the cost of loading the model, and ask the visitor for consent."""
+    if (cost := visitor().asked) is None:
+        return
+    with st.container(border=True, key="asking"):
+        st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
+        st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
+        with st.container(horizontal=True):
+            st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))
+            st.button("Not now", on_click=visitor().ask, args=(None,))
+
+
+def pending() -> bool:
+    """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
+    run of another model, and replace the position in that URL."""
+    now = visitor()
+    return now.asked is not None and now.wanted is not None
+
+
+def _count(number: int) -> str:
+    return amount(number).replace(" G", " billion").replace(" M", " million")
+
+
+def _downloads(cost) -> str:
+    size, note, _ = cost.download
+    if size:
+        return f"Loading it downloads {amount(size, 'B')}; that may take a while."
+    if size == 0:
+        return f"Nothing is downloaded: {note}."
+    return "How much it downloads could not be asked: about as much as it takes in memory."
+
+
+def show_origin(trace) -> None:
+    """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
+    cover."""
+    if trace.weights and (zoo.is_foreign(trace.model) or session.given().kind == "trace"):
+        st.caption(plain(f"Weights: {trace.weights}."))
+    if not trace.steps:
+        st.caption("This run was saved without steps: its operations, shapes and attention are shown.")
+    elif trace.coverage < 1:
+        share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
+        st.caption(
+            f"The steps cover {share} of the operations that compute; the others are on the page Operations only."
+        )

@@ -1,0 +1,81 @@
+"""One of our models at other sizes and options than its defaults: its cost, and whether it runs here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pages.jobs import run_cache
+from tracer import models
+from tracer.export.math_labels import amount
+
+if TYPE_CHECKING:
+    from tracer.symbols.cost_scaling import Scaling
+
+FLOPS = 20e9
+"""Of a run at sizes that a visitor chose, at most: about a second on two cores."""
+NUMBERS = 60e6
+"""Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
+LARGEST = 10**9
+"""Of a size that is put into a formula."""
+
+
+def chosen_sizes(model: str, options: run_cache.Options) -> dict[str, int]:
+    """Return the sizes among the choices for a model."""
+    known = sizes(model)
+    return {name: value for name, value in options if name in known and isinstance(value, int)}
+
+
+def sizes(model: str) -> tuple[str, ...]:
+    """Return the selectable sizes of a model: those of its weights, then those of its input."""
+    if model not in models.names():
+        return ()
+    spec = models.spec_of(model)
+    return (*spec.sizes, *spec.runs)
+
+
+def bare(model: str, options: run_cache.Options) -> run_cache.Options:
+    """Return the options alone, without sizes: the formulas of a run with them hold for all its sizes."""
+    known = sizes(model)
+    return tuple((name, value) for name, value in options if name not in known)
+
+
+def scaling(model: str, options: run_cache.Options) -> Scaling:
+    """Return the formulas of a model with these options, from a run at its default sizes."""
+    from pages.jobs.render_cache import of
+    from pages.state import session  # imports this module
+    from tracer.symbols.cost_scaling import scaling as formulas  # loads sympy
+
+    run = run_cache.of_sample(model, bare(model, options), session.first_sample(model))
+    return of(run, "scaling", lambda: formulas(run))
+
+
+def impossible(model: str, options: run_cache.Options, formulas: Scaling) -> str:
+    """Return the reason why no such model can be built, however large, in a sentence; empty where one can."""
+    try:
+        models.check(model, run_cache.split_options(model, options)[0])
+        full = formulas.complete(chosen_sizes(model, options))
+    except ValueError as error:
+        return f"{error}."
+    if full.get("T", 0) > full.get("T_max", full.get("T", 0)):
+        return f"T={full['T']:,} tokens are too many: the position table has T_max={full['T_max']:,} rows."
+    return ""
+
+
+def problem(model: str, options: run_cache.Options) -> str:
+    """Return the reason why a model does not run here at these sizes, in a sentence; empty where it does."""
+    if not (wanted := chosen_sizes(model, options)):
+        return ""
+    formulas = scaling(model, options)
+    if wrong := impossible(model, options, formulas):
+        return wrong
+    found = formulas.numbers(wanted)
+    for name, most, what in (
+        ("params", NUMBERS, "parameters"),
+        ("flops", FLOPS, "FLOPs"),
+        ("tensors", NUMBERS, "numbers in its tensors"),
+    ):
+        count = found[name]
+        if count is None or count > most:
+            said = "more" if count is None else amount(count)
+            return f"It would take {said} {what}; up to {amount(most)} run here. The formulas hold all the same."
+    return ""

@@ -1,0 +1,31 @@
+"""The list of pages: every file of `pages/`, read once when the server starts and never at a rerun."""
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tracer.utils.python_source import stated
+
+PAGES = Path(__file__).parent.parent
+
+
+class Page(NamedTuple):
+    """A page's file, its title and icon, and the heading above its link: none for pages that show the run. `places` are
+    the URL parameters of positions on the page, in order."""
+
+    path: Path
+    title: str
+    icon: str | None
+    heading: str = ""
+    places: tuple[str, ...] = ()
+
+
+@cache
+def found(folder: Path = PAGES) -> tuple[Page, ...]:
+    """Return the pages of a folder in order: each file assigns its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
+    pages = []
+    for path in folder.glob("*.py"):
+        facts = stated(path)
+        title, more = facts.get("TITLE", path.stem.title()), (facts.get("HEADING", ""), facts.get("PLACES", ()))
+        pages.append((facts.get("ORDER", 99), Page(path, title, facts.get("ICON"), *more)))
+    return tuple(page for _, page in sorted(pages))

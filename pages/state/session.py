@@ -1,0 +1,297 @@
+"""The visitor's model, input and trace: chosen once, kept across pages, and reaching no other visitor.
+
+The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch before a trace
+is asked for.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from PIL import Image
+
+from pages.jobs import background_checks, run_cache, single_flight
+from pages.state import model_options
+from pages.state.visitor import FIRST_MODEL, Given, Key, model_name, visitor
+from pages.ui import page_frame
+from tracer import models, zoo
+from tracer.inputs import images
+from tracer.inputs.samples import samples
+from tracer.record import Decomposition, Trace
+from tracer.utils.error_text import quoted
+from tracer.utils.limits import limits
+
+STAYS = "What was there before stays."
+OWN = "its own"
+"""The name of the sample of a model that has one of its own, such as a text."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
+
+    photo: Image.Image
+    crop: images.Crop
+    image: Image.Image
+    rows: int
+    columns: int
+
+
+def given() -> Given:
+    """Return the visitor's input, at first a sample. An input that the current model can't take is set aside until one
+    can."""
+    now = visitor()
+    chosen, aside = now.given, now.aside
+    if aside is not None and _suits(aside):
+        return now.choose(aside)
+    if chosen is not None and _suits(chosen):
+        return chosen
+    photo = chosen and replace(chosen, kind="photo", text=None, model="")
+    made = now.choose(photo) if photo and photo.own and _suits(photo) else take_sample(sample_names()[0])
+    now.aside = chosen if chosen is not None and chosen.kind != "sample" else aside
+    return made
+
+
+def _suits(chosen: Given) -> bool:
+    if chosen.kind == "sample":
+        return chosen.name in sample_names()
+    if chosen.kind == "text":
+        return chosen.model == model_name()
+    return chosen.trace is not None or "image" in models.takes(model_name())
+
+
+def sample_names() -> list[str]:
+    """Return the samples that suit the model; a model of text has one of its own."""
+    return list(samples(models.samples(model_name()))) or [OWN]
+
+
+def first_sample(model: str) -> str:
+    """Return the first sample that suits a model."""
+    return next(iter(samples(models.samples(model))), OWN)
+
+
+def take_sample(name: str) -> Given:
+    """Switch to a sample."""
+    photo = None if name == OWN else samples(models.samples(model_name()))[name]()
+    st.session_state.pop(text_key(), None)
+    return visitor().choose(Given("sample", name, photo))
+
+
+def text_key() -> str:
+    """Return the widget key of the text typed for the current model."""
+    return Key.TEXT.format(model_name())
+
+
+def take_text(text: str, key: str) -> None:
+    """Take a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
+    if key != text_key():  # it comes late, from a model that was left meanwhile
+        return
+    try:
+        limits().check_text(text)
+    except ValueError as error:
+        visitor().refusal = f"{error}. {STAYS}"
+        return
+    if text and not text.strip():
+        visitor().refusal = f"{quoted(text)} holds blanks alone, expected a text that can be seen. {STAYS}"
+        return
+    chosen = given()
+    bare = "photo" if chosen.own else "sample"
+    model = model_name() if text else ""
+    visitor().choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model))
+
+
+def write(text: str) -> None:
+    """Take a text that was written on the page, and copy it to the box in the sidebar."""
+    key = text_key()
+    st.session_state[key] = text
+    take_text(text, key)
+
+
+def take_step(text: str) -> None:
+    """Take a text as it is, also an empty one: the text before one step of generation."""
+    st.session_state[text_key()] = text
+    visitor().choose(replace(given(), kind="text", text=text, model=model_name()))
+
+
+def take_file(data: bytes, name: str) -> None:
+    """Take a photo or a saved trace. An unreadable file is refused with a message, and the current input stays."""
+    saved_run = name.lower().endswith(".safetensors")
+    try:
+        limits().check_file(len(data), saved_run)
+        if saved_run:
+            import tracer
+
+            recorded = tracer.open(data, name=name, prove="later")
+            chosen = Given("trace", name, trace=single_flight.in_turn(recorded.prove, "Proving its lines again"))
+        else:
+            if "image" not in models.takes(model_name()):
+                raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")
+            chosen = Given("photo", name, images.open_photo(data), own=True)
+    except ValueError as error:
+        visitor().refusal = str(error) if name in str(error) else f"{name}: {error}"
+    else:
+        visitor().choose(chosen)
+
+
+def take_photo(chosen: Given) -> None:
+    """Switch to a photo of the visitor's."""
+    visitor().choose(replace(chosen, kind="photo", text=None, model=""))
+
+
+def card() -> dict | None:
+    """Return the card of the model's weights: sizes, classes, scores; None for a saved trace or a model without.
+
+    Scores are left out with other options than they were measured with.
+    """
+    try:
+        facts = None if given().kind == "trace" else models.card(model_name(), dict(options()))
+    except ValueError as error:  # a damaged one says which file it is
+        from pages.ui.texts import quoted as unmarked  # texts imports this module
+
+        st.error(unmarked(str(error)))
+        page_frame.leave()
+    if facts and options() and not models.fits(facts, model_name(), dict(options())):
+        return {name: fact for name, fact in facts.items() if name != "says"}
+    return facts
+
+
+def view() -> View | None:
+    """Return the photo as the model sees it, before any model is loaded; None where there is no photo or no card."""
+    chosen = given()
+    if chosen.trace is not None:
+        return traced_view(chosen.trace)
+    sizes = (card() or {}).get("sizes", {}) | dict(options())
+    if not {"H", "W", "P"} <= sizes.keys():
+        return None
+    image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
+    return View(chosen.photo, crop, _match_channels(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
+
+
+def traced_view(trace: Trace) -> View | None:
+    """Return the same from a run, whose photo and grid are recorded in it; None if it had no photo."""
+    picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
+    if picture is None or not {"H", "W"} <= sizes.keys():
+        return None
+    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
+    (left, top, right, bottom), (width, height) = picture.crop, photo.size
+    crop = images.Crop(left, top, right, bottom, width, height, sizes["W"], sizes["H"])
+    image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
+    return View(photo, crop, _match_channels(image, sizes), picture.rows, picture.columns)
+
+
+def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
+    """Return the picture in grey where the model has one channel."""
+    return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
+
+
+def trace() -> Trace:
+    """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
+    known. A refusal stops the page with one sentence."""
+    if (run := current_run()) is None:
+        chosen, name = given(), model_name()
+        key = (name, options())
+        if wrong := model_options.problem(*key):
+            st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
+            st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
+            page_frame.leave()
+        try:
+            run = run_cache.of_sample(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
+        except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
+            if not (isinstance(error, ValueError) or zoo.is_foreign(name)):
+                raise
+            what = {"text": "your text"}.get(chosen.kind, "its own sample" if chosen.name == OWN else chosen.name)
+            said = " ".join(str(error).split())[:500]
+            from pages.ui.texts import quoted as unmarked  # texts imports this module
+
+            st.error(unmarked(f"{name} could not be run on {what}: {said}"))
+            page_frame.leave()
+        visitor().hold(chosen, key, run)
+        run = background_checks.apply(key, run)
+    return run
+
+
+def go_back() -> None:
+    """Go back to the model and the input that were on screen before a cancelled run, at first to the first ones; to a
+    sample of the model where a photo was not kept, with the text that there was."""
+    now, state = visitor(), st.session_state
+    model, known, name, text, chosen = now.back or (FIRST_MODEL, (), "", None, lambda: None)
+    now.ask(None)
+    now.show(model)
+    now.options[model] = known
+    now.given, now.wanted = chosen(), None
+    if now.given is None:
+        if now.own and now.own.name == name:
+            now.choose(replace(now.own, kind="photo", text=None, model=""))
+        elif name in sample_names():
+            take_sample(name)
+        if text:
+            take_text(text, text_key())
+    state.pop(Key.MASK.format(model), None)
+    state[text_key()] = given().text or ""
+
+
+def current_run() -> Trace | None:
+    """Return the run on screen, or None where there is none (yet)."""
+    chosen, kept = given(), visitor().held
+    if chosen.trace is not None:
+        return chosen.trace
+    if kept is None or kept.given() is not chosen or kept.key != (model_name(), options()):
+        return None
+    run = kept.run()
+    return run and background_checks.apply(kept.key, run)
+
+
+def checking() -> bool:
+    """Return whether the check of the lines on screen is still to come; the browser polls for it."""
+    now = visitor()
+    key, run = (model_name(), options()), current_run()
+    waits = run is not None and given().trace is None and background_checks.pending(key, run)
+    now.checking = key if waits else None
+    return waits
+
+
+def options() -> run_cache.Options:
+    """Return the visitor's choice of the model's options, such as its mask; empty for the default model."""
+    return visitor().options.get(model_name(), ())
+
+
+def default_option(model: str, option: str) -> object:
+    """Return the default of an option or a size of one of our models: the value that its weights were trained with. One
+    input is run at once; None for the other sizes of an input."""
+    try:
+        trained = models.shipped(model)
+    except ValueError:  # a damaged card, of which the page says so
+        trained = {name: choices[0] for name, choices in models.spec_of(model).options.items()}
+    return trained.get(option, 1 if option == "B" else None)
+
+
+def choose(option: str, value: object) -> None:
+    """Set an option of the model, for all pages."""
+    visitor().option(model_name(), option, value)
+
+
+def model() -> Any:
+    """Return the model that the pages show, ready to run."""
+    return run_cache.load(model_name(), options())
+
+
+def inputs(made, chosen: Given, known: run_cache.Options) -> dict:
+    """Return the arguments for the model: the photo and the text, where it takes them, and the sizes of its input that
+    are `known`. A text has a length of its own."""
+    given = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
+    sizes = run_cache.split_options(made.name, known)[1]
+    return given | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
+
+
+def _run(name: str, chosen: run_cache.Options, what: Given) -> Trace:
+    return run_cache.of_given(name, chosen, what.content, inputs(run_cache.load(name, chosen), what, chosen))
+
+
+def primitives(op: int) -> tuple[Decomposition, ...]:
+    """Return the primitives of one op of the run on screen, by running it once more."""
+    chosen, key = given(), (model_name(), options())
+    if chosen.kind == "sample":
+        return run_cache.decompose_sample(*key, chosen.name, op)
+    made = run_cache.load(*key)
+    return run_cache.decompose(made, op, **inputs(made, chosen, key[1]))

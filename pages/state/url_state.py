@@ -1,0 +1,298 @@
+"""The state of a page in its URL: model, options, the sample or the text, and the position on the page, such as a step,
+a head or a query. A page can so be reloaded and shared.
+
+The state of a fresh session, the first model on its first sample, needs no parameters. Streamlit adds an entry to the
+browser's history at every change of the URL, so a URL is written once and never when it is unchanged, and links to
+pages carry the whole URL. Back and forward then lead to what was on screen.
+"""
+
+import weakref
+from collections.abc import Sequence
+from typing import TypeVar
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from pages.jobs import run_cache
+from pages.state import model_options, page_registry, session
+from pages.state.visitor import FIRST_MODEL, OF_INPUT, Given, Key, model_name, new, visitor
+from pages.ui import texts
+from tracer import models
+from tracer.record import Trace
+from tracer.utils.error_text import quoted
+
+LONGEST = 500
+"""Characters of a text that an address carries; browsers and mail programs cut longer ones."""
+PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.found())}
+"""What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
+SHORT = 2
+"""Names that a sentence lists; of more, it says the first and the last."""
+EVERYWHERE = ("zoom", "scale")
+"""Places that another model has too."""
+LESSONS = {page.path.stem for page in page_registry.found() if page.heading}
+"""Pages that need not show the run."""
+
+Choice = TypeVar("Choice")
+
+
+def read(page: str) -> None:
+    """Set the model from the URL, at the start of a session and when the visitor goes back or forward in the browser's
+    history to the page `page`. Runs before the model is settled."""
+    now, asked = visitor(), st.query_params.to_dict()
+    now.page = page
+    _catch_up(asked)
+    if get_script_run_ctx().is_history_navigation:
+        now.places[page, asked.get("model", now.shown)] = _position_params(page, asked)
+        for name in PLACES.get(page, ()):
+            if name not in asked:
+                now.leave(name)
+    if page == "operations" and "step" in asked and (new() or get_script_run_ctx().is_history_navigation):
+        now.step = asked["step"]
+    if new():
+        st.session_state[Key.MODEL] = FIRST_MODEL
+        session.given()  # what is on screen if the model in the address is refused
+    elif not _went_back(asked):
+        return
+    st.session_state[Key.MODEL], now.wanted = asked.get("model", FIRST_MODEL), _input(asked)
+    now.ask(None)
+
+
+def _position_params(page: str, asked: dict[str, str]) -> dict[str, str]:
+    """Return the parameters of a URL that belong to a page, in the order in which they are written."""
+    return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
+
+
+def _catch_up(asked: dict[str, str]) -> None:
+    """Set the position that the browser moved to by itself since the last run of the script. The URL holds it already,
+    but Streamlit's copy of the URL does not, unless the visitor chose another position of that name meanwhile. A link
+    that was drawn before the browser reported it lacks it, too."""
+    now = visitor()
+    told, now.told = now.told, None
+    if told is None:
+        return
+    page, said = told
+    place, written = _position_params(page, said), now.written or {}
+    if place.get("step"):
+        now.step = now.at = place["step"]
+    before = now.places.get((page, now.shown), {})
+    others = {name: value for name, value in before.items() if name not in place}
+    now.places[page, now.shown] = {name: value for name, value in place.items() if value} | others
+    if page == now.page and not get_script_run_ctx().is_history_navigation:
+        stayed = [name for name in place if asked.get(name) in (written.get(name), before.get(name))]
+        caught = {name: asked[name] for name in asked if name not in stayed}
+        st.query_params.from_dict(caught | {name: place[name] for name in stayed if place[name]})
+
+
+def _went_back(asked: dict[str, str]) -> bool:
+    """Return whether the visitor went back or forward to a URL with another model, input or options."""
+    written = asked if (said := visitor().written) is None else said
+    other = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
+    return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
+
+
+def _input(asked: dict[str, str]) -> dict[str, str]:
+    """Return the parameters of a URL that name the input, and the options of one of our models."""
+    model = asked.get("model", FIRST_MODEL)
+    options = (*models.spec_of(model).options, *model_options.sizes(model)) if model in models.names() else ()
+    return {name: asked[name] for name in ("sample", "text", "file", *options) if name in asked}
+
+
+def follow() -> None:
+    """Set the sample or the text that the URL names, once its model is there. Only the last photo of a visitor is kept;
+    a message says so if the URL names another one."""
+    now = visitor()
+    if now.asked is not None or (wanted := now.wanted) is None:
+        return
+    now.wanted = None
+    refusal = _take_options(wanted)
+    known, own = session.sample_names(), now.own
+    session.given()  # settled before anything is refused: what is chosen takes a refusal back
+    if own and wanted.get("file") == own.name:
+        session.take_photo(own)
+    elif wanted.get("sample") in known or now.written is not None:
+        session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
+    if "text" in models.takes(model_name()) and wanted.get("text"):
+        session.take_text(wanted["text"][:LONGEST], session.text_key())
+        st.session_state[session.text_key()] = wanted["text"][:LONGEST]
+    now.refusal = refusal or now.refusal
+    if "sample" in wanted and wanted["sample"] not in known:
+        first, *more = (quoted(name) for name in known)
+        expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
+        now.refusal = f"{quoted(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
+    if "file" in wanted and session.given().name != wanted["file"]:
+        what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
+        now.refusal = (
+            f"This link is of the {what} {quoted(wanted['file'][:100])}, which no link holds and which is not kept "
+            "here: give it to see the same."
+        )
+
+
+def _take_options(wanted: dict[str, str]) -> str:
+    """Set the options that the URL names, and the defaults for the others. Return an error message, or ""."""
+    model, wrong = model_name(), ""
+    visitor().options.pop(model, None)
+    for name, choices in models.spec_of(model).options.items() if model in models.names() else ():
+        known = {str(choice): choice for choice in choices}
+        if wanted.get(name) in known:
+            session.choose(name, known[wanted[name]])
+        elif name in wanted:
+            expected = ", ".join(map(quoted, known))
+            wrong = f"{quoted(wanted[name])} is no {name} of {model}, expected one of {expected}."
+    return _take_sizes(wanted) or wrong
+
+
+def _take_sizes(wanted: dict[str, str]) -> str:
+    """Set the sizes that the URL names, all or none. Return an error message, or ""."""
+    model, taken = model_name(), {}
+    for name in model_options.sizes(model):
+        if name in wanted:
+            text = wanted[name]
+            if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
+                most = f"{model_options.LARGEST:,}"
+                return f"{quoted(text)} is no size {name}, expected a whole number from 1 up, below {most}."
+            taken[name] = int(text)
+    try:
+        models.check(model, run_cache.split_options(model, tuple(taken.items()))[0])
+    except ValueError as error:
+        return f"{error}."
+    for name, value in taken.items():
+        session.choose(name, value)
+    return ""
+
+
+def write(page: str) -> None:
+    """Write the state of the page `page` into the URL."""
+    visitor().written = named = of(page)
+    visitor().written_for = weakref.ref(session.given())
+    if st.query_params.to_dict() != named:
+        st.query_params.from_dict(named)
+
+
+def of(page: str) -> dict[str, str]:
+    """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
+    them."""
+    chosen, asked, there = session.given(), visitor().asked, st.query_params.to_dict()
+    model = asked.name if asked else model_name()
+    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
+    named = {} if silent else {"model": model}
+    if chosen.kind != "trace" and model in models.names():
+        options = visitor().options.get(model, ())
+        named |= {name: str(value) for name, value in options if value != session.default_option(model, name)}
+    if chosen.own or chosen.kind == "trace":
+        named["file"] = chosen.name
+    elif chosen.name != session.sample_names()[0]:
+        named["sample"] = chosen.name
+    if chosen.text and len(chosen.text) <= LONGEST:
+        named["text"] = chosen.text
+    here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
+    left = () if _is_of(chosen) else OF_INPUT
+    for name in PLACES.get(page, ()):
+        stays = here and (same or _anywhere(page, name)) and name not in left
+        if place := (stays and there.get(name)) or _place(page, model, name):
+            named[name] = place
+    return named
+
+
+def _is_of(chosen: Given) -> bool:
+    """Return whether the current URL belongs to the input chosen now, and not to the one before."""
+    before = visitor().written_for
+    return before is None or before() is chosen or get_script_run_ctx().is_history_navigation
+
+
+def lacks() -> str:
+    """Return a sentence on what is on screen and missing from any link; empty where the link is complete."""
+    chosen = session.given()
+    if chosen.kind == "trace":
+        return "The saved run itself is not in the link: the page that opens asks for it."
+    said = ["Your photo stays with you: the page that opens asks for it by its name."] if chosen.own else []
+    if chosen.text and len(chosen.text) > LONGEST:
+        said.append(f"Your text is longer than the {LONGEST} characters that a link carries, and not in it.")
+    return " ".join(said)
+
+
+def _anywhere(page: str, name: str) -> bool:
+    """Return whether a position on a page exists in any model, as all positions on the lesson pages do."""
+    return name in EVERYWHERE or page in LESSONS
+
+
+def _place(page: str, model: str, name: str) -> str | None:
+    """Return the position on a page that was chosen last, where the run on screen is known to have it."""
+    now = visitor()
+    if name not in ("step", "op"):
+        own = [((page, model), now.places.get((page, model), {}))]
+        kept = reversed(now.places.items()) if _anywhere(page, name) else own
+        return next((places[name] for (where, _), places in kept if where == page and name in places), None)
+    last = now.place(name)
+    if name == "step" and (page != "trace" or (trace := session.current_run()) is None or last != last_step(trace)):
+        return None
+    return last
+
+
+def keep(**places: object) -> None:
+    """Update positions of the current page in its URL, as one entry in the history. None removes one."""
+    now, said = visitor(), {name: str(place) for name, place in places.items() if place is not None}
+    if "op" in said:
+        now.op = int(said["op"])
+    now.step = said.get("step", now.step)
+    before = now.places.pop((now.page, now.shown), {})
+    now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | said
+    asked = st.query_params.to_dict()
+    st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | said)
+
+
+def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
+    """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
+    unless another input left it there."""
+    asked, now = st.query_params.get(name), visitor()
+    found = {str(one): one for one in known}
+    if asked in found:
+        now.places.setdefault((now.page, now.shown), {})[name] = asked  # also on the way back to this page
+    if asked is None or asked in found:
+        return found.get(asked, first)
+    if say and asked != now.places.get((now.page, now.shown), {}).get(name):
+        st.warning(texts.quoted(f"This page has no {name} {quoted(asked)}, expected {_among(known)}."))
+    return first
+
+
+def _among(known: Sequence[Choice]) -> str:
+    """Return a list of the valid values for a message: numbers in their order first, then names."""
+    names = [quoted(one) for one in known if isinstance(one, str)]
+    numbers = [one for one in known if not isinstance(one, str)]
+    if isinstance(known[0], str) and len(known) > SHORT:
+        return f"one from {known[0]} to {known[-1]}"
+    said = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
+    return " or ".join(said + names)
+
+
+def check(**known: Sequence[Choice]) -> None:
+    """Warn of positions in the URL that are not among those `known`, for widgets that the browser moves by itself. Such
+    a widget then shows its default."""
+    for name, choices in known.items():
+        choice(name, choices, choices[0])
+
+
+def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
+    """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
+    positions named in `others` are removed at another choice."""
+    key = f"place {name}"
+    st.session_state[key] = choice(name, known, first)
+    return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
+
+
+def last_step(trace: Trace) -> str | None:
+    """Return the step that was chosen last on any page, or the first step where this run has no such step."""
+    known, last = [step.id for step in trace.steps], visitor().step
+    return last if last in known else next(iter(known), None)
+
+
+def open_step(step: str) -> None:
+    """Open the page of steps on one of them; the URL of this page keeps its position."""
+    visitor().step = step
+    st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
+
+
+def names_another(name: str, known) -> bool:
+    """Return whether the URL names a step or an operation that is not among `known` and was not left there by another
+    model."""
+    asked = st.query_params.get(name)
+    return asked is not None and asked not in known and asked != visitor().place(name)

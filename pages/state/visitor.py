@@ -1,0 +1,216 @@
+"""The state of one visitor between two runs of a script, and the keys of the widgets that pages read.
+
+All of it is one `Visitor` in Streamlit's session state, which no other visitor's script sees and which ends with the
+session. Only a widget's own value stays under that widget's own key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+from PIL import Image
+
+from pages.jobs import run_cache
+from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from tracer.zoo.download_cost import Cost, Download
+
+FIRST_MODEL = "vit"
+OF_INPUT = ("query",)
+"""Places, as addresses name them, that another input does not have."""
+KEY = "visitor"
+
+
+class Key:
+    """Keys of widgets that pages read or set; a widget of a model has another key for each model."""
+
+    MODEL = "model"
+    OP = "op listed"
+    WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
+    UPLOAD = "upload{}"
+    TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """The visitor's input: a sample photo, an own photo, or a saved trace."""
+
+    kind: str
+    name: str
+    photo: Image.Image | None = None
+    trace: Trace | None = None
+    text: str | None = None
+    own: bool = False  # whether the photo is the visitor's
+    model: str = ""  # the one that the text was written for: others know other words
+
+    @cached_property
+    def content(self) -> run_cache.Content:
+        """Return the content of photo and text: one object for all who uploaded the very same."""
+        photo = self.photo
+        pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
+        return run_cache.content((pixels, self.text))
+
+
+class Held(NamedTuple):
+    """The run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
+    left is not held by it."""
+
+    given: weakref.ref[Given]
+    key: tuple[str, run_cache.Options]
+    run: weakref.ref[Trace]
+
+
+class Written(NamedTuple):
+    """A text that a model wrote: its owner, its tokens, the text before each of them, and all of it."""
+
+    of: tuple
+    tokens: list[str]
+    before: list[str]
+    text: str
+
+
+class Remembered(NamedTuple):
+    """A value computed from a run, with the lifetime of that run."""
+
+    run: weakref.ref[Trace]
+    made: Any
+
+
+@dataclass
+class Visitor:
+    """One visitor's model, input and run, and the positions that were looked at.
+
+    `shown` is the model on screen, `asked` the cost of another one that waits for consent, `agreed` the cost of those
+    that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the visitor's,
+    `readable` the last input that the model could read. `wanted` is the input that a URL names, `written` the
+    parameters in the URL now, `written_for` their input. `page` is the one on screen, and `places` the last choice of
+    each position on a page, of a model, as in URLs. `told` is the page and the position on it that the browser moved to
+    by itself since the last run of a script, `at` the last step that it reported or was sent to, and `turn` counts the
+    times that it was sent to one. `checking` is the model, with its options, whose background check the page on screen
+    waits for. `back` is the model, its options and the input, with its name and its text, whose run was on screen last:
+    cancelling leads back there.
+    """
+
+    shown: str = FIRST_MODEL
+    asked: Cost | None = None
+    agreed: dict[str, Download] = field(default_factory=dict)
+    options: dict[str, run_cache.Options] = field(default_factory=dict)
+    given: Given | None = None
+    aside: Given | None = None
+    own: Given | None = None
+    readable: Given | None = None
+    refusal: str = ""
+    refused_on: str | None = None
+    wanted: dict[str, str] | None = None
+    written: dict[str, str] | None = None
+    written_for: weakref.ref[Given] | None = None
+    held: Held | None = None
+    instead: str = ""
+    back: tuple[str, run_cache.Options, str, str | None, weakref.ref[Given]] | None = None
+    step: str | None = None
+    page: str = ""
+    places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    told: tuple[str, dict[str, str]] | None = None
+    at: str | None = None
+    turn: int = 0
+    token: str | None = None
+    checking: tuple[str, run_cache.Options] | None = None
+    op: int | None = None
+    writing: Written | None = None
+    uploads: int = 0
+    _made: dict[str, Remembered] = field(default_factory=dict)
+    _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
+
+    def choose(self, given: Given) -> Given:
+        """Replace the input; the message for the last one has been read by now. A token that was chosen in the last
+        input is dropped."""
+        if given is not self.given:
+            for places in (*self.places.values(), *(self.told or ())[1:]):
+                for name in OF_INPUT:
+                    places.pop(name, None)
+        self.given, self.aside, self.refusal = given, None, ""
+        if given.own:
+            self.own = given
+        return given
+
+    def ask(self, cost: Cost | None) -> None:
+        """Ask the visitor for consent to a model of this cost; None withdraws the question."""
+        self.asked = cost
+
+    def agree(self, name: str, download: Download) -> None:
+        """Record the visitor's consent to a model."""
+        self.agreed[name], self.asked = download, None
+        st.session_state[Key.MODEL] = name
+
+    def stay(self, refusal: str) -> None:
+        """Reset the box of models to the model on screen, with a message on the refused one."""
+        st.session_state[Key.MODEL], self.refusal = self.shown, refusal
+
+    def show(self, model: str) -> None:
+        """Switch the screen to an available model."""
+        st.session_state[Key.MODEL], self.shown, self.refusal = model, model, ""
+
+    def option(self, model: str, name: str, value: object) -> None:
+        """Set an option of a model, such as its mask."""
+        chosen = {**dict(self.options.get(model, ())), name: value}
+        self.options[model] = tuple(sorted(chosen.items()))
+
+    def resize(self, model: str, chosen: dict[str, object]) -> None:
+        """Replace all options and sizes that were chosen of a model."""
+        self.options[model] = tuple(sorted(chosen.items()))
+
+    def run(self) -> Trace | None:
+        """Return the run that was held last, if it is still there."""
+        return self.held and self.held.run()
+
+    def hold(self, given: Given, key: tuple[str, run_cache.Options], run: Trace) -> None:
+        """Keep the run of an input."""
+        self.held = Held(weakref.ref(given), key, weakref.ref(run))
+        self.back = (*key, given.name, given.text, weakref.ref(given))
+
+    def place(self, name: str) -> str | None:
+        """Return the step or the operation that was chosen last, as in a URL."""
+        place = {"step": self.step, "op": self.op}[name]
+        return None if place is None else str(place)
+
+    def leave(self, name: str) -> None:
+        """Forget the step or the operation that was chosen last."""
+        if name in ("step", "op"):
+            setattr(self, name, None)
+
+    def remember(self, what: str, run: Trace, made: object) -> None:
+        """Keep a value that was computed from a run, such as both its paths."""
+        self._made[what] = Remembered(weakref.ref(run), made)
+
+    def recall(self, what: str, run: Trace) -> Any:
+        """Return the value computed from this very run, or None."""
+        kept = self._made.get(what)
+        return kept.made if kept is not None and kept.run() is run else None
+
+    def results_of(self, what: str, given: Given) -> dict:
+        """Return the results on this very input, by key; empty for another input than last time."""
+        kept = self._found.get(what)
+        if kept is None or kept[0]() is not given:
+            kept = self._found[what] = (weakref.ref(given), {})
+        return kept[1]
+
+
+def visitor() -> Visitor:
+    """Return the visitor whose script this is."""
+    return st.session_state.setdefault(KEY, Visitor())
+
+
+def new() -> bool:
+    """Return whether nothing was chosen yet: the session has just begun."""
+    return Key.MODEL not in st.session_state
+
+
+def model_name() -> str:
+    """Return the name of the chosen model."""
+    return st.session_state.setdefault(Key.MODEL, FIRST_MODEL)

@@ -1,0 +1,48 @@
+"""The frame that keeps every page inside the app.
+
+Streamlit runs a file of a folder named `pages` by itself when its address is the first request to a fresh server,
+before `app.py` could set up navigation. A page that finds itself alone runs the app around it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NoReturn
+
+import streamlit as st
+
+from pages.jobs import progress_bar, render_gate
+
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+
+
+class Left(Exception):
+    """Raised to end a page early."""
+
+
+@contextmanager
+def around() -> Iterator[None]:
+    """Wrap a page, as a context: one that stops early, with nothing to show, keeps its sidebar."""
+    token = _inside.set(True)
+    try:
+        with render_gate.drawing():
+            yield
+    except Left:
+        pass
+    finally:
+        _inside.reset(token)
+    progress_bar.over()
+
+
+def enter() -> None:
+    """Enter the app; the first line of every page."""
+    if not _inside.get():
+        from app import main
+
+        main()
+        st.stop()
+
+
+def leave() -> NoReturn:
+    """End a page early. `st.stop` would end the whole run, and the sidebar with it."""
+    raise Left

@@ -1,0 +1,38 @@
+"""Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already."""
+
+import streamlit as st
+
+from pages.state import library_models
+from pages.state.visitor import model_name
+from pages.ui.texts import plain
+from tracer.export.math_labels import amount
+
+
+def show() -> None:
+    """Draw a button for each recommended model; nothing on a server that offers none."""
+    from tracer.zoo import recommended
+
+    found = recommended.offers()
+    if not found:
+        return
+    with st.container(key="sharper"):
+        st.markdown("**Try a stronger model**")
+        with st.container(key="offers"):
+            for offer in found:
+                with st.container(key=f"offer-{offer.title}"):
+                    _offer(offer, recommended.here(offer))
+
+
+def _offer(offer, here: bool) -> None:
+    size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+    st.button(
+        f"{offer.title} · {size}",
+        key=f"take {offer.name}",
+        icon=":material/visibility:" if here else ":material/download:",
+        on_click=library_models.take,
+        args=(offer,),
+        disabled=offer.name == model_name(),
+        help=f"{offer.name}: downloaded once, and here from then on.",
+        width="stretch",
+    )
+    st.caption(plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}."))

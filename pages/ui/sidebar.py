@@ -1,0 +1,279 @@
+"""The sidebar of every page: the model, the photo, and the legend of symbols."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from pages import components, ui
+from pages.jobs import background_checks, run_cache
+from pages.state import library_models, page_registry, session, url_state
+from pages.state.visitor import Given, Key, model_name, visitor
+from pages.ui.texts import plain, quoted
+from tracer import models
+from tracer.figures.graph import glossary
+from tracer.figures.predictions import model_output
+from tracer.inputs.images import KINDS
+from tracer.record import Trace
+from tracer.symbols import notation
+from tracer.utils.limits import limits
+
+STYLES = [ui.STYLES / f"{name}.css" for name in ("style", "present", "print")]
+
+
+class Slots(NamedTuple):
+    """The containers that `run` fills with the model card, and with the samples where they come after the page."""
+
+    origin: DeltaGenerator
+    samples: DeltaGenerator
+
+
+def choices(pages: list, page: str) -> Slots:
+    """Draw the links to all pages, and the choice of model and input. Messages and questions stand above the page of
+    this address. Return the containers that `run` fills."""
+    for style in STYLES:
+        components.style(style)
+    _forget(page)
+    with (above := st.container(key="above")):
+        url_state.read(page)
+        library_models.settle()
+        url_state.follow()
+        _readable()
+    with st.sidebar:
+        st.html('<p class="brand">Tensor tracer</p>')
+        _links(pages)
+        given = session.given()
+        opened = given.trace is not None
+        if given.trace is not None:
+            st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
+        else:
+            _model()
+        slots = Slots(st.container(), st.container())
+        if not _lesson(page):
+            with slots.samples:
+                _samples(given)
+        takes = models.takes(model_name())
+        if "text" in takes and not opened:
+            _text(given)
+        _upload(takes)
+        if "image" in takes and page:  # the first page has it, large
+            components.give(takes, small=True)
+    with st.bottom:
+        shown = [one for one, its in zip(pages, page_registry.found(), strict=True) if not its.heading]
+        components.bar([_item(one, page) for one in shown], takes)
+    with above:
+        if refusal := visitor().refusal:
+            st.error(quoted(refusal), icon=":material/block:")
+        library_models.asking()
+    url_state.write(page)
+    components.tools(url_state.lacks())
+    visitor().instead = ""
+    return slots
+
+
+def _lesson(page: str) -> bool:
+    """Return whether a page may show something else than the run, which is known once it is drawn."""
+    return any(one.heading and one.path.stem == page for one in page_registry.found())
+
+
+def _links(pages: list) -> None:
+    """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
+    headings = [page.heading for page in page_registry.found()]
+    for heading in dict.fromkeys(headings):
+        with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
+            if heading:
+                st.caption(heading)
+            for page in (page for page, its in zip(pages, headings, strict=True) if its == heading):
+                st.page_link(page, query_params=url_state.of(page.url_path), width="stretch")
+
+
+def _item(page, here: str) -> dict:
+    """Return a page's entry in the bar of a phone."""
+    icon = page.icon.removeprefix(":material/").removesuffix(":")
+    return {"title": page.title, "icon": icon, "address": page.url_path or ".", "here": page.url_path == here}
+
+
+def _forget(page: str) -> None:
+    """Drop a message that was read on another page, and the text that it refused."""
+    now, state = visitor(), st.session_state
+    if now.refused_on not in (None, page):
+        now.refusal = ""
+        if session.text_key() in state:
+            state[session.text_key()] = session.given().text or ""
+
+
+def _readable() -> None:
+    """Refuse a text that the model can't read: what was on screen before stays, and the text stays in its box."""
+    now, chosen = visitor(), session.given()
+    if chosen.kind == "text" and now.readable is not chosen:
+        try:
+            made = session.model()
+        except ValueError:  # its weights are missing or damaged: the page says so in the place of the run
+            return
+        try:
+            made.inputs(**session.inputs(made, chosen, session.options()))
+        except ValueError as error:
+            now.given = now.readable
+            session.given()
+            st.session_state[session.text_key()] = chosen.text
+            said = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."
+            now.refusal = f"{said} Your text stays in its box; what is shown is the last input that could be read."
+    now.readable = session.given()
+
+
+def _model() -> None:
+    st.selectbox(
+        "Model",
+        library_models.suggestions(),
+        key=Key.MODEL,
+        persist_state="session",
+        accept_new_options=True,
+        help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
+        "Before one of those is loaded you are told what it takes.",
+    )
+    with st.expander("What these models are"):
+        st.caption("  \n".join(plain(f"**{name}**: {models.in_and_out(name)}") for name in models.names()))
+
+
+def _samples(given: Given) -> None:
+    """Draw the current input and the samples; or a note where the page shows something else."""
+    if instead := visitor().instead:
+        st.caption(plain(f"This page shows {instead}. The input that you chose is kept for the other pages."))
+        return
+    samples = session.sample_names()
+    if given.kind == "sample":
+        if len(samples) > 1:
+            key = Key.SAMPLE.format(model_name())
+            st.session_state[key] = given.name
+            st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
+        return
+    kinds = {"trace": "Saved run", "text": "Your text, with"}
+    own = given.name == session.OWN
+    st.text("Your text" if own else f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
+    if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
+        session.take_sample(samples[0])
+        st.rerun()
+
+
+def _take_sample(name: str) -> None:
+    if name in session.sample_names():  # it may come late, from a model that was left meanwhile
+        session.take_sample(name)
+
+
+def _text(given: Given) -> None:
+    key = session.text_key()
+    st.session_state.setdefault(key, given.text or "")  # set once: what is typed while a run goes on must stay
+    st.text_area(
+        "Your text",
+        key=key,
+        placeholder="Empty: the model’s own text",
+        on_change=lambda: session.take_text(st.session_state[key], key),
+        help="It stays in this session. One sentence says so where the model does not know a character or a word.",
+    )
+
+
+def _upload(takes: tuple[str, ...]) -> None:
+    now, most = visitor(), limits()
+    photo = f"{KINDS} up to {most.photo_mb:g} MB, or a"
+    file = st.file_uploader(
+        "Your photo, or a saved run" if "image" in takes else "A saved run",
+        key=Key.UPLOAD.format(now.uploads),
+        max_upload_size=most.upload_mb,
+        help=f"{photo if 'image' in takes else 'A'} .safetensors file that was saved from a run. It stays in this "
+        "session and is forgotten when you close the page.",
+    )
+    if file is not None:
+        with st.spinner("Opening the file"):
+            session.take_file(_bytes(file), file.name)
+        now.uploads += 1
+        st.rerun()
+
+
+def _bytes(file: UploadedFile) -> bytes:
+    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
+    data, context = file.getvalue(), get_script_run_ctx()
+    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return data
+
+
+def run(slots: Slots, page: str) -> None:
+    """Draw the model card, the buttons to save the run, and the legend of its symbols. Nothing where there is no run,
+    or another one is shown. Messages have been shown by now."""
+    visitor().refused_on = page if visitor().refusal else None
+    if _lesson(page):
+        with slots.samples:
+            _samples(session.given())
+    if (trace := session.current_run()) is None or visitor().instead:
+        return
+    with slots.origin:
+        library_models.show_origin(trace)
+    said = (
+        "All steps and shapes, and the tensors that were kept, in one file. It opens here again, also on a machine "
+        "without the model."
+    )
+    key = None if session.given().kind == "trace" else (model_name(), session.options())
+    _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", said)
+    said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
+    _file_button("Download a handout", "print", trace, _handout, "html", said)
+    _legend(trace)
+    _glossary(trace)
+    with st.sidebar:
+        if session.checking():
+            components.poll_check(background_checks.PATH)
+        components.announce(
+            f"{trace.model} has run on {_file_stem(session.given())}. {model_output.answer_sentence(trace)}".strip()
+        )
+
+
+def _file_button(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
+    """Draw a button that builds a file of the run when it is pressed."""
+    name = f"{trace.model}-{_file_stem(session.given())}.{ending}"
+    more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
+    st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
+
+
+def _file_stem(given: Given) -> str:
+    """Return a word for a run's input, for its file name."""
+    return "text" if given.name == session.OWN else Path(given.name).stem
+
+
+def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
+    """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
+    from tracer.record import serialization
+
+    made = key and run_cache.loaded_model(*key)
+    return serialization.to_bytes(trace, made and made.net)
+
+
+def _handout(trace: Trace) -> bytes:
+    from tracer.figures import handout  # what it needs of torch, pages start without
+
+    return handout.render(trace).encode()
+
+
+def _glossary(trace: Trace) -> None:
+    """Draw the symbols of this run's equations and a glossary."""
+    signs = [f"${sign}$ — {meaning}" for sign, meaning in glossary.signs(step.latex for step in trace.steps)]
+    words = [f"**{word}** — {meaning}" for word, meaning in glossary.words(step.stage for step in trace.steps)]
+    with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
+        st.markdown("\n\n".join(signs + words))
+
+
+def _legend(trace: Trace) -> None:
+    if not trace.symbols:
+        st.sidebar.caption("This run names no sizes: its shapes are numbers.")
+        return
+    said = []
+    for size in trace.symbols:
+        formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
+        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
+    bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
+    if bold:
+        said.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
+    with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
+        st.markdown("\n\n".join(said))

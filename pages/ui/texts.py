@@ -1,0 +1,270 @@
+"""Sentences that several pages show, or that need some counting."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pages.state.session import View
+from pages.state.visitor import Given
+from tracer import models
+from tracer.attention import windows
+from tracer.export import rows
+from tracer.export.math_labels import scientific
+from tracer.figures.predictions.class_bars import percent
+from tracer.record import AttentionRecord, Name, Step, Trace
+from tracer.record.foreign_latex import mathematics
+from tracer.symbols import notation
+from tracer.utils import note_titles
+
+WHAT = (
+    "**Tensor tracer** runs a real model on your photo or text and shows every tensor on the way: its shape, its "
+    "equation, and whether this very run proves it."
+)
+"""What this app is, in one sentence."""
+AFTER = 4
+"""Ops between softmax and values that a page names, and layers that differ in them."""
+COUNTED = (
+    "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
+    "Norms, softmax and sums are not counted."
+)
+
+
+def uncounted_text(trace: Trace) -> str:
+    """Return a sentence on the operations that the FLOPs of a run lack."""
+    said = rows.uncounted_ops(trace)
+    return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
+
+
+_LIVE = re.compile(
+    r"""(?P<link>\](?=[(\[:])) | (?P<picture>(?<=!)\[) | (?P<mail>@)
+    | (?P<directive>:(?=//|[\w/+-]+[:\[])) | (?P<site>(?<=www)\.) | (?P<heading>^\#)""",
+    re.VERBOSE | re.MULTILINE,
+)
+"""What would be a link, a picture, a colour, an icon or a heading in markdown; not bold, code and mathematics."""
+
+
+def plain(text: str) -> str:
+    """Return a text out of a file for markdown: without links and images, and with its mathematics inline."""
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
+    return "".join(_maths(part) if at % 2 else _LIVE.sub(r"\\\g<0>", part) for at, part in enumerate(parts))
+
+
+def _maths(part: str) -> str:
+    """Return mathematics or code as it is; mathematics that can't be shown with its signs escaped."""
+    if part.startswith("$"):
+        try:
+            mathematics(part[1:-1], "a text")
+        except ValueError:
+            return quoted(part)
+    return part
+
+
+def quoted(sentence: str) -> str:
+    """Return a sentence with a visitor's text for markdown: no sign in it is markup. `literal` escapes more."""
+    sentence = re.sub(r"([\\`*$~\[\]<#|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", sentence)
+    return re.sub(r":(?=[\w/+-]+:)", r"\:", sentence)
+
+
+def literal(label: str) -> str:
+    """Return a label of a widget as it is: none of its signs is markdown."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", label)
+
+
+def prose(text: str) -> str:
+    """Return the sentences of a step for markdown: sizes with a subscript are set as mathematics, where they are not
+    already, and notes have their titles."""
+
+    def size(found: re.Match) -> str:
+        name = notation.latex(found[2])
+        return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
+
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(note_titles.spelled(text)))
+    return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
+
+
+OUTSIDE = "computed outside of PyTorch, where nothing is seen"
+
+
+def in_the_code(names: Sequence[Name]) -> str:
+    """Return the names in the code for the letters of an equation that no step computes; `.T` is a transposed
+    matrix."""
+    known = [name for name in names if not name.of.startswith("constant ")]
+    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
+    said += [f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known]
+    return f"In the code, {', '.join(said)}."
+
+
+def title(model: str) -> str:
+    """Return the model's inputs and outputs as a headline."""
+    takes = models.takes(model) or ("input",)
+    return f"Every step from {' and '.join({'image': 'photo'}.get(kind, kind) for kind in takes)} to answer"
+
+
+def strange(given: Given, model: str) -> str:
+    """Return a warning for the answer where a model that learned from drawings sees a visitor's photo; else an empty
+    text."""
+    drawn = models.samples(model) in ("scenes", "surfaces")
+    if not (drawn and given.own and given.trace is None and models.card(model)):
+        return ""
+    return plain(
+        f"{model} was {models.origin(model)}. What it says of a photo that looks like none of these is no answer to "
+        "go by."
+    )
+
+
+def crop_text(view: View) -> str:
+    """Return a sentence on the part of the photo that the model sees."""
+    photo = f"{view.photo.width} × {view.photo.height} pixels"
+    left, top, right, bottom = view.crop.box
+    if (right - left, bottom - top) == view.photo.size:
+        return f"All of the photo, {photo}, in {view.rows} × {view.columns} patches."
+    part = f"{right - left:.0f} × {bottom - top:.0f}"
+    return f"The photo has {photo}. The model gets the {part} in the middle; what is dimmed is cut off."
+
+
+def size_text(view: View) -> str:
+    """Return a sentence on the size at which the model sees the photo."""
+    side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
+    return (
+        f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
+        "They are counted from 0, in reading order."
+    )
+
+
+def too_large(record: AttentionRecord) -> str:
+    """Return the reason why the attention of a run is not drawn."""
+    return (
+        f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
+        f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
+    )
+
+
+def attention_problems(trace: Trace) -> list[str]:
+    """Return the reasons why attention of the run can't be shown."""
+    said = {}
+    for record in trace.attentions:
+        if record.problem:
+            said.setdefault((record.part, record.problem), []).append(record.layer)
+    return [
+        plain(f"The attention of {_blocks(layers)}{f' of {part!r}' if part else ''} can’t be shown: {problem}.")
+        for (part, problem), layers in list(said.items())[:AFTER]
+    ]
+
+
+def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
+    """Return notes on attention besides its weights: later changes of them, and what they belong to."""
+    said = []
+    if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
+        counts = sorted({windows(trace, records[layer]) for layer in parted})
+        many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        said.append(f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. Shown is the first.")
+    for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
+        which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
+        said.append(
+            f"In {which}, the model changed the weights after the softmax, before they took the values "
+            f"({', '.join(after[:AFTER])}). Shown is what the softmax gave."
+        )
+    if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
+        said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
+    if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
+        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
+    return [plain(sentence) for sentence in said]
+
+
+def _blocks(layers: Sequence[int]) -> str:
+    """Return blocks by their numbers, counted from 1."""
+    if len(layers) == 1:
+        return f"block {layers[0] + 1}"
+    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"blocks {layers[0] + 1} to {layers[-1] + 1}"
+    return "blocks " + ", ".join(str(layer + 1) for layer in layers)
+
+
+def has_random_weights(trace: Trace) -> bool:
+    """Return whether a run's weights are random: its answers then mean nothing."""
+    return "random weights" in trace.weights
+
+
+def about(trace: Trace) -> str:
+    """Return the model of a run and its training data in words; empty for a run without that record."""
+    said = [note_titles.spelled(models.summary(trace.model))] if trace.model in models.names() else []
+    if has_random_weights(trace):
+        said.append(
+            f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Its shapes "
+            "and equations come from its code, and the proofs ran on these weights."
+        )
+    elif trace.weights:
+        said.append(f"Its weights: {trace.weights}.")
+    return plain(" ".join(said))
+
+
+def card(facts: Mapping | None) -> str:
+    """Return the model's classes and scores, from the card of its weights; empty without one."""
+    facts, sentences = facts or {}, []
+    if classes := facts.get("classes"):
+        sizes = facts.get("sizes", {})
+        sentences.append(
+            f"This model knows {len(classes)} classes and nothing else: {', '.join(classes)}. "
+            f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
+            "and whatever you show it, it answers with one of these classes."
+        )
+    if says := facts.get("says"):
+        figures = {name: fact for name, fact in facts.items() if isinstance(fact, (int, float))}
+        sentences.append(says.format_map({name: _figure(figure) for name, figure in figures.items()}))
+    return " ".join(sentences)
+
+
+def _figure(value: float) -> str:
+    """Return a count, or a share in percent, or another figure as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return percent(value) if value <= 1 else f"{value:g}"
+
+
+def unseen(step: Step) -> str:
+    """Return the operands that a proof can't test, with a space in front; empty where it tests all of them."""
+    if step.verdict != "proven" or not step.unseen:
+        return ""
+    names = " or ".join(f"${name}$" for name in step.unseen)
+    return f" This check does not see {names}: without it, or with its numbers in another order, nothing would differ."
+
+
+def proof(step: Step) -> str:
+    """Return what was compared for a step, how well it agreed, and the tolerance."""
+    if step.verdict == "pending":
+        return "Not proven yet: the equation of this step has not been executed on the traced tensors."
+    if step.recorded:
+        return f"{prose(step.replayed)}"
+    if step.refuted:
+        return f"**Disproven.** {prose(step.replayed)}"
+    if step.error is None:
+        reason = f" {prose(step.note)}" if step.note else ""
+        return f"Not executed for this step.{reason}"
+    if step.verdict == "disproven":
+        where = f" The first wrong cell is {list(step.wrong)}." if step.wrong is not None else ""
+        return (
+            "**Disproven.** The equation was executed on the traced tensors and does not give what the model computed: "
+            f"the largest difference is {scientific(step.error)} of the largest value, more than rounding in "
+            f"{step.dtype} explains.{where}"
+        )
+    other = "".join(f" {said}" for said in (checks_text(step), prose(step.replayed)) if said)
+    if step.error == 0:
+        return f"The equation was executed on the traced tensors and gives exactly the model’s values.{other}"
+    return (
+        "The equation was executed on the traced tensors: it differs from the model’s values by at most "
+        f"{scientific(step.error)} of the largest one, in each cell by no more than rounding in {step.dtype}.{other}"
+    )
+
+
+def elsewhere(steps: Sequence[Step]) -> str:
+    """Return how many of the printed equations also hold on other runs, with a space in front; empty where none was
+    tried."""
+    known = sum(step.verdict == "proven" and step.checked > 0 for step in steps)
+    return f" As printed, {known} of them hold on other runs, too." if known else ""
+
+
+def checks_text(step: Step) -> str:
+    """Return on how many other runs the printed equation holds; empty where it was checked on none."""
+    if not step.checked:
+        return ""
+    runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"
+    return f"As printed, it also holds on {runs}."

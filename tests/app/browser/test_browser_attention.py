@@ -1,0 +1,256 @@
+"""The Attention page in a real browser: one tower after the other, and keys instead of a mouse."""
+
+import re
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tracer
+from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser_models import choose as choose_model
+from tests.app.browser.test_browser_models import go
+
+pytestmark = pytest.mark.browser
+
+PIXELS = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+GREY = np.array([0x7A, 0x84, 0x94])
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def test_nothing_of_a_tower_is_left_when_the_other_is_drawn(page):
+    go(page, "Attention")
+    choose_model(page, "clip")
+    cls = page.get_by_role("button", name="Use CLS as the query")
+    cls.wait_for()
+    page.get_by_role("radio", name="text").click()
+    page.get_by_text("closed by the causal mask").wait_for()
+    assert page.locator(".photo").is_hidden() and cls.count() == 0
+    page.get_by_role("heading", name="What does a token attend to?").wait_for()
+    page.locator(".grid").press("ArrowUp")
+    assert "3: 'circle' attends most to" in page.locator(".lead").inner_text()
+    page.get_by_role("radio", name="image").click()
+    cls.wait_for()
+    assert page.locator(".photo").is_visible() and page.locator(".grid").is_hidden()
+    assert page.locator(".closed-note").is_hidden()
+    quiet(page)
+
+
+def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.get_by_role("radio", name="linear").focus()
+    page.keyboard.press("Tab")
+    assert page.locator(".equations button").evaluate("button => button.matches(':focus-visible')")
+    page.keyboard.press("Tab")
+    grid = page.locator(".grid")
+    assert grid.evaluate("grid => grid.matches(':focus-visible') && getComputedStyle(grid).outlineStyle") == "solid"
+    page.keyboard.press("ArrowUp")
+    assert "14: 'n' attends most to" in page.locator(".lead").inner_text()
+    assert "14: 'n' attends most to" in page.locator(".live").inner_text()
+    assert "14: 'n'" in grid.get_attribute("aria-label")
+    page.keyboard.press("p")
+    page.get_by_test_id("stSidebar").wait_for(state="hidden")
+    page.keyboard.press("ArrowUp")  # presented, the keys that nobody takes are the map's
+    page.locator(".lead", has_text="13: ").wait_for()
+
+
+def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    assert page.locator(".axis").all_inner_texts() == ["query (row)", "key (column)"]
+    grid, lead = page.locator(".grid"), page.locator(".lead")
+    box = grid.bounding_box()
+
+    def at(row: int) -> tuple[float, float]:
+        return box["x"] + 5, box["y"] + (row + 0.5) * box["height"] / 16
+
+    page.mouse.move(*at(2))
+    assert " 2: " in lead.inner_text()
+    page.mouse.click(*at(3))
+    page.mouse.move(*at(9))
+    assert " 3: " in lead.inner_text() and ", pinned" in grid.get_attribute("aria-label")
+    assert "9: " in page.locator(".cell").inner_text()  # the cell below the pointer is still read out
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 9: " in lead.inner_text()
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 3: " in lead.inner_text()
+
+
+def test_numbers_of_a_colour_bar_stand_at_their_places(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.get_by_role("radio", name="linear").check()
+    bar = page.locator(".tokens .gradient").bounding_box()
+    for place, tick in list(enumerate(page.locator(".tokens .ticks span").all()))[1:-1]:
+        box = tick.bounding_box()
+        assert box["x"] + box["width"] / 2 == pytest.approx(bar["x"] + place / 4 * bar["width"], abs=1)
+
+
+def test_rollout_is_named_and_uses_all_blocks(page):
+    page.goto("/attention?model=nanogpt")
+    page.locator(".lead").wait_for()
+    settled(page)
+    blocks, share = page.get_by_role("group", name="Block"), page.locator(".tokens .share")
+    assert share.inner_text().startswith("Attention weight")
+    page.get_by_role("radio", name="rollout").check()
+    assert share.inner_text().startswith("Rollout (Abnar and Zuidema 2020), no attention weight")
+    count = blocks.get_by_role("radio").count()
+    assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
+    assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout
+    assert blocks.locator("input:checked").count() == 0
+    said, lead = page.locator(".map").inner_text(), page.locator(".lead")
+    assert "attends" not in said and "attention propagated through all" in said
+    last = len(tracer.load("nanogpt").inputs().words) - 1
+    assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at {last}: ")
+    assert page.locator(".axis").all_inner_texts() == ["after the last block (row)", "input (column)"]
+    page.get_by_role("radio", name="mean").check()
+    assert "attends most to" in lead.inner_text()
+    assert blocks.locator("input:checked").count() == 1 and blocks.locator("legend").inner_text() == "Block"
+    blocks.get_by_role("radio", name="1", exact=True).check()
+    page.get_by_role("button", name="Attention weights: ✓ proven").click()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    page.wait_for_url("**/trace?*step=block1.attention.weights*")
+
+
+def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(page):
+    """The cells in grey are the hidden ones, by the model itself; they are no query, and the photo is covered there."""
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.set_viewport_size({"width": 1280, "height": 1400})
+    page.goto("/attention?model=mae")
+    lead, legend = page.locator(".lead"), page.locator(".covered span")
+    lead.wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    heat = np.array(page.locator("canvas.heat").evaluate(PIXELS)).reshape(64, 4)
+    cover = np.array(page.locator("canvas.cover").evaluate(PIXELS)).reshape(64, 4)
+    hidden = set((heat[:, :3] == GREY).all(1).nonzero()[0].tolist())
+    assert hidden == set((cover[:, 3] == 255).nonzero()[0].tolist()) == set(range(64)) - visible
+    assert legend.inner_text() == "32 of 64 patches were hidden from the encoder: no token here, no attention"
+    box = page.locator("canvas.heat").bounding_box()
+
+    def point(patch: int) -> None:
+        row, column = divmod(patch, 8)
+        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
+
+    before = lead.inner_text()
+    for patch in sorted(hidden)[::5]:
+        point(patch)
+        place = f"Row {patch // 8}, column {patch % 8}"
+        assert legend.inner_text() == f"{place} was hidden from the encoder: no token, so no query."
+        assert lead.inner_text() == before
+    for token, patch in list(enumerate(sorted(visible)))[::5]:
+        point(patch)
+        assert f"patch {patch} (row {patch // 8}, column {patch % 8}) attends" in lead.inner_text()
+        assert page.get_by_role("spinbutton", name="Token").input_value() == str(token)
+        frame = page.locator(".query").bounding_box()
+        assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)
+        assert frame["y"] == pytest.approx(box["y"] + patch // 8 * box["height"] / 8, abs=1)
+    page.get_by_role("slider", name="Strength of the shade").fill("0")
+    photo = np.asarray(Image.open(BytesIO(page.locator(".photo").screenshot())).convert("RGB"), int)
+    side = photo.shape[0] // 8
+    for patch in range(64):
+        middle = photo[patch // 8 * side + 8 :, patch % 8 * side + 8 :][: side - 16, : side - 16]
+        assert (abs(middle - GREY).max() <= 2) == (patch in hidden)
+    quiet(page)
+
+
+def test_keys_and_numbers_skip_hidden_patches(page):
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.goto("/attention?model=mae")
+    lead, column = page.locator(".lead"), page.get_by_role("spinbutton", name="Column")
+    lead.wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    row = next(r for r in range(8) if {8 * r + c in visible for c in range(8)} == {True, False})
+    seen = [c for c in range(8) if 8 * row + c in visible]
+    gap = next(c for c in range(8) if c not in seen)
+    token = page.get_by_role("spinbutton", name="Token")
+    token.fill(str(sorted(visible).index(8 * row + seen[0])))
+    token.press("Enter")
+    for at in seen[1:]:
+        page.locator(".photo").press("ArrowRight")
+        assert f"(row {row}, column {at}) attends" in lead.inner_text()
+    page.locator(".photo").press("ArrowRight")  # nothing further on: it stays
+    assert f"(row {row}, column {seen[-1]}) attends" in lead.inner_text()
+    column.fill(str(gap))
+    column.press("Enter")
+    hidden = f"Row {row}, column {gap} was hidden from the encoder: no token, so no query."
+    assert page.locator(".said").inner_text() == f"{hidden} Kept {seen[-1]}."
+    assert column.input_value() == str(seen[-1])
+
+
+def test_the_decoder_marks_its_mask_tokens(page):
+    visible = set(tracer.load("mae").inputs()[1][0].tolist())
+    page.goto("/attention?model=mae")
+    page.get_by_role("radio", name="decoder").click()
+    page.get_by_text("a mask token, one learned vector, stands for each").wait_for()
+    settled(page)
+    token, lead = page.get_by_role("spinbutton", name="Token"), page.locator(".lead")
+    assert page.locator(".photo .stroke").count() == 64 - len(visible)
+    for patch in (min(visible), min(set(range(64)) - visible)):
+        token.fill(str(patch))
+        token.press("Enter")
+        assert ("mask token" in lead.inner_text()) == (patch not in visible)
+    quiet(page)
+
+
+def test_rollout_over_one_block_says_so(page):
+    page.goto("/attention?model=transformer")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.get_by_role("radio", name="rollout").check()
+    assert (
+        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 15: 'e' comes most from:"
+    )
+    assert "propagated through the one block. " in page.locator(".tokens .share").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.goto("/attention?model=nanogpt")
+    page.locator(".lead").wait_for()
+    settled(page)
+    item = np.asarray(Image.open(BytesIO(page.locator(".top li").last.screenshot())).convert("RGB"))
+    bar, track = item[-3, 20], item[-3, -20]
+    lighter, darker = sorted((luminance(bar), luminance(track)), reverse=True)
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def luminance(rgb: np.ndarray) -> float:
+    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
+    shares = [int(channel) / 255 for channel in rgb]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
+    model = tracer.load("vit")
+    (image,), patches = model.inputs(), model.trace().value("patches")
+    page.goto("/attention?model=vit&query=38")
+    rule, pixels = page.locator(".rule"), page.locator(".pixels")
+    rule.wait_for()
+    settled(page)
+    for key in ("", "ArrowDown", "ArrowRight"):
+        if key:
+            page.locator(".photo").press(key)
+        n, w, *_, row, _, _, column = map(int, re.findall(r"\d+", rule.inner_text()))
+        said = pixels.inner_text()
+        assert (n, w) == (37 + 8 * (key != "") + (key == "ArrowRight"), 8) and (row, column) == divmod(n, w)
+        top, bottom, left, right = (int(at) for side in re.findall(r"= (\d+) to (\d+)", said) for at in side)
+        cut = image[0, :, top : bottom + 1, left : right + 1]
+        assert cut.permute(1, 2, 0).flatten().equal(patches[0, n])
+    page.get_by_role("button", name="Use CLS as the query").click()
+    assert rule.inner_text() == pixels.inner_text() == ""
+    quiet(page)

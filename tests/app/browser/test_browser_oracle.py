@@ -1,0 +1,381 @@
+"""What pages draw and say of a run, read back in a real browser and compared with it: canvases, tables, tooltips."""
+
+import re
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.app.browser.test_browser import SLOW, quiet, until
+from tests.support import oracle
+from tests.support.oracle import CELLS, close, draw, number, numbers, opened, read, run, says, unpack, value
+from tracer.inputs.samples import samples
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 1400, "height": 1000})
+
+
+STEP = """() => {
+  const find = (selector) => document.querySelector(`.stepper ${selector}`);
+  const bare = (node) => [...node.childNodes].filter((one) => !one.querySelector?.(".katex"));
+  const words = (node) => bare(node).map((one) => one.textContent);
+  const row = (line) => [...line.cells].map((cell) => cell.textContent);
+  return {
+    title: find(".title").textContent, stage: find(".stage").textContent,
+    count: find(".count").textContent, latex: find(".equation annotation").textContent, why: words(find(".why")),
+    sizes: find(".sizes annotation").textContent, code: find(".code").textContent,
+    verdict: find(".verdict").textContent, kind: find(".verdict").dataset.verdict,
+    ops: [...document.querySelectorAll(".stepper .covered tbody tr")].map(row),
+  };
+}"""
+
+
+def check_step(page, trace, step, index: tuple[int, ...]) -> None:
+    """Check all that the Trace page says of a step, and its heatmap where the leading axes are at `index`."""
+    shown = page.evaluate(STEP)
+    number_of = trace.steps.index(step) + 1
+    assert (shown["title"], shown["stage"], shown["count"]) == (
+        step.title,
+        step.stage,
+        f"{number_of} of {len(trace.steps)}",
+    )
+    assert shown["latex"] == step.latex
+    assert shown["sizes"].replace("\\ ", " ").endswith(f"= {list(step.shape)}") and shown["sizes"].startswith(
+        step.symbol
+    )
+    at = 0
+    for words in shown["why"]:  # what is no formula stands in the reason of this very step, in this order
+        at = step.why.index(words.strip(), at) + len(words.strip())
+    assert len("".join(shown["why"])) > 0.6 * len(re.sub(r"\$[^$]*\$", "", step.why))
+    assert shown["kind"] == step.verdict
+    if step.error:
+        assert any(close(one, step.error, 2) for one in numbers(shown["verdict"])), (
+            step.id,
+            shown["verdict"],
+            step.error,
+        )
+    elif step.error == 0:
+        assert "exactly" in shown["verdict"]
+    assert step.source.text.strip() in shown["code"] or not step.ops
+    by_index = {op.index: op for op in trace.ops}
+    for cells in shown["ops"]:
+        op = by_index[int(cells[0])]
+        outputs = "  ".join(str(list(one.shape)) for one in op.outputs)
+        assert (cells[1], cells[3], cells[7]) == (op.op, outputs, op.module) and int(
+            cells[5].replace(",", "")
+        ) == op.params
+    tensor = value(trace, step.id)
+    matrix = tensor[(0,) * (tensor.ndim - 2 - len(index)) + index] if tensor.ndim > 2 else tensor
+    check_heat(page.locator(".stepper canvas.cells"), matrix.reshape(-1, matrix.shape[-1]).numpy(), number_of)
+
+
+def check_heat(canvas, matrix: np.ndarray, seed: int) -> None:
+    """Check the colours of a heatmap on Trace, and what 20 of its cells say."""
+    rows, columns = matrix.shape
+    picture = read(canvas, draw(CELLS, matrix.shape, seed), [".read"], ".stripe", ".ends", flip=True)
+    if any("∞" in text for text, _ in picture.labels):
+        open_colour = picture.pixels[0, 0]  # the first token may look at itself
+        assert ((picture.pixels == open_colour).all(-1) == np.isfinite(matrix)).all()
+    else:
+        oracle.check_colours(picture, matrix)
+    for (row, column), (said,) in zip(picture.points, picture.tooltips, strict=True):
+        _, down, _, across, shown = re.fullmatch(r"(.*?) (\d+), (.*?) (\d+): (.*)", said).groups()
+        assert (int(down), int(across)) == (row, column), said
+        assert close(number(shown), matrix[row, column], 3), (said, matrix[row, column])
+    assert f"{rows} rows × {columns} columns" in picture.alt
+    if "smallest" in picture.alt:
+        known = matrix[np.isfinite(matrix)]
+        said = numbers(picture.alt.partition("smallest")[2])
+        assert all(map(close, said, (known.min(), known.mean(), known.max()), (2, 2, 2))), picture.alt
+
+
+def test_trace_says_and_draws_each_step_of_a_block(page):
+    trace = run("vit")
+    opened(page, "trace?step=block2.norm1", ".stepper .equation .katex")
+    first = next(i for i, step in enumerate(trace.steps) if step.id == "block2.norm1")
+    for step in trace.steps[first : first + 14]:
+        until(page, f"location.search.includes('step={step.id}')")
+        check_step(page, trace, step, ())
+        page.keyboard.press("ArrowRight")
+    opened(page, "trace?step=block1.attention.weights&index=0.2", ".stepper .equation .katex")
+    check_step(page, trace, trace.step("block1.attention.weights"), (2,))
+    quiet(page)
+
+
+def test_terms_of_scores_add_up_on_the_scale_that_is_said(page):
+    trace = run("transformer")
+    opened(page, "trace?model=transformer&step=block1.attention.scores&index=0.1", ".stepper .maps canvas")
+    scores = value(trace, "block1.attention.scores")[0, 1].numpy()
+    said = page.locator(".terms .said").inner_text()
+    low, high = re.search(r"from (\S+) to (\S+)\.", said).groups()
+    assert said.startswith("Head 1,") and number(low) == -number(high)
+    maps, stops = {}, None
+    for figure in page.locator(".stepper .maps figure").all():
+        picture = read(figure.locator("canvas"), [], [])
+        if stops is None:
+            bar = read(page.locator(".stepper canvas.cells"), [], [], ".stripe", ".ends", flip=True)
+            stops = bar.stops
+        shown = picture._replace(stops=stops, labels=[(low, 0.0), (high, 1.0)])
+        maps[figure.locator("figcaption").inner_text()] = shown.values()
+    names = list(maps)
+    assert len(names) == 6 and f"{scores.shape[0]} × {scores.shape[1]}" in picture.alt
+    edge = number(high)
+    assert np.abs(maps[names[5]] - scores).max() < 0.04 * edge and np.abs(maps[names[4]] - scores).max() < 0.04 * edge
+    assert np.abs(sum(maps[name] for name in names[:4]) - scores).max() < 0.1 * edge
+    largest = max(names[:4], key=lambda name: (maps[name] ** 2).mean())
+    assert f"the largest is {largest}" in said
+    quiet(page)
+
+
+MAP = """(photo) => {
+  const root = photo.getRootNode();
+  const find = (selector) => root.querySelector(selector);
+  const all = (selector) => [...root.querySelectorAll(selector)];
+  const texts = (selector) => all(selector).map((one) => one.textContent.trim());
+  const heat = find("canvas.heat");
+  const bytes = (canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const pixels = (canvas) => btoa(Array.from(bytes(canvas), (byte) => String.fromCharCode(byte)).join(""));
+  return {
+    lead: find(".lead").textContent, top: texts(".top li"), alt: photo.getAttribute("aria-label"), heat: pixels(heat),
+    ticks: texts(".over .ticks span"), others: texts(".others button small"), same: texts(".over .same")[0],
+    heads: all(".heads button").map((one) => [one.lastChild.textContent, pixels(one.querySelector("canvas"))]),
+    table: all(".numbers tbody tr").map((line) => [...line.cells].map((cell) => cell.textContent)),
+    title: texts(".heads-title")[0], rule: texts(".rule")[0], python: texts(".python code")[0],
+  };
+}"""
+COLUMNS = 8
+"""Columns of patches of vit."""
+
+
+def patch_name(token: int) -> str:
+    """The name on screen of a token of vit."""
+    return "CLS" if token == 0 else f"patch {token - 1} (row {(token - 1) // COLUMNS}, column {(token - 1) % COLUMNS})"
+
+
+def check_shade(shown: dict, weights: np.ndarray) -> None:
+    """Check that a patch is the brighter the larger its weight is in the row of a query `[tokens]`."""
+    light, on_patches = 1 - unpack(shown["heat"])[:, 3] / 255, weights[1:]
+    assert np.abs(light - on_patches / on_patches.max()).max() < 0.005
+    assert says(shown["ticks"][-1], on_patches.max()) and shown["ticks"][0] == "0"
+
+
+def check_row(shown: dict, weights: np.ndarray) -> None:
+    """Check the map over the photo and the lists beside it against the row of a query `[tokens]`."""
+    order = np.argsort(-weights, kind="stable")
+    best = [patch_name(int(token)) for token in order[:5]]
+    for line, name, token in zip(shown["top"], best, order[:5], strict=True):
+        assert line.startswith(name) and says(line, weights[token]), (line, name, weights[token])
+    check_shade(shown, weights)
+    for line in shown["table"]:
+        rank, token = int(line[0]), int(line[1])
+        assert order[rank - 1] == token and line[2] == patch_name(token) and says(line[3], weights[token]), line
+    assert says(shown["same"], 1 / len(weights))
+
+
+def check_photo(screenshot: bytes, photo: Image.Image) -> None:
+    """Check that what is under the map is the middle square of a photo, and not its mirror image."""
+    side = min(photo.size)
+    left, top = ((length - side) // 2 for length in photo.size)
+    expected = np.asarray(photo.convert("L").crop((left, top, left + side, top + side)).resize((32, 32)), float).ravel()
+    shown = np.asarray(Image.open(BytesIO(screenshot)).convert("L").resize((32, 32)), float)
+    alike = [np.corrcoef(expected, one.ravel())[0, 1] for one in (shown, shown[:, ::-1], shown[::-1])]
+    assert alike[0] > 0.98 and max(alike[1:]) < 0.9, alike
+
+
+def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
+    weights = value(run("vit"), "block2.attention.weights")[0].numpy()
+    opened(page, "attention?block=2&head=3", ".lead")
+    photo, heat = page.locator(".photo"), page.locator("canvas.heat")
+    page.locator(".numbers summary").click()
+    page.locator(".numbers tbody tr").nth(64).wait_for()
+    shown = photo.evaluate(MAP)
+    assert shown["lead"] == "Block 2, head 3: CLS attends most to:" and len(shown["table"]) == 65
+    check_row(shown, weights[3, 0])
+    assert says(shown["others"][0], weights[3, 0, 0]) and shown["others"][0].startswith("CLS gets")
+    largest = weights[:, 0, 1:].max()
+    assert shown["title"].startswith("All heads of block 2") and says(shown["title"], largest)
+    for head, (name, pixels) in enumerate(shown["heads"]):
+        assert name == f"head {head}"
+        light = 1 - unpack(pixels)[:, 3] / 255
+        assert np.abs(light - weights[head, 0, 1:] / largest).max() < 0.005
+    page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
+    for row, column in draw(CELLS, (8, 8), 1):
+        token = 1 + 8 * row + column
+        box = heat.bounding_box()
+        at = box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8
+        page.mouse.move(*at)
+        shown = photo.evaluate(MAP)
+        assert shown["lead"] == f"Block 2, head 3: {patch_name(token)} attends most to:"
+        assert patch_name(token) in shown["alt"] and shown["rule"].startswith(f"Patch n = {token - 1},")
+        assert shown["python"] == f"trace.attention(layer=1, head=3, query={token})"
+        check_row(shown | {"table": shown["table"][::9]}, weights[3, token])
+        frame = page.locator(".query").bounding_box()
+        assert (
+            frame["x"] <= at[0] <= frame["x"] + frame["width"] and frame["y"] <= at[1] <= frame["y"] + frame["height"]
+        )
+    page.mouse.move(0, 0)
+    page.get_by_role("slider", name="Strength of the shade").fill("0")
+    check_photo(page.screenshot(clip=heat.bounding_box()), samples("photos")["horse"]())
+    page.locator(".each input").check()
+    for head, (name, _) in enumerate(photo.evaluate(MAP)["heads"]):
+        assert name.startswith(f"head {head}, to ") and says(name, weights[head, 0, 1:].max())
+    quiet(page)
+
+
+def names(trace) -> list[str]:
+    """The names on screen of the tokens of a text of characters."""
+    return [f"{at}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
+
+
+def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
+    trace = run("nanogpt")
+    weights = value(trace, "block2.attention.weights")[0, 1].numpy()
+    is_open = np.isfinite(value(trace, "mask").numpy())
+    opened(page, "attention?model=nanogpt&block=2&head=1&scale=linear", ".lead")
+    picture = read(
+        page.locator(".grid canvas"), draw(CELLS, weights.shape, 2), [".cell", ".lead"], ".gradient", ".bar .ticks"
+    )
+    grey = picture.pixels[0, -1]
+    assert ((picture.pixels == grey).all(-1) == ~is_open).all()
+    shown, most = picture.values()[is_open], max(number(text) for text, _ in picture.labels)
+    assert np.abs(shown - np.minimum(100 * weights[is_open], most)).max() < 0.02 * most
+    words = names(trace)
+    for (query, key), (said, lead) in zip(picture.points, picture.tooltips, strict=True):
+        assert said.startswith(f"{words[query]} → {words[key]}: "), said
+        assert says(said, weights[query, key]) if is_open[query, key] else said.endswith("closed by the causal mask")
+        assert lead == f"Block 2, head 1: {words[query]} attends most to:"
+    quiet(page)
+
+
+ROW = """(row) => {
+  const root = row.getRootNode();
+  const find = (selector) => root.querySelector(selector);
+  const path = (selector) => find(selector)?.getAttribute("d") ?? "";
+  const scale = (selector) => [...find(selector).children].map((one) => [one.textContent, parseFloat(one.style.top)]);
+  const strip = find(".strip canvas");
+  const box = strip.getBoundingClientRect();
+  const keys = Array.from({ length: strip.width }, (_, key) => {
+    const [clientX, clientY] = [box.left + ((key + 0.5) * box.width) / strip.width, box.top + box.height / 2];
+    const below = root.elementFromPoint(clientX, clientY);
+    below.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true, composed: true }));
+    return find(".key").textContent;
+  });
+  const { data } = strip.getContext("2d").getImageData(0, 0, strip.width, 1);
+  return {
+    keys, strip: [...data].filter((_, at) => at % 4 === 0),
+    title: find("h3").textContent, said: find(".said").textContent, top: find(".weights .top").textContent,
+    open: path(".before .open"), shut: path(".before .shut"), weight: path(".weights .weight"),
+    scores: scale(".before .scale"), shares: scale(".weights .scale"),
+    table: [...root.querySelectorAll("tbody tr")].map((line) => [...line.cells].map((cell) => cell.textContent)),
+  };
+}"""
+
+
+def bars(path: str, scale: list[tuple[str, float]]) -> dict[int, float]:
+    """The values that bars stand for, by their place: as high as the labels of the scale beside them say."""
+    at, shown = zip(*sorted((at, number(text)) for text, at in scale if text), strict=True)
+    line = np.polyfit(at, shown, 1)
+    found = re.findall(r"M([\d.]+) [\d.e+-]+V([\d.e+-]+)h", path)
+    return {int(float(x)): float(np.polyval(line, float(y))) for x, y in found}
+
+
+def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
+    trace = run("nanogpt")
+    queries, keys, weights = (value(trace, f"block1.attention.{name}")[0] for name in ("query", "key", "weights"))
+    before = (queries @ keys.transpose(-1, -2) / queries.shape[-1] ** 0.5).numpy()
+    mask = value(trace, "mask").numpy()
+    is_open, words = np.isfinite(mask), names(trace)
+    opened(page, "mask?model=nanogpt&query=14&head=2", ".mask .row-of svg path")
+    picture = read(page.locator(".cells canvas"), draw(CELLS, mask.shape, 3), [".cell"])
+    blue = picture.pixels[0, 0]
+    assert ((picture.pixels == blue).all(-1) == is_open).all()
+    for (query, key), (said,) in zip(picture.points, picture.tooltips, strict=True):
+        may = "may look at" if is_open[query, key] else "may not look at"
+        assert said == f"{words[query]} {may} {words[key]}"
+    page.locator(".mask summary").click()
+    page.locator(".mask tbody tr").nth(len(words) - 1).wait_for()
+    for query, head in ((14, 2), (27, 3), (5, 0)):
+        page.get_by_role("slider", name="Query").fill(str(query))
+        page.get_by_role("slider", name="Head of block").fill(str(head))
+        shown = page.locator(".row-of").evaluate(ROW)
+        row, shares, seen = before[head, query], weights[head, query].numpy(), is_open[query]
+        assert shown["title"] == f"The row of {words[query]}" and shown["top"] == words[shares.argmax()]
+        drawn = bars(shown["open"] + shown["shut"], shown["scores"])
+        assert sorted(drawn) == list(range(len(words)))
+        assert np.abs(np.array([drawn[key] for key in range(len(row))]) - row).max() < 0.02 * np.ptp(row)
+        assert sorted(bars(shown["open"], shown["scores"])) == np.flatnonzero(seen).tolist()
+        heights = bars(shown["weight"], shown["shares"])
+        assert np.abs([heights[key] - 100 * shares[key] for key in heights]).max() < 0.1 + shares.max()
+        assert [cell == shown["strip"][0] for cell in shown["strip"]] == seen.tolist()
+        for key, said in enumerate(shown["keys"]):
+            score, state, weight = re.fullmatch(
+                r"score (\S+), (\w+), weight (.*)", said.removeprefix(f"{words[key]}: ")
+            ).groups()
+            assert abs(number(score) - row[key]) < 6e-4 and says(weight, shares[key])
+            assert state == ("open" if seen[key] else "closed")
+        for key, (name, score, added, weight) in enumerate(shown["table"]):
+            assert name == words[key] and abs(number(score) - row[key]) < 6e-4 and says(weight, shares[key])
+            assert number(added) == mask[query, key]
+        count = f"{seen.sum()} of {len(words)} keys are open to this query. "
+        count += f"The highest weight is that of {words[shares.argmax()]}: "
+        assert shown["said"].startswith(count) and says(
+            shown["said"][len(count) :].partition("%")[0] + "%", shares.max()
+        )
+    quiet(page)
+
+
+def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
+    trace = run("vit")
+    shares = torch.as_tensor(trace.output).double().softmax(-1)[0].numpy()
+    weights = value(trace, "block6.attention.weights")[0].mean(0).numpy()
+    opened(page, "", ".glance .lead")
+    page.locator(".pipeline [data-step=logits]").wait_for(state="attached")
+    bars = page.locator(".bars").evaluate(
+        """bars => [...bars.querySelectorAll(":scope > b")].map((name) => {
+          const [bar, text] = name.nextElementSibling.children;
+          return [name.textContent, bar.getBoundingClientRect().width, text.textContent];
+        })"""
+    )
+    order = np.argsort(-shares)[: len(bars)]
+    for (name, width, text), at in zip(bars, order, strict=True):
+        assert name == trace.result["classes"][at] and says(text, shares[at])
+        assert abs(width / bars[0][1] - shares[at] / shares.max()) < 0.02
+    assert page.get_by_role("heading", name=f"The answer: {bars[0][0]}").count() == 1
+    boxes = page.locator(".pipeline [data-step]").evaluate_all(
+        "all => all.map((one) => [one.dataset.step, one.textContent])"
+    )
+    for step, text in boxes:
+        assert trace.step(step).title in text and text.endswith(f" {list(trace.step(step).shape)}"), step
+    photo, heat = page.locator(".glance .photo"), page.locator(".glance canvas.heat")
+    for row, column in draw(CELLS, (8, 8), 5):
+        token = 1 + 8 * row + column
+        box = heat.bounding_box()
+        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
+        shown = photo.evaluate(MAP)
+        name, best = patch_name(token), int(weights[token].argmax())
+        lead = f"{name[0].upper()}{name[1:]} attends most to {patch_name(best)}{', itself' * (best == token)}: "
+        assert shown["lead"].startswith(lead) and says(shown["lead"], weights[token].max())
+        check_shade(shown, weights[token])
+    quiet(page)
+
+
+def test_overview_colours_a_text_by_what_its_tokens_get(page):
+    weights = value(run("nanogpt"), "block4.attention.weights")[0].mean(0).numpy()
+    opened(page, "?model=nanogpt", ".sentence [data-token]")
+    for query in (27, 9, 14):
+        page.locator(f".sentence [data-token='{query}']").hover()
+        spans = page.locator(".sentence [data-token]").evaluate_all(
+            "all => all.map((one) => [one.dataset.token, one.title, one.style.getPropertyValue('--share')])"
+        )
+        assert len(spans) == len(weights)
+        for token, title, share in ((int(token), title, float(share)) for token, title, share in spans):
+            assert says(title, weights[query, token]) if token <= query else title == "closed by the causal mask"
+            assert abs(share - weights[query, token] / weights[query].max()) < 1e-3
+    quiet(page)

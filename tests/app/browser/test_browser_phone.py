@@ -1,0 +1,126 @@
+"""A phone: the sidebar lies over the page, and gives way to what the page has to say."""
+
+import pytest
+
+from tests.app.browser.test_browser import FIT, SLOW, jpeg, settled, until
+from tests.support.sweeping import cases
+from tracer import models
+
+pytestmark = pytest.mark.browser
+SIDEBAR = "[data-testid=stSidebar]"
+
+
+@pytest.fixture
+def phone(page):
+    """The app on a narrow screen, its sidebar unfolded."""
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/")
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    page.get_by_role("button", name="More").click()
+    page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
+    page.locator("body[data-phone=ready]").wait_for(state="attached")
+    page.set_default_timeout(SLOW / 4)  # all is there now
+    return page
+
+
+def folded(page) -> None:
+    page.locator(f"{SIDEBAR}[data-collapsed=true]").wait_for(state="attached")
+
+
+def clear(page, box) -> bool:
+    """Whether a box lies below the bar at the top."""
+    bar = page.get_by_test_id("stHeader").bounding_box()
+    return box.bounding_box()["y"] >= bar["y"] + bar["height"]
+
+
+def name_model(page, name: str) -> None:
+    box = page.get_by_role("combobox", name="Model")
+    box.click()
+    box.fill(name)
+    box.press("Enter")
+
+
+@pytest.mark.parametrize("model", cases(models.names(), ("vit-text", "nanogpt")))
+def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/" if model == "vit" else f"/?model={model}")
+    page.get_by_text("What this run proves").wait_for()
+    settled(page)
+    bar = page.get_by_role("navigation", name="Pages and input")
+    bar.get_by_role("link").first.wait_for()
+    page.locator(".glance .lead").wait_for()
+    page.locator("#first").wait_for(state="detached")
+    page.locator(".pipeline").wait_for()
+    boxes = [item.bounding_box() for item in bar.locator("a, button").all()]
+    assert len(boxes) == (7 if models.takes(model) else 6) and all(
+        box["height"] >= 44 and box["x"] + box["width"] <= 390 for box in boxes
+    )
+    assert page.get_by_test_id("stExpandSidebarButton").is_hidden()
+    until(page, "document.querySelector('[data-testid=stMain]').scrollHeight < 2500", 8)
+    bar.get_by_role("link", name="Mask").click()
+    page.get_by_role("heading", name="Who may look at whom?").wait_for()
+    assert ("model=" in page.url) == (model != "vit")
+
+
+def test_ones_own_photo_is_two_taps_away(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/")
+    page.locator(".glance .lead").wait_for()
+    for place in (page.locator(".give"), page.get_by_role("navigation", name="Pages and input")):
+        with page.expect_file_chooser() as asked:
+            place.get_by_role("button", name="photo").click()
+        name = f"{'own' if place.get_by_role('link').count() else 'mine'}.jpg"
+        asked.value.set_files({"name": name, "mimeType": "image/jpeg", "buffer": jpeg()})
+        page.get_by_text(f"Your photo: {name}").wait_for(state="attached")
+        settled(page)
+    ratio = page.locator(".glance .photo").evaluate("photo => photo.clientWidth / photo.clientHeight")
+    assert abs(ratio - 1.5) < 0.02
+
+
+def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):
+    name_model(phone, "hf:bert")
+    phone.get_by_role("button", name="Load it").wait_for()
+    folded(phone)
+    assert phone.get_by_role("button", name="Load it").bounding_box()["y"] < 844
+    assert "model=hf" in phone.url and "bert" in phone.url
+
+
+def test_a_refusal_folds_the_sidebar_and_stands_above_the_page(phone):
+    name_model(phone, "vitt")
+    said = phone.get_by_role("alert").filter(has_text="did you mean 'vit'")
+    said.wait_for()
+    folded(phone)
+    assert said.bounding_box()["y"] < 300
+    assert clear(phone, said)
+
+
+@pytest.mark.parametrize("width", [390, pytest.param(1400, marks=pytest.mark.sweep)])
+def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto("/mask?model=nanogpt")
+    page.get_by_text("bidirectional", exact=True).first.click()  # the choice; the table below comes later
+    warning = page.get_by_role("alert").filter(has_text="the weights were trained")
+    warning.wait_for()
+    assert clear(page, warning)
+    page.goto("/trace?model=nanogpt&text=^^")
+    refusal = page.get_by_role("alert").filter(has_text="holds '^'")
+    refusal.wait_for()
+    page.get_by_role("heading", name="Step by step").wait_for()
+    assert clear(page, refusal)
+
+
+@pytest.mark.parametrize("model", cases(models.names(), ("llama",)))
+def test_nothing_sticks_out_of_the_boxes_of_a_block(page, model):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/?model={model}")
+    page.locator(".pipeline details").first.wait_for()
+    page.locator(".pipeline details").evaluate_all("all => all.forEach((one) => (one.open = true))")
+    wide = "boxes => boxes.filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.innerText)"
+    assert page.locator(".pipeline .cell > *").evaluate_all(wide) == []
+    assert page.evaluate(FIT)

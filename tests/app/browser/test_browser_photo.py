@@ -1,0 +1,260 @@
+"""Attention over the photo in a real browser: where it lies, how it follows the pointer and the keys."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.app.browser.test_browser import SLOW, give, go, quiet, settled
+from tracer.inputs.images import centre_crop
+from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, Trace
+
+pytestmark = pytest.mark.browser
+
+HEAT = """canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"""
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def test_pointing_at_a_patch_redraws_without_the_server(page):
+    sent = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))
+    go(page, "Attention")
+    heat = page.locator("canvas.heat")
+    heat.wait_for()
+    settled(page)
+    page.wait_for_timeout(500)
+    box = heat.bounding_box()
+    sent.clear()
+    seen = []
+    for share in (0.1, 0.5, 0.9):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + 0.3 * box["height"])
+        seen.append(heat.evaluate(HEAT))
+        # row 2 of 8; columns 0, 4, 7
+        assert f"row 2, column {int(share * 8)}" in page.locator(".lead").inner_text()
+    assert seen[0] != seen[1] != seen[2]
+    assert sent == []
+    quiet(page)
+
+
+def test_a_click_pins_the_patch_until_it_is_freed(page):
+    go(page, "Attention")
+    heat, lead, pin = (
+        page.locator("canvas.heat"),
+        page.locator(".lead"),
+        page.get_by_role("button", name="Pin this query"),
+    )
+    heat.wait_for()
+    settled(page)
+    box = heat.bounding_box()
+
+    def at(row: int, column: int) -> tuple[float, float]:
+        return box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8
+
+    def follows() -> bool:
+        page.mouse.move(*at(7, 7))
+        page.mouse.move(*at(6, 5))
+        return "row 6, column 5" in lead.inner_text()
+
+    assert follows() and pin.get_attribute("aria-pressed") == "false"
+    page.mouse.click(*at(0, 1))
+    assert not follows() and "row 0, column 1" in lead.inner_text()
+    assert pin.get_attribute("aria-pressed") == "true" and page.locator(".query.pinned").count() == 1
+    assert page.locator(".live").inner_text().endswith(". Pinned")
+    assert page.get_by_text("Pinned: click it again, or press Escape, to go back to CLS.").is_visible()
+    page.mouse.click(*at(2, 3))  # another patch: that one is pinned
+    assert not follows() and "row 2, column 3" in lead.inner_text()
+    page.mouse.click(*at(2, 3))
+    assert follows() and page.locator(".query.pinned").count() == 0
+    page.mouse.click(*at(2, 3))
+    page.get_by_role("slider", name="Strength of the shade").focus()
+    page.keyboard.press("Escape")
+    assert follows()
+    page.locator(".photo").press("ArrowUp")
+    assert not follows() and "row 5, column 5" in lead.inner_text()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Use CLS as the query").click()
+    assert not follows() and "CLS attends" in lead.inner_text()
+    pin.click()
+    assert follows()
+    quiet(page)
+
+
+def test_the_photo_keeps_its_colours_and_a_patch_is_as_bright_as_its_bar_says(page):
+    """Black over what has no weight, nothing over the largest; patches that are closed are grey; lines go around the
+    largest weights."""
+    page.goto("/attention?model=vit-text")
+    page.locator(".lead").wait_for()
+    settled(page)
+    page.mouse.move(0, 0)
+    token, slider = page.get_by_role("spinbutton", name="Token"), page.get_by_role("slider", name="Strength")
+    token.fill("36")
+    token.press("Enter")
+    heat = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(64, 4)
+    closed = (heat[:, :3] == [0x7A, 0x84, 0x94]).all(-1)
+    assert closed.nonzero()[0].tolist() == list(range(37, 64))
+    assert page.locator(".over .shut").inner_text() == "27 patches are closed to this query by the causal mask that ran"
+
+    def pixels(part: str) -> np.ndarray:
+        return np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
+
+    def patches() -> np.ndarray:
+        """The colour of each patch, away from its edges."""
+        seen = pixels(".photo")
+        side = seen.shape[0] / 8
+        middles = [(int((row + 0.5) * side), int((column + 0.5) * side)) for row in range(8) for column in range(8)]
+        return np.stack([seen[y - 4 : y + 4, x - 4 : x + 4].mean((0, 1)) for y, x in middles])
+
+    slider.fill("0")
+    bare = patches()
+    assert np.ptp(bare, axis=1).max() > 100  # a red circle is red
+    slider.fill("60")
+    assert page.locator(".opacity output").inner_text() == "60 %"
+    shaded, bar = patches(), pixels(".gradient")[8]
+    light = 1 - 0.6 * heat[~closed, 3:] / 255
+    assert np.abs(shaded[~closed] - light * bare[~closed]).max() < 6
+    assert light.max() == 1 and light.min() == pytest.approx(0.4, abs=0.02)
+    assert bar[4] == pytest.approx(0.4 * 255, abs=8) and bar[-4] == pytest.approx(255, abs=8)
+    assert np.abs(shaded[63] - pixels(".shut i")[10, 10] - 0.4 * (bare[63] - 255)).max() < 6
+    fine = np.array(page.locator("canvas.lines").evaluate(HEAT)).reshape(8 * 24, 8 * 24, 4)
+    largest = int(heat[~closed, 3].argmin())
+    row, column = divmod(largest, 8)
+    top = fine[24 * row if row else 1, 24 * column + 12, :3]
+    assert top[2] < 90 < top[0]  # yellow
+
+
+def test_one_redraw_fits_in_a_frame(page):
+    go(page, "Attention")
+    page.locator("canvas.heat").wait_for()
+    spent = page.locator(".photo").evaluate(
+        """photo => {
+            const box = photo.querySelector('canvas').getBoundingClientRect();
+            let fastest = Infinity;
+            for (let i = 0; i < 64; i++) {
+                const clientX = box.left + (i % 8 + 0.5) / 8 * box.width;
+                const clientY = box.top + ((i >> 3) + 0.5) / 8 * box.height;
+                const start = performance.now();
+                photo.dispatchEvent(new PointerEvent('pointermove', {clientX, clientY}));
+                fastest = Math.min(fastest, performance.now() - start);
+            }
+            return fastest;
+        }"""
+    )
+    assert spent < 16  # whatever else the machine does meanwhile
+
+
+def test_keyboard_and_numbers_move_the_patch(page):
+    go(page, "Attention")
+    photo, lead = page.locator(".photo"), page.locator(".lead")
+    photo.wait_for()
+    page.get_by_role("radio", name="log").focus()
+    page.keyboard.press("Tab")  # to the step of the equation above
+    page.keyboard.press("Tab")
+    assert (
+        photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"
+    )
+    assert "CLS attends most to" in lead.inner_text()  # what the answer is read from
+    for name, place in (("Row", "4"), ("Column", "4")):
+        page.get_by_role("spinbutton", name=name).fill(place)
+        page.get_by_role("spinbutton", name=name).press("Enter")
+    assert "row 4, column 4" in lead.inner_text()
+    before = page.locator("canvas.heat").evaluate(HEAT)
+    photo.press("ArrowUp")
+    photo.press("ArrowLeft")
+    assert "row 3, column 3" in lead.inner_text()
+    assert page.locator("canvas.heat").evaluate(HEAT) != before
+    assert "row 3, column 3" in page.locator(".live").inner_text()
+    assert "row 3, column 3" in photo.get_attribute("aria-label")
+    column = page.get_by_role("spinbutton", name="Column")
+    column.fill("6")
+    column.press("Enter")
+    assert "row 3, column 6" in lead.inner_text()
+    for wrong in ("999", "-1", "abc"):
+        column.fill(wrong)
+        column.press("Enter")
+        assert (
+            page.locator(".said").inner_text()
+            == f"“{wrong}” is no column: expected a whole number from 0 to 7. Kept 6."
+        )
+        assert column.input_value() == "6" and "row 3, column 6" in lead.inner_text()
+    column.press("ArrowDown")
+    assert "row 3, column 5" in lead.inner_text() and not page.locator(".said").inner_text()
+    page.get_by_role("button", name="Use CLS as the query").click()
+    assert "CLS attends most to" in lead.inner_text()
+    page.get_by_role("radio", name="rollout").check()
+    assert lead.inner_text().startswith("By rollout")
+    page.get_by_text("The same as a table").click()
+    lines = page.locator(".numbers tbody tr")
+    lines.nth(64).wait_for()  # all 65 tokens
+    tokens = [int(token) for token in lines.locator("td:nth-child(2)").all_inner_texts()]
+    assert sorted(tokens) == list(range(65))
+    quiet(page)
+
+
+def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace:
+    """A run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
+    torch = pytest.importorskip("torch")
+    photo = Image.new("RGB", (200, 80), "grey")
+    _, crop = centre_crop(photo, 4 * rows, 4 * columns)
+    tokens = 1 + rows * columns
+    q = 200 * torch.eye(tokens)[None, None]
+    k = torch.roll(torch.eye(tokens), 1, 0)[None, None]
+    return Trace(
+        "hand",
+        (Op(0, "block1", 0, "softmax", "softmax", None, (), ()),),
+        symbols=(Symbol("H", "height", 4 * rows), Symbol("W", "width", 4 * columns)),
+        attentions=tuple(
+            AttentionRecord(layer, "", "block1", 0, 1, tokens, tokens, "q", "k", ()) for layer in range(layers)
+        ),
+        values={"q": q, "k": k.transpose(-2, -1).contiguous(), "photo": torch.from_numpy(np.array(photo))},
+        picture=Picture("photo", crop.box, rows, columns, 1),
+        segments=(Segment("CLS", 0, 1), Segment("image", 1, tokens)),
+    )
+
+
+def test_the_overlay_lies_on_its_pixels(page, tmp_path):
+    """One-hot attention on a 200 × 80 photo with a 2 × 3 grid lights exactly one patch, where it is on the photo."""
+    trace = looking_elsewhere()
+    trace.save(path := tmp_path / "hand.safetensors")
+    go(page, "Attention")
+    give(page, path.read_bytes(), "hand.safetensors")
+    page.get_by_text("Saved run: hand.safetensors").wait_for()
+    settled(page)
+    photo, heat = page.locator(".photo").bounding_box(), page.locator("canvas.heat").bounding_box()
+    scale = photo["width"] / 200
+    assert photo["height"] == pytest.approx(80 * scale, abs=1)
+    # the crop is 120 × 80, from x = 40
+    assert heat["x"] - photo["x"] == pytest.approx(40 * scale, abs=0.5)
+    assert heat["width"] == pytest.approx(120 * scale, abs=0.5)
+    assert heat["height"] == pytest.approx(80 * scale, abs=1)
+    # point at the middle of row 0, column 1: the photo's pixel (100, 20), token 2
+    page.mouse.move(photo["x"] + 100 * scale, photo["y"] + 20 * scale)
+    target = int(np.argmax(trace.attention(0, 0, 2)[0]))
+    pixels = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(2, 3, 4)
+    lit = np.argwhere(pixels[..., 3] < 128)  # of the shade over them
+    assert [tuple(cell) for cell in lit] == [divmod(target - 1, 3)]
+    frame = page.locator(".query").bounding_box()
+    assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)
+    assert frame["width"] == pytest.approx(40 * scale, abs=1)
+    quiet(page)
+
+
+def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
+    """Of 626 tokens one map has 1.6 MB, and no two go in one message."""
+    looking_elsewhere(25, 25, layers=2).save(path := tmp_path / "long.safetensors")
+    go(page, "Attention")
+    give(page, path.read_bytes(), "long.safetensors")
+    page.get_by_text("Saved run: long.safetensors").wait_for()
+    lead = page.locator(".lead")
+    page.locator(".lead", has_text="Block 2: CLS attends most to").wait_for()
+    page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
+    page.locator(".lead", has_text="Block 1: CLS").wait_for()
+    assert page.locator(".waiting").is_hidden()
+    assert page.locator(".top li").first.inner_text().startswith("patch 624 (row 24, column 24)")
+    page.locator(".photo").press("ArrowRight")
+    assert "patch 1 (row 0, column 1)" in lead.inner_text()
+    quiet(page)

@@ -1,0 +1,31 @@
+"""The page Positions in a real browser: pictures that are read, a patch that is chosen, and a narrow screen."""
+
+import pytest
+
+from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
+
+pytestmark = pytest.mark.browser
+
+
+def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/positions?kind=rotary&patch=9")
+    said = page.locator(".likeness .said")
+    said.wait_for()
+    settled(page)
+    assert said.inner_text().startswith("The patch in row 1, column 1 is most like the one in ")
+    assert page.evaluate(FIT)
+    point = page.get_by_text("The score, with the same token at every place, depends on").bounding_box()
+    assert point["y"] + point["height"] < 844  # on the first screen
+    figures = page.locator(".panels figure")
+    assert figures.count() == 7 and figures.locator("figcaption").first.inner_text() == "The table P"
+    figures.first.locator("canvas").hover(position={"x": 2, "y": 2})
+    assert figures.first.locator(".read").inner_text() == "position 0, cosines, then sines 0: 1"
+    page.locator(".every .cells").press("ArrowDown")
+    assert said.inner_text().startswith("The patch in row 2, column 1 ")
+    until(page, "location.search.includes('patch=17')")
+    page.get_by_role("radio", name="ALiBi").click()
+    page.get_by_text("penalty of the distance, head 0").wait_for()
+    assert said.inner_text().startswith("The patch in row 2, column 1 ")
+    quiet(page)

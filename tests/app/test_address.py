@@ -1,0 +1,123 @@
+"""The address of a page: it opens on the model and the input that it names, and is kept current."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import app
+from tests.app.test_app import SECONDS, visited
+
+APP = app.__file__
+
+
+@pytest.mark.parametrize(
+    ("address", "sample", "said"),
+    [
+        ({"model": "vit", "sample": "bird"}, "bird", "bird"),
+        ({"model": "nanogpt", "text": "To be, or not"}, "its own", "To be, or not"),
+        ({"model": "vit", "text": "not for a model of photos"}, "horse", "horse"),
+        ({"model": ""}, "horse", "horse"),
+    ],
+)
+def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    given = at.session_state["visitor"].given
+    assert not at.exception and not at.error
+    assert given.name == sample and said in (given.text or given.name)
+    found = {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
+    kept = {name: found[name] for name in ("model", "sample", "text") if name in found}
+    first = {"horse": {}, "its own": {"text": said}, "bird": {"sample": "bird"}}[sample]
+    assert kept == {"model": address["model"] or "vit"} | first
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ({"sample": "zebra"}, "'zebra' is no sample of vit, expected one of 'horse', 'dog'"),
+        ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is no sample of nanogpt, expected none"),
+        ({"model": "nanogpt", "text": "  "}, "'  ' holds blanks alone"),
+        (
+            {"model": "nanogpt", "mask": "round"},
+            "'round' is no mask of nanogpt, expected one of 'causal', 'bidirectional'",
+        ),
+    ],
+)
+def test_an_input_that_is_none_is_named_and_the_sample_stays(address, said):
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception and said in at.error[0].value and at.session_state["visitor"].given.kind == "sample"
+
+
+def test_a_photo_that_is_not_kept_is_named():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["file"] = "mine.png"
+    at.run()
+    assert "the photo 'mine.png', which no link holds" in at.error[0].value
+
+
+def test_the_first_model_and_the_place_on_another_page_are_not_in_an_address():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["step"] = "patches"
+    at.run()
+    assert not at.exception and dict(at.query_params) == {}
+
+
+@pytest.mark.parametrize(("page", "name", "value"), [("trace", "step", "foo"), ("operations", "op", "9999")])
+def test_a_step_that_the_run_lacks_is_named_and_nothing_is_lost(page, name, value):
+    at = AppTest.from_file(APP, default_timeout=SECONDS).run()
+    at.query_params[name] = value
+    at.switch_page(f"pages/{page}.py")
+    at.query_params[name] = value
+    at.run()
+    assert not at.exception and not at.error
+    assert any(f"'{value}'" in box.value for box in at.warning)
+
+
+def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_others():
+    at = AppTest.from_file(APP, default_timeout=SECONDS)
+    at.query_params["model"], at.query_params["mask"] = "nanogpt", "bidirectional"
+    at.switch_page("pages/mask.py").run()
+    at.query_params["token"] = "3"
+    at.run()
+    said = lambda name: found if isinstance(found := at.query_params[name], str) else found[0]  # noqa: E731
+    assert not at.exception and at.main.select_slider[0].value == 3 and said("mask") == "bidirectional"
+    at.main.select_slider[0].set_value(2).run()
+    assert said("token") == "2"
+    at.switch_page("pages/trace.py").run()
+    at.switch_page("pages/mask.py").run()
+    assert at.main.select_slider[0].value == 2 and said("token") == "2"
+    at.query_params["token"] = "777"
+    at.run()
+    assert "This page has no token '777', expected one from 0 to" in at.main.warning[-1].value
+
+
+@pytest.mark.parametrize(
+    ("page", "places", "expected"),
+    [
+        ("attention", {"head": "99"}, "0 to 3 or 'mean' or 'rollout'."),
+        ("attention", {"block": "zz"}, "1 to 6."),
+        ("attention", {"query": "65"}, "0 to 64."),
+        ("attention", {"scale": "cubic"}, "'linear' or 'log'."),
+        ("mask", {"query": "-1"}, "0 to 64."),
+        ("mask", {"head": "4"}, "0 to 3."),
+        ("mask", {"block": "7"}, "1 to 6."),
+        ("operations", {"open": "block1"}, "numbers of modules from 0 to 18, such as 'modules_0-18'."),
+        ("operations", {"open": "modules_19"}, "numbers of modules from 0 to 18, such as 'modules_0-18'."),
+    ],
+)
+def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
+    at = visited(page, **places)
+    ((name, value),) = places.items()
+    (said,) = [one.value for one in at.main.warning]
+    assert said.startswith(f"This page has no {name} '{value}', expected ") and said.endswith(expected)
+
+
+def test_right_places_in_an_address_are_not_quoted():
+    assert not visited("attention", head="rollout", block="6", query="64", scale="log").main.warning
+    assert not visited("mask", query="64", head="3", block="6").main.warning
+    assert not visited("operations", open="modules_0-3.18").main.warning
+    assert not visited("operations", open="ops_99").main.warning  # of another zoom

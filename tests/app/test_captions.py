@@ -1,0 +1,150 @@
+"""Captions that count or compare: each is true of its run by a check, or is listed with why no run denies it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tests.attention.test_attention_followed import traced, with_sinks, written_out
+from tests.figures.test_maps import unpacked
+from tracer.figures.attention import attention_payload
+from tracer.figures.graph.overview_svg import pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWS = {"caption", "header", "info", "markdown", "subheader", "success", "title", "warning"}
+COMPARES = re.compile(
+    r"\b(more|less|fewer|\w*(?:larg|small|high|low|near|long|short)e(?:r|st)|least|most|than|never|always|every|each|all"
+    r"|only|same|equal|alike|exactly|changes?|sees?)\b|\d",
+    re.IGNORECASE,
+)
+
+
+GENERAL = {
+    "**not the same**.": "said where the difference measured is more than rounding",
+    (
+        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The"
+        " standard path writes them out. Both are the same formula; where the order of additions differs, the"
+        " last digits may."
+    ): "what the two paths are; how far apart they are is measured below",
+    "An empty text has no tokens: n = 0, and there is nothing to look up.": "said of an empty text alone",
+    "Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.": (
+        "how the table works"
+    ),
+    (
+        "Closed means that −∞ is added to the scores of words for patches in these blocks: their weights are "
+        "0. What the words read from the picture in other blocks stays with them."
+    ): "what is run: the change is made by the page",
+    "Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.": (
+        "how FLOPs are counted"
+    ),
+    "Every operation that ran": "the name of the page",
+    "From here on all are alike": "one block with one seed takes all kinds, which the page runs",
+    "It is its own only primitive.": "said where the decomposition has one primitive",
+    "Nothing of it enters this tower: the model never saw this token.": (
+        "said where nothing that enters the tower moved"
+    ),
+    (
+        "Only a model of ours can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for text."
+    ): "what the page can do",
+    "The class of every pixel": "the name of a kind of answer",
+    "The lines of the run that positions change": "the name of a table of these lines",
+    (
+        "The tokens are shuffled, the model runs on them, and its outputs are put back into order. Where a "
+        "token then has the output that it had before, the model did not see the order of its tokens."
+    ): "what is run, and how to read it; what came out is measured below",
+    "The weights are random numbers with one seed, and learned nothing: only positions differ.": (
+        "how the lesson makes its weights"
+    ),
+    "There is only one sentence to choose from: a softmax over one choice is always 100 %.": (
+        "said of one sentence; a softmax over one number is 1"
+    ),
+    "There is only one token, so a causal mask and no mask are the same: it looks at itself.": (
+        "said of one token alone"
+    ),
+    "This run was saved without steps: it shows its operations only.": "said of a run without steps",
+    "What a convolution sees, layer by layer, and what attention sees": "names what is measured below",
+    "What a second picture in the batch changes": "names what is measured below",
+    "What another mask changes": "names what is measured below",
+    "What does each size cost?": "a question",
+    (
+        "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
+    ): "how the page works",
+    "With no causal mask each token sees the very one that it should predict.": (
+        "said where the mask is bidirectional: nothing is closed"
+    ),
+    (
+        "With random weights it is chance which token gets more than another. What each would get if all got "
+        "the same stands below the colour bar."
+    ): "said of random weights",
+    "Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.": (
+        "what byte-level BPE is"
+    ),
+    "Written word by word, each from the picture and the words before it.": "how captions are written",
+    "the same, up to rounding.": "said where the difference measured is rounding",
+}
+"""Each such sentence, and why it is true of every run that shows it."""
+
+
+def captions() -> set[str]:
+    """Return the sentences of pages that hold no value and count or compare: all arguments of what Streamlit shows."""
+    found = set()
+    for path in sorted((ROOT / "pages").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        formatted = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
+        for call in ast.walk(tree):
+            shows = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in SHOWS
+            for one in ast.walk(ast.Tuple(call.args)) if shows else ():
+                if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in formatted:
+                    found |= {one.value} if " " in one.value and COMPARES.search(one.value) else set()
+    return found
+
+
+def test_a_caption_that_compares_is_listed_with_why_no_run_denies_it():
+    assert captions() == set(GENERAL)
+
+
+class Block(nn.Module):
+    """A pre-norm MLP beside the residual; the MLP has no matrices where it is `bare`."""
+
+    def __init__(self, bare: bool):
+        super().__init__()
+        self.norm = nn.LayerNorm(8, elementwise_affine=not bare)
+        self.mlp = nn.GELU() if bare else nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 8))
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Stack(nn.Module):
+    """Three blocks of a kind: with weights of their own, with a weight that is `tied`, or `bare`."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(kind == "bare") for _ in range(3))
+        for block in self.blocks if kind == "tied" else ():
+            block.mlp[2].weight = self.blocks[0].mlp[2].weight
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("kind", ["own", "tied", "bare"])
+def test_blocks_are_said_to_have_weights_of_their_own_where_they_have(kind):
+    trace = tracer.trace(Stack(kind).eval(), torch.randn(2, 5, 8), prove=False)
+    drawn = pipeline(trace)
+    assert bool(trace.repeats) is (kind != "tied")
+    assert ("with weights of its own" in drawn) is (kind == "own")
+    assert "After the blocks, to the answer" in drawn
+
+
+@pytest.mark.parametrize(("spelled", "whole"), [(written_out, True), (with_sinks, False)])
+def test_rows_are_said_to_sum_to_one_where_they_do(spelled, whole):
+    trace, _ = traced(spelled)
+    assert unpacked(attention_payload.pack(trace, [0]))[0]["whole"] is whole

@@ -1,0 +1,280 @@
+"""Checks on other runs in the app: made in the background, shown to all who look, and never in a visitor's way."""
+
+import copy
+import gc
+import json
+import threading
+import weakref
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from starlette.requests import Request
+
+import tracer
+from pages.jobs import background_checks, run_cache, single_flight
+from tests.app.test_app import opened, upload
+from tests.app.test_server import picture
+from tests.app.test_stepping import sent
+from tests.support.serving import awaited
+from tracer import cli, verify
+from tracer.export import render
+from tracer.figures import handout
+from tracer.lessons.notes import evaluate, statements
+from tracer.record import serialization
+from tracer.tracing.proofs import counterfactual_budget as bounded
+from tracer.tracing.trim import lighten
+from tracer.utils.job_queue import Ended, Line
+from tracer.utils.progress import heard, tell
+
+SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
+SCORES = "block1.attention.scores"
+
+
+def said(at, step: str = SCORES) -> str:
+    return "".join(text for _, text in sent(at)[1]["details"][step]["proof"])
+
+
+def component(at, name: str) -> str:
+    """What the component of that name was sent; empty where it is not on the page."""
+    found = (part.proto for part in at.get("bidi_component") if part.proto.component_name == name)
+    return next((proto.json or proto.bytes.decode(errors="replace") for proto in found), "")
+
+
+def asked(word: str) -> int:
+    """The status that a browser gets that asks for the check."""
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": word.encode(), "more_body": False}
+
+    return awaited(
+        background_checks.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))
+    ).status_code
+
+
+@pytest.fixture(autouse=True)
+def nothing_shown():
+    """No run is shown with what a test made up."""
+    background_checks._shown.clear()
+    yield
+    background_checks._shown.clear()
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    """Nothing was checked yet, and checks wait until `go` is set."""
+    go, made = threading.Event(), background_checks._run_check
+    monkeypatch.setattr(background_checks, "_run_check", lambda *key: (go.wait(60), made(*key))[1])
+    monkeypatch.setattr(background_checks, "line", Line(1))
+    for kept in (background_checks._results, background_checks._tasks, background_checks._shown):
+        kept.clear()
+    yield go
+    go.set()
+    for task in list(background_checks._tasks.values()):
+        assert task.wait(60)
+    for kept in (background_checks._results, background_checks._tasks, background_checks._shown):
+        kept.clear()
+
+
+def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
+    at = opened("pages/trace.py")
+    facts = sent(at)[0]
+    assert facts["checking"] and json.loads(component(at, "checked")) == {
+        "path": background_checks.PATH,
+        "token": facts["token"],
+    }
+    assert "other runs" not in said(at)
+    assert (asked(facts["token"]), asked("guessed"), asked("x" * 200)) == (202, 404, 413)
+    nothing_known.set()
+    background_checks.wait(("vit", ()))
+    assert asked(facts["token"]) == 204
+    at.run()
+    facts, header, _ = sent(at)
+    assert not facts["checking"] and not component(at, "checked") and asked(facts["token"]) == 204
+    proofs = ["".join(text for _, text in detail["proof"]) for detail in header["details"].values()]
+    assert len(proofs) == 91 and all("As printed, it also holds on 3 other runs" in proof for proof in proofs)
+
+
+def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_known):
+    nothing_known.set()
+    pages = [opened("pages/trace.py") for _ in range(2)]
+    background_checks.wait(("vit", ()))
+    for number, at in enumerate(pages):
+        upload(at, picture("PNG", (40, 30), number), f"{number}.png")
+        at.run()
+    assert all("holds on 3 other runs" in said(at) for at in pages)
+    assert len(background_checks._results) == 1 and len(background_checks._shown) == 3, "the sample's and two photos'"
+    held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
+    at = None
+    pages.clear()
+    run_cache._given.clear()
+    gc.collect()
+    assert [run() for run in held] == [None, None] and len(background_checks._shown) == 1
+
+
+def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
+    run = tracer.load("vit").trace()
+    found = bounded.results(run)
+    found[SCORES] = found[SCORES]._replace(refuted=True, replayed="It does not hold on another run, with other inputs.")
+    found["cls"] = found["cls"]._replace(checked=3, unseen=(r"\mathbf{X}",))
+    found["logits"] = found["logits"]._replace(latex="another line")
+    monkeypatch.setattr(background_checks, "find", lambda key: found)
+    at = opened("pages/trace.py")
+    details = sent(at)[1]["details"]
+    assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
+    assert said(at).startswith("Disproven. It does not hold on another run")
+    assert "This check does not see" in said(at, "cls")
+    assert said(at, "logits").endswith(bounded.ELSEWHERE)
+
+
+@pytest.fixture
+def refuted(monkeypatch):
+    """Other runs contradict the scores, the weights and the answer of every model."""
+    found = tracer.load("vit").trace()
+    found = replace(found, steps=tuple(replace(step, checked=3) for step in found.steps))
+    wrong = {"block1.attention.scores", "block1.attention.weights", "block4.attention.weights", "logits"}
+    results = bounded.results(found)
+    for id in wrong & results.keys():
+        results[id] = results[id]._replace(checked=2, refuted=True, replayed="It does not hold on another run.")
+    monkeypatch.setattr(background_checks, "find", lambda key: results)
+    monkeypatch.setattr(background_checks._results, "get", lambda key: results)
+    return found, len(wrong & results.keys())
+
+
+def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(refuted):
+    found, count = refuted
+    at = opened("pages/overview.py")
+    (label,) = [part.label for part in at.expander if part.label.startswith("What this run proves")]
+    assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations")
+    assert f"{count} of the equations do not give what the model computed" in at.error[0].value
+    assert "disproven" in component(at, "equations") and "✓ proven" not in component(at, "equations")
+    for page in ("attention", "mask"):
+        name = {"attention": "attention_map", "mask": "mask"}[page]
+        assert r"\u2715 disproven" in component(opened(f"pages/{page}.py"), name), page
+    at = opened("pages/operations.py")
+    at.segmented_control[0].set_value("steps").run()
+    assert component(at, "operations").count("disproven on another run") == count
+    run = background_checks.apply(("vit", ()), at.session_state["visitor"].run())
+    assert handout.render(run).count('class="disproven"') == handout.render(run).count("hold on another run.") > 0
+    assert render(run, format="table").count("DISPROVEN on another run") > 0
+
+
+def test_a_note_does_not_hold_where_other_runs_contradict_its_line():
+    row, *_ = (row for row in statements.rows("001") if "step block1.attention.scores" in row.where)
+    run = tracer.load("vit-note").trace()
+    assert evaluate.result(row, lambda name: (None, run)).verdict == "holds"
+    wrong = {"refuted": True, "replayed": "It does not hold on another run."}
+    steps = (replace(step, **wrong) if step.id == SCORES else step for step in run.steps)
+    changed = replace(run, steps=tuple(steps))
+    found = evaluate.result(row, lambda name: (None, changed))
+    assert found.verdict == "not" and "disproven: It does not hold" in found.found[0].measured
+
+
+def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch, nothing_known):
+    def fails(*key, **how):
+        raise RuntimeError("no such sample")
+
+    monkeypatch.setattr(run_cache, "of_first_sample", fails)
+    nothing_known.set()
+    at = opened("pages/trace.py")
+    background_checks.wait(("vit", ()))
+    at.run()
+    assert said(at).endswith("It was not checked on other runs (no such sample).")
+    assert {detail["verdict"] for detail in sent(at)[1]["details"].values()} == {"proven"}
+
+
+def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
+    run = tracer.load("vit", **SIZES).trace()
+    assert bounded.check(run).step("logits").checked == 3
+    for bound in ("MOST_BYTES", "MOST_FLOPS"):
+        with monkeypatch.context() as small:
+            small.setattr(bounded, bound, 1000)
+            assert "more than is done unasked" in bounded.check(run).step("logits").replayed
+            small.setattr(background_checks, "find", lambda key: pytest.fail("it is too large"))
+            at = opened("pages/trace.py")
+            assert not sent(at)[0]["checking"] and "In Python, trace.check() does it." in said(at)
+
+
+def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):
+    monkeypatch.setattr(single_flight, "line", Line(2))
+    go, begun, done = threading.Event(), threading.Event(), []
+    visitor = single_flight.line.join(lambda: (begun.set(), go.wait(60)))
+    assert begun.wait(10) and not single_flight.line.wait_for_visitors(0.01)
+    run = tracer.load("vit", **SIZES).trace()
+
+    def works():
+        with heard(background_checks._give_way):
+            done.append(run.check())
+
+    working = threading.Thread(target=works)
+    working.start()
+    working.join(0.5)
+    assert working.is_alive() and not done
+    go.set()
+    assert visitor.wait(10) and single_flight.line.wait_for_visitors(10)
+    working.join(60)
+    assert {step.checked for step in done[0].steps} == {3}
+    monkeypatch.setattr(background_checks, "stopped", threading.Event())
+    background_checks.stopped.set()
+    with pytest.raises(Ended), heard(background_checks._give_way):
+        run.check()
+
+
+def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch):
+    monkeypatch.setattr(single_flight, "line", Line(2))
+    monkeypatch.setattr(background_checks, "stopped", threading.Event())
+    go, begun, told = threading.Event(), threading.Event(), []
+    visitor = single_flight.line.join(lambda: (begun.set(), go.wait(60)))
+    assert begun.wait(10)
+    working = threading.Thread(target=background_checks.beside, args=(lambda: (tell(1, 2, "step"), told.append(1)),))
+    working.start()
+    working.join(0.5)
+    assert working.is_alive() and not told
+    go.set()
+    working.join(60)
+    assert told == [1] and visitor.over
+    background_checks.stopped.set()
+    background_checks.beside(lambda: told.append(2))
+    assert told == [1]
+
+
+def test_a_lightened_run_holds_no_model():
+    run = lighten(tracer.load("vit", **SIZES).trace(), 0)
+    assert run.later is None and run.replay is None and "input image" in run.values
+
+
+def test_a_saved_run_of_a_library_is_proven_again_from_its_own_parameters():
+    model = tracer.load("vit", **SIZES)
+    run = lighten(model.trace(), 2**20)
+    without, opened = (tracer.open(serialization.to_bytes(run, net)) for net in (None, model.net))
+    assert without.step("logits").verdict == "recorded"
+    assert {step.verdict for step in opened.steps} == {"proven"}
+    wrong = copy.deepcopy(model.net)
+    with torch.no_grad():
+        wrong.head.weight.mul_(2)
+    assert tracer.open(serialization.to_bytes(run, wrong)).step("logits").verdict == "disproven"
+
+
+def test_the_command_line_says_on_how_many_other_runs_lines_hold(capsys, monkeypatch):
+    small = ("trace", "transformer", "--format")
+    assert cli.main([*small, "json"]) == 0
+    assert {step["checked"] for step in json.loads(capsys.readouterr().out)["steps"]} == {3}
+    monkeypatch.setattr(bounded, "MOST_FLOPS", 1000)
+    assert cli.main([*small, "table"]) == 0
+    out, err = capsys.readouterr()
+    assert "other run" not in out and err.count("\n") == 1 and "more than is done unasked" in err
+
+
+def test_verify_counts_what_no_check_sees(monkeypatch):
+    model = tracer.load("transformer")
+    assert "unseen" not in verify.report(model)
+    check = tracer.Trace.check
+
+    def blind(trace):
+        first, *others = check(trace).steps
+        return replace(trace, steps=(replace(first, unseen=("a", "b")), *others))
+
+    monkeypatch.setattr(tracer.Trace, "check", blind)
+    report = verify.report(model)
+    assert report["unseen"] == 2 and "transformer: no check sees 2 operands." in verify.text([report])

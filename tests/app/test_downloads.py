@@ -1,0 +1,49 @@
+"""Files that are made when their button is pressed: made, or refused in the sentence that says why."""
+
+import pytest
+from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
+from streamlit.runtime.backend_operation_handler import DeferredFileHandler
+from streamlit.runtime.media_file_manager import MediaFileManager
+from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
+
+from pages.server import downloads
+from pages.ui import sidebar
+from tests.support.handmade import sample
+from tests.support.serving import awaited
+from tracer.record import serialization
+from tracer.utils.error_text import quoted
+
+
+@pytest.fixture
+def pressed(monkeypatch):
+    """What comes back when the button of a file is pressed that this makes."""
+    monkeypatch.setattr(DeferredFileHandler, "handle", DeferredFileHandler.handle)
+    downloads.say_why()
+    files = MediaFileManager(MemoryMediaFileStorage("/media"))
+
+    def press(make):
+        request = BackendOperationRequest(request_id="7")
+        request.deferred_file.file_id = files.add_deferred(make, "text/plain", "0.1", "run.txt")
+        return awaited(DeferredFileHandler(lambda: files).handle(request, "session"))
+
+    return press
+
+
+def test_a_file_is_made(pressed):
+    answer = pressed(lambda: b"seven")
+    assert answer.request_id == "7" and not answer.error_msg
+    assert answer.deferred_file.url.startswith("/media/")
+
+
+def test_a_run_that_can_not_be_saved_says_why(pressed, monkeypatch):
+    monkeypatch.setattr(serialization, "MAX_BYTES", 1000)
+    trace = sample()
+    said = pressed(lambda: sidebar._file(None, trace)).error_msg
+    assert said.startswith(f"This run of {quoted(trace.model)} can't be saved: it would take ") and said.endswith(
+        "1,000."
+    )
+
+
+def test_of_any_other_error_nothing_is_told(pressed):
+    said = pressed(lambda: [][0]).error_msg
+    assert said == "This file could not be made: the server’s log says why."

@@ -1,0 +1,251 @@
+"""The Mask page: the mask is named, tokens are named alike, both proofs agree, and what is known isn't run again."""
+
+import json
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+import tracer.attention.masks
+from pages.jobs import run_cache
+from pages.sections.attention import mask_controls
+from tests.app.test_app import text
+from tests.app.test_models_in_app import chosen
+from tracer import models
+from tracer.attention import masks
+from tracer.export.math_labels import scientific
+
+OPEN = "No pair of tokens is closed, so every output may move, and every one did."
+CLOSED = "The mask predicts exactly these positions."
+
+
+def verdicts(at: AppTest) -> list[str]:
+    return [element.value for element in at.success]
+
+
+def packed(at: AppTest) -> dict:
+    """The header of what the page sent of its mask."""
+    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
+    data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
+    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+
+
+def subheaders(at: AppTest) -> list[str]:
+    return [element.value for element in at.header]
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "said"),
+    [("nanogpt", "causal", CLOSED), ("vit-text", "causal", CLOSED), ("vit", "bidirectional", OPEN)],
+)
+def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
+    at = chosen(model, "pages/mask.py")
+    assert subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert verdicts(at) == [said]
+
+
+@pytest.mark.parametrize(
+    ("model", "tower", "kind"),
+    [
+        ("clip", "image", "bidirectional"),
+        ("clip", "text", "causal"),
+        ("mae", "encoder", "bidirectional"),
+        ("mae", "decoder", "bidirectional"),
+    ],
+)
+def test_both_proofs_agree_on_each_tower(model, tower, kind):
+    at = chosen(model, "pages/mask.py")
+    at.segmented_control[0].set_value(tower).run()
+    assert not at.exception and subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert verdicts(at) == [CLOSED if kind == "causal" else OPEN]
+    assert f"Outputs of the {tower} tower that moved: token" in text(at)
+
+
+def test_a_patch_that_the_encoder_never_saw_moves_nothing():
+    at = chosen("mae", "pages/mask.py")
+    at.segmented_control[0].set_value("decoder").run()
+    seen = set(at.session_state["visitor"].run().result["visible"])
+    at.main.select_slider[0].set_value(next(patch for patch in range(64) if patch not in seen)).run()
+    assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
+    assert "that moved: none" in text(at)
+
+
+def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
+    (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
+    assert "the mask" not in said and said.startswith("No pair of tokens is closed. Tokens 3 to 4")
+
+
+def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
+    at = chosen("transformer", "pages/mask.py")
+    trace, token = at.session_state["visitor"].run(), at.main.select_slider[0].value
+    model, (said,) = models.load("transformer"), verdicts(at)
+    still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
+    weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
+    assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
+    assert said.endswith("In 32 bits, 1 plus that is 1.")
+    monkeypatch.setattr(tracer.attention.masks, "largest_share", lambda *a, **k: 1e-6)  # enough to be seen
+    (said,) = verdicts(chosen("transformer", "pages/mask.py"))
+    assert said.endswith("could move too, and did not.")
+
+
+@pytest.mark.parametrize(
+    ("model", "mask", "given", "said"),
+    [
+        (
+            "transformer",
+            None,
+            None,
+            "trained bidirectional. Compared with that, under causal, 15 of 16 tokens see fewer",
+        ),
+        (
+            "nanogpt",
+            None,
+            "KING",
+            "trained causal. Compared with that, under bidirectional, 3 of 4 tokens see more.",
+        ),
+        ("nanogpt", "bidirectional", "K", "under bidirectional, each token sees the same ones."),
+        ("vit-text", None, None, "under prefix, 63 of 75 tokens see more; under bidirectional, 74 of 75 tokens"),
+    ],
+)
+def test_what_tokens_see_beside_training_is_counted(model, mask, given, said):
+    at = chosen(model, "pages/mask.py")
+    if given:
+        at.text_area[0].set_value(given).run()
+    if mask:
+        at.segmented_control[0].set_value(mask).run()
+    assert not at.exception and said in text(at) and "never saw" not in text(at)
+
+
+def test_masks_are_compared_on_the_tokens_that_both_have():
+    open_, causal, shift = torch.ones(4, 4).bool(), torch.ones(5, 5).tril().bool(), torch.eye(4).roll(1, 1).bool()
+    assert mask_controls._against(open_, causal) == "3 of 4 tokens see more"
+    assert mask_controls._against(causal, open_) == "3 of 4 tokens see fewer"
+    assert mask_controls._against(shift, torch.eye(4).bool()) == "4 of 4 tokens see others"
+    assert mask_controls._against(shift, causal) == "1 of 4 tokens see fewer and 3 of 4 tokens see others"
+    assert mask_controls._against(causal[:3, :3], causal) == "each token sees the same ones"
+
+
+def test_the_notice_claims_no_other_answer():
+    at = chosen("transformer", "pages/mask.py")
+    at.text_area[0].set_value("a" * 16).run()
+    before = at.session_state["visitor"].run().result["tokens"]
+    at.segmented_control[0].set_value("causal").run()
+    assert at.session_state["visitor"].run().result["tokens"] == before
+    assert at.warning[0].value == (
+        "The mask is **causal**, but the weights were trained **bidirectional**: the answer may be a different one."
+    )
+    assert "; trained with mask=bidirectional, run here with mask=causal." in text(at)
+
+
+def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
+    at = chosen("nanogpt", "pages/mask.py")
+    off = masks.rows(at.session_state["visitor"].run()).off
+    said = f"the sum of a row differs from 1 by at most {scientific(off)}, and"
+    assert 0 < off < 1e-6 and said in packed(at)["kept"]["0"]
+    monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
+    at = chosen("nanogpt", "pages/mask.py")
+    at.text_area[0].set_value("To be").run()  # of the sample it is kept
+    said = packed(at)["kept"]["0"]
+    assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
+
+
+def test_another_mask_is_chosen_and_proven_too():
+    at = chosen("vit-text", "pages/mask.py")
+    at.segmented_control[0].set_value("prefix").run()
+    assert not at.exception
+    assert subheaders(at)[0] == "The mask that ran: prefix"
+    assert at.success and not at.error
+    at.switch_page("pages/trace.py").run()
+    assert not at.exception
+
+
+@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
+def test_what_each_mask_changes_is_said_of_this_input(model):
+    at = chosen(model, "pages/mask.py")
+    table = next(frame.value for frame in at.table if "what the model says" in frame.value)
+    masks = list(models.spec_of(model).options["mask"])
+    assert list(table["mask"]) == masks == at.segmented_control[0].options
+    assert list(table["pairs of tokens open"])[masks.index("bidirectional")] == "100.0\u00a0%"
+    assert len(set(table["what the model says"])) > 1
+    at.segmented_control[0].set_value("bidirectional").run()
+    assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"
+    assert at.success and not at.error and "they were trained" in text(at)
+
+
+def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
+    at = chosen("vit", "pages/mask.py")
+    assert "every token may look at every token" in at.info[0].value and "closed key" not in text(at)
+    assert "By segment" not in subheaders(at)
+    closed = chosen("nanogpt", "pages/mask.py")
+    assert not closed.info and packed(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
+    assert packed(closed)["alt"].startswith("Mask (causal) of ") and not packed(at)["always"]
+
+
+def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
+    at = chosen("clip", "pages/mask.py")
+    assert at.info[0].value == "This tower has no mask: every token may look at every token."
+    at.segmented_control[0].set_value("text").run()
+    assert not at.info
+    assert chosen("vit", "pages/mask.py").info[0].value.startswith("This model has no mask")
+
+
+@pytest.mark.parametrize("mask", ["causal", "bidirectional"])
+def test_the_mask_of_one_token_is_not_given_a_kind(mask):
+    at = chosen("nanogpt", "pages/mask.py")
+    at.text_area[0].set_value("a").run()
+    at.segmented_control[0].set_value(mask).run()
+    assert not at.exception and subheaders(at)[0] == "The mask that ran: one open cell"
+    assert "only one token, so a causal mask and no mask are the same" in at.info[0].value
+    assert (packed(at)["queries"], packed(at)["keys"]) == (1, 1)
+    at.text_area[0].set_value("ab").run()
+    assert not at.info and subheaders(at)[0] == f"The mask that ran: {mask}"
+
+
+def test_what_parts_segments_is_there_only_where_there_are_several():
+    one, two = chosen("nanogpt", "pages/mask.py"), chosen("vit-text", "pages/mask.py")
+    assert "By segment" not in subheaders(one) and len(packed(one)["segments"]) == 1
+    assert "By segment" in subheaders(two) and len(packed(two)["segments"]) == 2
+
+
+@pytest.mark.parametrize("model", ["vit", "clip", "nanogpt", "vit-text"])
+def test_both_sliders_begin_with_the_same_token_under_one_name(model):
+    at = chosen(model, "pages/mask.py")
+    (change,), sent = at.main.select_slider, packed(at)
+    assert sent["start"] == change.value
+    name = sent["names"][change.value]
+    assert name.startswith(f"{change.value}: ") or name.endswith(f" (token {change.value})")
+    assert set(change.options) <= set(sent["names"])
+    assert f"Changed: **{name}**" in text(at)
+
+
+def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
+    for store in run_cache._too.values():
+        store.clear()
+    ran = []
+    for name in ("influence", "predict_under_mask"):
+        real = getattr(tracer.attention.masks, name)
+        monkeypatch.setattr(
+            tracer.attention.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
+        )
+    at = chosen("nanogpt", "pages/mask.py")
+    assert sorted(ran) == ["influence", "predict_under_mask"]
+    ran.clear()
+    chosen("nanogpt", "pages/mask.py")  # another visitor
+    assert ran == []
+    at.main.select_slider[0].set_value(3).run()  # another token is changed: only the changed input runs
+    assert not at.exception and ran == ["influence"] and "tokens 3 to 27" in text(at)
+    ran.clear()
+    at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
+    assert not at.exception and "predict_under_mask" not in ran
+
+
+def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
+    ran, real = [], tracer.attention.masks.predict_under_mask
+    monkeypatch.setattr(tracer.attention.masks, "predict_under_mask", lambda *a: ran.append(1) or real(*a))
+    at = chosen("nanogpt", "pages/mask.py")
+    ran.clear()
+    at.text_area[0].set_value("To be, or not").run()
+    assert not at.exception and ran == [1]
+    other = chosen("nanogpt", "pages/mask.py")
+    other.text_area[0].set_value("To be, or not").run()
+    assert not other.exception and ran == [1, 1]

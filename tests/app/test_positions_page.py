@@ -1,0 +1,107 @@
+"""The page Positions: every kind, its pictures within bounds, what it says, and its place in the address."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from pages.sections.lessons import position_encodings
+from tests.app.test_app import text, visited
+from tests.lessons.test_positions import KINDS
+from tests.support.sweeping import cases
+from tracer.figures.matrix_panels import Panel, pack
+from tracer.lessons.notes.statements import rows
+
+
+def panels(at: AppTest) -> list[list[dict]]:
+    """What each group of panels says of its pictures."""
+    found = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "panels"]
+    return [json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")]) for data in found]
+
+
+@pytest.mark.parametrize("kind", cases(KINDS, ("sinusoidal", "alibi")))
+def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
+    at = visited("positions", kind=kind, causal="on", length="8", width="16", heads="2", head="1")
+    table, terms, order = panels(at)
+    added = kind in ("sinusoidal", "learned")
+    assert len(table) == (1 if kind == "alibi" else 2) and len(terms) == (6 if added else 4)
+    assert terms[-1]["title"] == "the scores S that ran" and len({tuple(panel["ends"]) for panel in terms}) == 1
+    assert order[0]["shape"] == [4, 8]
+    said = text(at)
+    proven = said.count("proven, largest difference")
+    assert proven >= 2 and "disproven" not in said and f"**{proven}** lines, of which **{proven}** are proven" in said
+    assert at.main.expander[0].label == "Their equations, shapes and proofs"
+    alone = "The score, with the same token at every place, depends on the distance i − j **alone**"
+    assert (alone in said) == (not added)
+    found = at.table[0].value
+    assert list(found["outputs"]) == ["permuted with the tokens", *["not the same: the order counted"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ({"model": "vit"}, "learned"),
+        ({"model": "nanogpt"}, "learned"),
+        ({"model": "llama"}, "rotary"),
+        ({"model": "transformer"}, "sinusoidal"),
+        ({"model": "transformer", "positions": "relative"}, "relative"),
+        ({"model": "llama", "kind": "alibi"}, "alibi"),
+    ],
+)
+def test_it_begins_with_the_positions_of_the_model_that_is_chosen(address, kind, monkeypatch):
+    monkeypatch.setattr(position_encodings, "lesson", lambda kind, sizes, head: None)
+    assert visited("positions", **address).main.button_group[0].value == kind
+
+
+def test_slips_are_told_where_they_matter():
+    assert "adds all kinds of positions to X; relative ones are not added there" in text(
+        visited("positions", kind="relative")
+    )
+    said = text(visited("positions", kind="sinusoidal"))
+    assert "multiplies embeddings by √D before this sum" in said and "list of 65 rows" in said
+
+
+@pytest.mark.sweep
+def test_the_table_on_the_grid_is_that_of_the_model_on_screen():
+    at = visited("positions", model="vit-text")
+    assert "the positions of vit-text" in "".join(header.value for header in at.header) and "list of 64 rows" in text(
+        at
+    )
+    assert "the positions of vit" in "".join(header.value for header in visited("positions", model="nanogpt").header)
+
+
+def test_a_place_that_is_none_is_quoted_and_another_number_of_heads_begins_with_the_first():
+    at = visited("positions", kind="waves", length="7", head="3")
+    assert ["'waves'" in at.warning[0].value, "'7'" in at.warning[1].value] == [True, True]
+    heads = next(slider for slider in at.select_slider if slider.label == "Heads h")
+    heads.set_value(2).run()
+    assert not at.exception and len(at.warning) == 2
+    assert at.query_params["head"] in ("0", ["0"]) and at.query_params["heads"] in ("2", ["2"])
+
+
+def test_what_is_drawn_is_kept_for_all():
+    at = visited("positions", kind="rotary")
+    began = time.process_time()
+    at.run()
+    assert time.process_time() - began < 1  # of a second, the test's own reading of the page included
+
+
+def test_panels_share_a_scale_or_have_their_own():
+    data = pack([Panel("a", np.array([[1.0, 3]]), "r", "c"), Panel("b", np.array([[1.0, -np.inf]]), "r", "c", edge=4)])
+    size = int.from_bytes(data[:4], "little")
+    first, second = json.loads(data[4 : 4 + size])
+    assert (first["ends"], first["scale"], second["ends"], second["scale"]) == (
+        [1, 3],
+        "sequential",
+        [-4, 4],
+        "diverging",
+    )
+    cells = np.frombuffer(data[4 + size + 2 * 768 :], "<f4")
+    assert cells.tolist() == [1, 3, 1, -np.inf] and second["at"] == 8
+
+
+def test_statements_of_the_notes_lead_to_kinds_that_are_there():
+    places = [place.split()[2:] for row in rows("004") for place in row.where if place.startswith("page positions")]
+    assert [place[0].removeprefix("kind=") for place in places] == ["sinusoidal", "learned", "relative", "sinusoidal"]

@@ -1,0 +1,29 @@
+"""The scripts of the pages, as they are written."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "pages").rglob("*.js"))
+ASSIGNED = re.compile(r".*\.on[a-z]+ *=(?!=) *(?P<handler>.*)")  # the last of a chain
+BLOCK = re.compile(r"(?:async )?(?:\(.*?\)|\w+) => \{$")
+
+
+def returning(script: str) -> list[str]:
+    """Return the handlers that are no function with a body in braces: what such a one gives may cancel the event."""
+    handlers = [match["handler"] for match in map(ASSIGNED.search, script.splitlines()) if match]
+    return [handler for handler in handlers if not BLOCK.match(handler)]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_no_handler_gives_back_what_its_expression_gives(path):
+    script = path.read_text(encoding="utf-8")
+    assert returning(script) == []
+    assert not re.search(r"\bon(?:key|click|pointer|input|change|toggle)\w*: ", script)
+
+
+def test_such_handlers_are_found():
+    trap = 'find(".map").onkeydown = (event) => event.key === "Escape" && choose({ pinned: false });'
+    assert returning(trap) and returning("a.onclick = move;") and returning("a.oninput = a.onchange = () => draw();")
+    assert not returning("a.oninput = a.onchange = ({ target }) => {") and not returning("if (a.onclick === b) {")

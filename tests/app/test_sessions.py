@@ -1,0 +1,66 @@
+"""Sessions whose visitors left: who comes back in time finds everything, and after that nothing is held."""
+
+import weakref
+from types import SimpleNamespace
+
+import pytest
+from streamlit import config, runtime
+
+from pages.state import streamlit_sessions
+
+
+class Session:
+    """What Streamlit has of a session, as far as it is ended here."""
+
+    def __init__(self):
+        self.ended, self.session_state = 0, {"photo": "cat"}
+
+    def shutdown(self) -> None:
+        self.ended += 1
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of Streamlit's with sessions `a` and `b`, both connected, and a clock that is set by hand."""
+    opened = {"a": Session(), "b": Session()}
+    server = SimpleNamespace(active=set(opened), opened=opened, closed=[], now=1000.0)
+    server.is_active_session = server.active.__contains__
+    server.get_app_session = lambda id: opened.get(id) if id in server.active else None
+    server.close_session = server.closed.append
+    monkeypatch.setattr(runtime, "exists", lambda: True)
+    monkeypatch.setattr(runtime, "get_instance", lambda: server)
+    monkeypatch.setattr(streamlit_sessions, "monotonic", lambda: server.now)
+    monkeypatch.setattr(streamlit_sessions, "_known", {})
+    return server
+
+
+def test_a_session_ends_once_nobody_came_back_in_time(server):
+    for id in ("a", "b", "nobody"):
+        streamlit_sessions.register(id)
+    assert set(streamlit_sessions._known) == {"a", "b"}
+    server.active.discard("a")
+    for seconds, closed in ((0, []), (streamlit_sessions.KEEP - 1, []), (1, ["a"]), (streamlit_sessions.KEEP, ["a"])):
+        server.now += seconds
+        streamlit_sessions.end_left()
+        assert server.closed == closed
+    assert server.opened["a"].ended == 1 and server.opened["a"].session_state == {}
+    assert server.opened["b"].ended == 0 and server.opened["b"].session_state
+    gone = weakref.ref(server.opened.pop("a"))
+    assert gone() is None
+
+
+def test_who_comes_back_has_all_the_time_again(server):
+    streamlit_sessions.register("a")
+    for _ in range(3):
+        server.active.discard("a")
+        streamlit_sessions.end_left()
+        server.now += streamlit_sessions.KEEP - 1
+        streamlit_sessions.end_left()
+        server.active.add("a")
+        streamlit_sessions.end_left()
+    assert server.closed == [] and server.opened["a"].session_state
+
+
+def test_streamlit_keeps_sessions_until_they_are_ended_here():
+    streamlit_sessions.configure()
+    assert config.get_option("server.disconnectedSessionTTL") > streamlit_sessions.KEEP

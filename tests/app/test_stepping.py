@@ -1,0 +1,155 @@
+"""What the Trace page sends for the browser to step through: the record, all of it, within bounds; and what the browser
+tells back."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from starlette.requests import Request
+from streamlit.testing.v1 import AppTest
+
+import tracer
+from pages.sections.trace import step_payload
+from pages.state import browser_position
+from pages.ui.markdown_spans import pieces
+from tests.app.test_app import ROOT, SECONDS, opened
+from tests.support.handmade import sample
+from tests.support.serving import awaited
+from tracer.figures.payload_budget import PAGE
+from tracer.figures.tensors.heatmap import as_array
+
+
+def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
+    """The facts of the visitor, the header of the steps, and the cells."""
+    found, at = [], 0
+    for _ in range(2):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        found.append(json.loads(data[at + 4 : end]))
+        at = end
+    return *found, data[at + 2 * 768 :]
+
+
+def sent(at: AppTest) -> tuple[dict, dict, bytes]:
+    """The same of a page."""
+    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "stepper"]
+    return unpacked(data)
+
+
+def tell(text: str) -> int:
+    """The status that a browser gets for what it tells."""
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": text.encode(), "more_body": False}
+
+    return awaited(
+        browser_position.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))
+    ).status_code
+
+
+@pytest.fixture(scope="module")
+def page() -> AppTest:
+    return opened("pages/trace.py")
+
+
+def test_every_step_is_sent_as_it_is_recorded(page):
+    trace = page.session_state["visitor"].run()
+    facts, header, cells = sent(page)
+    assert [head["id"] for head in header["steps"]] == [step.id for step in trace.steps] == list(header["details"])
+    assert facts["step"] == trace.steps[0].id and header["parts"][:2] == ["Input", "Block 1"]
+    for step, head in zip(trace.steps, header["steps"], strict=True):
+        detail = header["details"][step.id]
+        assert (head["title"], head["symbol"], head["stage"]) == (step.title, step.symbol, step.stage)
+        assert (detail["latex"], detail["verdict"]) == (step.latex, step.verdict)
+        assert head["shape"] == str(list(step.shape)) and str(step.shape[-1]) in detail["inside"]
+        assert [row[0] for row in detail["ops"]["rows"]] == list(step.ops)
+        assert bool(detail["product"]) == bool(step.product)
+        assert step.source.text.strip() in detail["code"][-1]["text"]
+        picture, value = detail["tensor"], as_array(trace.value(step))
+        kind = {16: "<f2", 32: "<f4"}[picture["bits"]]
+        drawn = len(picture["which"]) * picture["shape"][0] * picture["shape"][1]
+        read = np.frombuffer(cells, kind, drawn, picture["at"]).astype(float) * 2.0 ** -picture["power"]
+        if picture["box"] == [1, 1]:
+            assert np.allclose(read, value.ravel(), atol=1e-3 * np.abs(value).max()), step.id
+
+
+def test_the_address_names_the_step_and_an_unknown_one_is_quoted():
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
+    at.switch_page("pages/trace.py")
+    at.query_params["step"] = "block2.attention.scores"
+    at.run()
+    assert not at.exception and sent(at)[0]["step"] == at.session_state["visitor"].step == "block2.attention.scores"
+    turn = sent(at)[0]["turn"]
+    at.query_params["step"] = "no such step"
+    at.run()
+    assert not at.exception and "no such step" in at.warning[0].value
+    assert sent(at)[0]["step"] == "patches" and sent(at)[0]["turn"] == turn + 1
+
+
+def test_what_the_browser_stepped_to_holds_for_links_other_pages_and_another_model():
+    at = opened("pages/trace.py")
+    facts, now = sent(at)[0], at.session_state["visitor"]
+    assert tell(f"{facts['token']} trace?step=position") == 204
+    at.run()
+    assert now.step == "position" and at.query_params["step"] in ("position", ["position"])
+    assert (sent(at)[0]["step"], sent(at)[0]["turn"]) == ("position", facts["turn"]), "the browser is there already"
+    assert tell(f"{facts['token']} trace?step=embedding") == 204
+    at.switch_page("pages/mask.py").run()
+    assert now.step == "embedding"
+    at.switch_page("pages/trace.py").run()
+    assert sent(at)[0]["step"] == "embedding"
+    assert tell(f"{facts['token']} trace?step=position") == 204
+    at.sidebar.selectbox[0].set_value("segmenter").run()
+    assert now.run().model == "segmenter" and sent(at)[0]["step"] == "position"
+
+
+def test_nobody_tells_for_another_visitor(page):
+    assert tell("guessed trace?step=position") == tell("") == 404
+    assert tell(f"{sent(page)[0]['token']} {'x' * 600}") == 413
+    assert page.session_state["visitor"].told is None
+
+
+def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatch):
+    trace = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=3, K=3).trace()
+    monkeypatch.setattr(step_payload, "MOST", 45_000)
+    assert not step_payload.fits(trace)
+    start = "block2.attention.scores"
+    data = step_payload.pack(trace, start)
+    _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
+    ids = [step.id for step in step_payload.parts(trace)["Block 2"]]
+    got = list(header["details"])
+    assert len(header["steps"]) == len(trace.steps) and len(data) < 50_000
+    assert got[0] == start and set(got) <= set(ids) and got[1] == ids[ids.index(start) + 1]
+
+
+def test_headers_of_an_enormous_run_are_cut_and_those_of_its_part_last():
+    step = replace(sample().steps[0], symbol="a" * 400, symbolic=("A_" + "b" * 190, "?"), shape=(2, 3), value="")
+    steps = tuple(replace(step, id=f"s{i}", title="t" * 400, layer=i // 100) for i in range(4000))
+    run = sample(steps=steps, ops=())
+    data = step_payload.pack(run, "s600")
+    _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
+    assert len(data) < 0.9 * PAGE and header["steps"][0]["symbol"] == "" and len(header["steps"]) == 4000
+    assert header["steps"][600]["symbol"] == "a" * 400 and "s600" in header["details"]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "found"),
+    [
+        ("grows as $d_k$, `x`", [("text", "grows as "), ("maths", "d_k"), ("text", ", "), ("code", "x")]),
+        (r"**No.** \*a\* <b>", [("bold", "No."), ("text", " *a* <b>")]),
+        ("a * b ` c $ d", [("text", "a * b ` c $ d")]),
+        ("", []),
+    ],
+)
+def test_sentences_come_in_pieces(markdown, found):
+    assert pieces(markdown) == found
+
+
+def test_a_step_changes_the_shape_where_nothing_that_it_takes_has_it():
+    vit, llama = tracer.load("vit").trace(prove=False), tracer.load("llama").trace(prove=False)
+    changed = step_payload.reshaping_steps(vit)
+    block = {step.title for step in vit.steps if step.layer == 0 and step.id in changed}
+    assert block == {"Queries", "Keys", "Values", "Scores", "Context", "Output projection", "Expand", "Contract"}
+    assert {"patches", "embedding", "sequence", "cls", "logits"} == {step for step in changed if "block" not in step}
+    turned = {step.id for step in llama.steps if step.title.startswith("Rotate ")}
+    assert turned and not turned & step_payload.reshaping_steps(llama)

@@ -1,0 +1,71 @@
+"""Saved runs of other architectures on the pages: shifted windows, channels, weights that were changed later."""
+
+import pytest
+
+from tests.app.test_app import opened, text, upload
+from tests.attention.test_attention_followed import dropped, with_sinks
+from tests.attention.test_attention_followed import traced as spelled
+from tests.attention.test_attention_of_libraries import swin, timm, traced
+from tests.support import handmade
+
+
+def shown(trace, page, tmp_path):
+    trace.save(path := tmp_path / "run.safetensors")
+    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    at.switch_page(f"pages/{page}.py").run()
+    assert not at.exception and [error.value for error in at.error] == []
+    return at
+
+
+def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
+    at = shown(traced(swin), "mask", tmp_path)
+    assert at.main.header[0].value == "The mask that ran: bidirectional"  # of the first block, which has none
+    assert at.main.selectbox[0].options[:2] == ["block 1: no mask", "block 2: windows"]
+    at.main.selectbox[0].set_value(2).run()
+    assert not at.exception and at.main.header[0].value == "The mask that ran: windows"
+    assert at.main.number_input[0].value == 1  # the first window in which something is closed
+    at.main.number_input[0].set_value(0).run()
+    assert not at.exception and at.main.header[0].value == "The mask that ran: bidirectional"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: spelled(dropped)[0], "In block 1, the model changed the weights after the softmax"),
+        (lambda: spelled(with_sinks)[0], "In block 1, a part of each row goes to no key (a sink)"),
+        (
+            lambda: traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)),
+            "In block 1, queries and keys are channels and not tokens.",
+        ),
+    ],
+    ids=["dropout", "sinks", "channels"],
+)
+def test_what_is_special_about_the_attention_is_said_above_its_map(made, said, tmp_path):
+    at = shown(made(), "attention", tmp_path)
+    assert any(note.value.startswith(said) for note in at.info)
+
+
+def test_channels_are_named_as_channels(tmp_path):
+    from tracer.figures.attention import attention_payload
+
+    trace = traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
+    assert b'"names": ["channel 0", "channel 1", "channel 2", "channel 3"]' in attention_payload.pack(trace, [0])
+    assert b"channel" not in attention_payload.pack(trace, [1]).split(b"jpeg")[0]
+    with pytest.raises(ValueError, match="from channel to channel"):
+        from tracer.attention import rollout
+
+        rollout(trace)
+
+
+def test_a_head_whose_weights_a_file_lacks_gives_no_answer_on_the_page(tmp_path):
+    trace = handmade.sample(result={"kind": "none", "lacks": ["classifier.weight", "classifier.bias"]})
+    at = shown(trace, "overview", tmp_path)
+    assert "No answer" in [element.value for element in at.header]
+    assert "lack classifier.weight, classifier.bias" in text(at)
+
+
+def test_classes_of_words_are_shown_word_by_word(tmp_path):
+    result = {"kind": "tokens", "unit": "class", "text": ["a", "cat"], "tokens": ["other", "animal"]}
+    at = shown(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
+    assert at.main.code[0].value == "a cat\n→\nother animal"
+    assert "the most probable class at each place" in text(at)

@@ -1,0 +1,267 @@
+"""Attention is found by what is computed and not by how it is spelled: each spelling gives the weights that it ran."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tracer
+from tracer.attention.masks import kind, visible
+from tracer.capture.attention.axis_tracking import Atom, axes_after
+
+RAN: dict[int, torch.Tensor] = {}
+"""What modules computed, by their number: a trace puts their own attributes back."""
+
+B, S, D, h, d = 2, 5, 12, 3, 4
+
+
+class Attends(nn.Module):
+    """Attention from one packed projection; `spelled(q, k, v, net)` gives (context, weights), `[B, h, S, …]`."""
+
+    def __init__(self, spelled):
+        super().__init__()
+        self.packed, self.spelled = nn.Linear(D, 3 * D), spelled
+        self.before, self.after = nn.Linear(h, h), nn.Linear(h, h)
+        self.gate, self.sinks = nn.Parameter(torch.rand(h, 1, 1)), nn.Parameter(torch.randn(h))
+        self.register_buffer("lower", torch.ones(S, S, dtype=torch.bool).tril())
+
+    def forward(self, x):
+        q, k, v = self.packed(x).view(B, S, 3, h, d).permute(2, 0, 3, 1, 4).unbind(0)
+        context, RAN[id(self)] = self.spelled(q, k, v, self)
+        return context
+
+
+def einsum(q, k, v, net):
+    weights = (torch.einsum("bhid,bhjd->bhij", q, k) / 2).softmax(-1)
+    return torch.einsum("bhij,bhjd->bhid", weights, v), weights
+
+
+def einsum_of_other_axes(q, k, v, net):
+    q, k, v = (x.permute(2, 0, 1, 3) for x in (q, k, v))  # [S, B, h, d]
+    weights = (torch.einsum("ibhd,jbhd->ijbh", q, k) / 2).softmax(1)
+    return torch.einsum("jbhd,ijbh->ibhd", v, weights), weights.permute(2, 3, 0, 1)
+
+
+def keys_first(q, k, v, net):
+    weights = (k @ q.mT / 2).softmax(-2)
+    return (v.mT @ weights).mT, weights.mT
+
+
+def talking_heads(q, k, v, net):
+    scores = net.before((q @ k.mT / 2).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    weights = scores.softmax(-1)
+    return net.after(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v, weights
+
+
+def gated(q, k, v, net):
+    weights = (q @ k.mT / 2).softmax(-1)
+    return (weights * net.gate.sigmoid()) @ v, weights
+
+
+def dropped(q, k, v, net):
+    weights = (q @ k.mT / 2).softmax(-1)
+    return F.dropout(weights, 0.5, training=True) @ v, weights
+
+
+def filled_by_index(q, k, v, net):
+    scores = q @ k.mT / 2
+    scores[:, :, ~net.lower] = float("-inf")
+    weights = scores.softmax(-1)
+    return weights @ v, weights
+
+
+def filled_by_slices(q, k, v, net):
+    scores = q @ k.mT / 2
+    for row in range(S - 1):
+        scores[:, :, row, row + 1 :] = float("-inf")
+    weights = scores.softmax(-1)
+    return weights @ v, weights
+
+
+def logarithm(q, k, v, net):
+    weights = (q @ k.mT / 2).log_softmax(-1).exp()
+    return weights @ v, weights
+
+
+def written_out(q, k, v, net):
+    scores = (q @ k.mT / 2).masked_fill(~net.lower, float("-inf"))
+    raised = (scores - scores.amax(-1, keepdim=True)).exp()
+    weights = raised / raised.sum(-1, keepdim=True)
+    return weights @ v, weights
+
+
+def less_the_logarithm_of_the_sum(q, k, v, net):
+    scores = q @ k.mT / 2
+    weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+    return weights @ v, weights
+
+
+def with_sinks(q, k, v, net):
+    sinks = net.sinks.view(1, -1, 1, 1).expand(B, -1, S, 1)
+    scores = torch.cat([q @ k.mT / 2, sinks], -1)
+    weights = (scores - scores.max(-1, keepdim=True).values).softmax(-1)[..., :-1]
+    return weights @ v, weights
+
+
+def cosine(q, k, v, net):
+    scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+    weights = (scores * net.gate.clamp(max=4.6).exp()).softmax(-1)
+    return weights @ v, weights
+
+
+def grouped_by_einsum(q, k, v, net):
+    k, v = k[:, :1], v[:, :1]
+    weights = (torch.einsum("bhid,bgjd->bhij", q, k) / 2).softmax(-1)
+    return torch.einsum("bhij,bgjd->bhid", weights, v), weights
+
+
+def flattened(q, k, v, net):
+    q, k, v = (x.reshape(B * h, S, d) for x in (q, k, v))
+    scores = torch.baddbmm(torch.ones(B * h, S, S), q, k.mT, beta=0.25, alpha=0.5)
+    weights = scores.softmax(-1)
+    return weights.bmm(v), weights.view(B, h, S, S)
+
+
+def by_rows(q, k, v, net):
+    """Decomposed relative positions: the scores are parted into rows and columns of keys."""
+    along = torch.linspace(0, 1, S).view(1, 1, 1, S, 1)
+    scores = (q @ k.mT / 2).view(B, h, S, S, 1) + along
+    weights = scores.view(B, h, S, S).softmax(-1)
+    return weights @ v, weights
+
+
+def values_summed(q, k, v, net):
+    weights = (q @ k.mT / 2).softmax(-1)
+    return (weights[..., None] * v[:, :, None]).sum(-2), weights
+
+
+SPELLED = [
+    values_summed,
+    einsum,
+    einsum_of_other_axes,
+    keys_first,
+    talking_heads,
+    gated,
+    dropped,
+    filled_by_index,
+    filled_by_slices,
+    logarithm,
+    written_out,
+    less_the_logarithm_of_the_sum,
+    with_sinks,
+    cosine,
+    grouped_by_einsum,
+    flattened,
+    by_rows,
+]
+
+
+def traced(spelled, dtype=torch.float32):
+    torch.manual_seed(0)
+    net = Attends(spelled).to(dtype).eval()
+    with torch.no_grad():
+        return tracer.trace(net, torch.randn(B, S, D, dtype=dtype)), net
+
+
+@pytest.mark.parametrize("spelled", SPELLED, ids=lambda spelled: spelled.__name__)
+def test_the_weights_are_those_that_ran(spelled, tmp_path):
+    trace, net = traced(spelled)
+    assert [record.problem for record in trace.attentions] == [""]
+    assert (trace.attentions[0].heads, trace.attentions[0].over) == (h, "tokens")
+    assert (trace.attention(0) - RAN[id(net)]).abs().max() < 1e-6
+    assert (trace.attention(0, 1, 3) - RAN[id(net)][:, 1, 3]).abs().max() < 1e-6
+    trace.save(tmp_path / "a.safetensors")
+    opened = tracer.open(tmp_path / "a.safetensors")
+    assert opened.attentions == trace.attentions and torch.equal(opened.attention(0), trace.attention(0))
+
+
+@pytest.mark.parametrize("spelled", [filled_by_index, filled_by_slices, written_out])
+def test_the_mask_is_found_however_it_is_filled_in(spelled):
+    trace, _ = traced(spelled)
+    assert trace.attentions[0].mask == "causal" and kind(visible(trace)) == "causal"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "after"),
+    [
+        (einsum, ()),
+        (gated, ("mul",)),
+        (dropped, ("dropout",)),
+        (talking_heads, ("heads mixed", "add")),
+        (logarithm, ()),
+    ],
+)
+def test_what_is_done_to_the_weights_after_the_softmax_is_named(spelled, after):
+    assert traced(spelled)[0].attentions[0].after == after
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("spelled", [einsum, written_out, with_sinks])
+def test_the_tolerance_is_that_of_the_dtype(spelled, dtype):
+    trace, net = traced(spelled, dtype)
+    assert trace.attentions[0].problem == ""
+    assert (trace.attention(0) - RAN[id(net)]).abs().max() < {torch.bfloat16: 3e-2, torch.float64: 1e-11}[dtype]
+
+
+def test_two_axes_without_a_batch():
+    class Plain(nn.Module):
+        def forward(self, q, k, v):
+            return (q @ k.T).softmax(-1) @ v
+
+    q, k, v = torch.randn(5, 4), torch.randn(7, 4), torch.randn(7, 3)
+    assert torch.allclose(tracer.trace(Plain(), q, k, v).attention(0), (q @ k.T).softmax(-1)[None, None], atol=1e-6)
+
+
+def lost_by_a_sigmoid(q, k, v, net):
+    weights = (q @ k.mT).sigmoid().softmax(-1)
+    return weights @ v, weights
+
+
+def lost_by_learned_scores(q, k, v, net):
+    weights = net.packed.weight[:S, :S].softmax(-1).expand(B, h, S, S)
+    return weights @ v, weights
+
+
+def lost_by_a_part(q, k, v, net):
+    scores = q @ k.mT
+    scores[:, :, 1] = 0.5
+    weights = scores.softmax(-1)
+    return weights @ v, weights
+
+
+@pytest.mark.parametrize(
+    ("spelled", "reason"),
+    [
+        (lost_by_a_sigmoid, "they come from sigmoid"),
+        (lost_by_learned_scores, "they come from the packed.weight"),
+        (lost_by_a_part, "differs from the softmax that ran"),
+    ],
+)
+def test_what_took_values_and_is_not_recovered_is_listed_with_the_reason(spelled, reason, tmp_path):
+    trace, _ = traced(spelled)
+    assert len(trace.attentions) == 1 and reason in trace.attentions[0].problem
+    with pytest.raises(ValueError, match="not recoverable"):
+        trace.attention(0)
+    trace.save(tmp_path / "a.safetensors")
+    assert tracer.open(tmp_path / "a.safetensors").attentions == trace.attentions
+
+
+def test_a_softmax_that_takes_no_values_is_no_attention():
+    class Gates(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(D, D), nn.Linear(D, D)
+
+        def forward(self, x):
+            y = self.first(x).softmax(-1) * x  # a gate of each feature
+            y = self.second(y)
+            best = y.softmax(-1).topk(2)  # a router
+            return best.values.sum(), (x @ x.mT).softmax(-1).argmax(-1)
+
+    assert tracer.trace(Gates(), torch.randn(B, S, D)).attentions == ()
+
+
+def test_axes_of_a_copy_that_is_spread_out_are_lost():
+    axes = ((Atom(3),), (Atom(5),))
+    assert axes_after("clone", (), axes, (3, 5)) == axes
+    assert axes_after("copy", (), axes, (2, 3, 5)) is None and axes_after("split", (2,), axes, (2, 3, 5)) is None

@@ -1,0 +1,253 @@
+"""Each independent check finds what it is there for: an honest run, and copies of it with one thing wrong each."""
+
+import math
+import re
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import torch
+
+import tracer
+from tracer.inputs.images import Crop
+from tracer.tracing.proofs import step_proof
+from tracer.verify import checks
+from tracer.verify.checks.attention import attention_weights, mask_by_perturbation
+
+SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer.load("vit", **SIZES)
+
+
+@pytest.fixture(scope="module")
+def trace(model):
+    return model.trace()
+
+
+def said(model, trace) -> list[str]:
+    with torch.no_grad():
+        return list(checks.problems(model, model.inputs(), trace))
+
+
+def only(name: str, problems: list[str]) -> bool:
+    return bool(problems) and all(problem.startswith(f"{name}: ") for problem in problems)
+
+
+def test_an_honest_run_has_no_problem(model, trace):
+    assert said(model, trace) == []
+    assert {"answers", "anomaly", "costs", "moves", "naming", "places", "shapes", "weights"} <= set(checks.names())
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("vit-text", {"mask": "prefix", "types": True, "tied": False, "bias": False}),
+        ("transformer", {"positions": "relative", "mask": "causal", "L": 2}),
+        ("nanogpt", {"gelu": "tanh", "mask": "bidirectional", "tied": False, "D": 24, "h": 3, "L": 2}),
+    ],
+)
+def test_options_have_no_problem_either(name, sizes):
+    model = tracer.load(name, **sizes)
+    assert said(model, model.trace()) == []
+
+
+def test_equations_that_any_proof_lets_pass(monkeypatch):
+    """A book of twice what runs has to be disproven."""
+    model = tracer.load("vit", **SIZES)
+    trace = model.trace()
+    later = type(model.trace(prove="later").later)
+    monkeypatch.setattr(
+        later, "_proven", lambda self, step, *given: replace(step, error=0.0, margin=0.0, pending=False)
+    )
+    problems = said(model, trace)
+    assert only("proofs", problems) and "twice the equation of step 'patches' is called proven" in problems[0]
+
+
+def test_a_softmax_of_half_the_logits(model, trace):
+    half = (trace.output[0] / 2).softmax(-1).tolist()
+    assert only("answers", said(model, replace(trace, result={**trace.result, "probabilities": half})))
+
+
+def test_the_attention_of_another_layer(model, trace):
+    first, second = trace.attentions
+    swapped = (replace(first, q=second.q, k=second.k), replace(second, q=first.q, k=first.k))
+    problems = said(model, replace(trace, attentions=swapped))
+    assert all(problem.startswith(("weights: ", "sentences: ")) for problem in problems)  # whose queries are they?
+    assert any("head 1 is not the one that ran" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("letters", ["QK", "VK"])
+def test_letters_of_attention_that_are_exchanged(model, trace, letters):
+    exchanged = {f"{{{a}}}": f"{{{b}}}" for a, b in (letters, letters[::-1])}
+    steps = tuple(
+        replace(step, symbol=re.sub("|".join(exchanged), lambda found: exchanged[found[0]], step.symbol))
+        for step in trace.steps
+    )
+    problems = said(model, replace(trace, steps=steps))
+    key = f"letters: step 'block1.attention.key', called \\mathbf{{{letters[0]}}}^{{(1)}}, holds the numbers"
+    assert any(problem.startswith(key) for problem in problems)
+
+
+def test_the_number_of_another_block(model, trace):
+    steps = tuple(replace(step, layer=None if step.layer is None else step.layer + 1) for step in trace.steps)
+    problems = said(model, replace(trace, steps=steps))
+    assert "letters: step 'block1.norm1' is in layer 1, its path says 0" in problems
+
+
+def test_a_product_whose_sides_do_not_meet(model, trace):
+    step = next(step for step in trace.steps if step.id == "block1.mlp.hidden")
+    left, right, result = step.product
+    turned = replace(right, symbolic=right.symbolic[::-1], shape=right.shape[::-1])
+    wrong = replace(step, product=(left, turned, result))
+    steps = tuple(wrong if one is step else one for one in trace.steps)
+    problems = said(model, replace(trace, steps=steps))
+    assert only("products", problems) and "[7 × 6] times [10 × 6], which gives no [7 × 10]" in problems[0]
+    turned = replace(result, symbolic=result.symbolic[::-1])
+    wrong = replace(step, product=(left, right, turned))
+    problems = said(model, replace(trace, steps=tuple(wrong if one is step else one for one in trace.steps)))
+    assert only("products", problems) and "with d_ff = 7" in problems[0]
+
+
+@pytest.mark.parametrize("wrong", ["reversed", "without the residual"])
+def test_rollout(model, trace, monkeypatch, wrong):
+    def rollout(trace, *, part=None, start=0, steps=False):
+        product, every = None, []
+        for layer in range(start, 2):
+            mean = trace.attention(layer, part=part).mean(dim=1)
+            mixed = mean if wrong != "reversed" else (mean + torch.eye(mean.shape[-1])) / 2
+            product = mixed if product is None else product @ mixed if wrong == "reversed" else mixed @ product
+            every.append(product)
+        return torch.stack(every) if steps else product
+
+    monkeypatch.setattr(attention_weights, "rollout", rollout)
+    assert only("weights", said(model, trace))
+
+
+def test_a_crop_that_is_one_pixel_off(model, trace, monkeypatch):
+    left, *rest = trace.picture.crop
+    assert only("places", said(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest)))))
+    monkeypatch.setattr(Crop, "box", property(lambda crop: (crop.left, crop.top, crop.right, crop.bottom)))
+    monkeypatch.setattr("tracer.verify.checks.outputs.patch_positions.patch_boxes", shifted)
+    assert any("pixels off their place" in problem for problem in said(model, trace))
+
+
+def shifted(crop, rows, columns):
+    from tracer.inputs.images import patch_boxes
+
+    return [(left + 1, top, right + 1, bottom) for left, top, right, bottom in patch_boxes(crop, rows, columns)]
+
+
+def test_tokens_that_are_the_wrong_patch(model, trace):
+    assert only("places", said(model, replace(trace, picture=replace(trace.picture, first=0))))
+
+
+def test_a_mask_that_is_not_the_one_that_ran(model, trace, monkeypatch):
+    def closed(trace, layer=0, *, head=0, part=None):
+        cells = torch.ones(7, 7, dtype=torch.bool)
+        cells[2, 3] = False
+        return cells
+
+    monkeypatch.setattr(mask_by_perturbation, "visible", closed)
+    problems = said(model, trace)
+    assert only("moves", problems)
+    assert "moves: layer 0 lets query 2 see token 3: False, but its output moves: True" in problems
+
+
+def test_formulas_that_hold_at_this_run_only(model, trace):
+    tokens = next(symbol.value for symbol in trace.symbols if symbol.name == "N") + 1
+    for name in ("params_symbolic", "flops_symbolic"):
+        formula = getattr(trace, name).replace("(N + 1)", f"({tokens})")
+        assert only("costs", said(model, replace(trace, **{name: formula})))
+
+
+def test_a_shape_that_holds_at_this_run_only(model, trace):
+    op = trace.ops[-1]
+    wrong = replace(op, outputs=(replace(op.outputs[0], symbolic=("B", "h + 1")),))
+    assert only("shapes", said(model, replace(trace, ops=(*trace.ops[:-1], wrong))))
+
+
+def test_meanings_that_are_exchanged(model, trace):
+    width, hidden = (next(s for s in trace.symbols if s.name == name) for name in ("D", "d_ff"))
+    exchanged = {width: replace(width, meaning=hidden.meaning), hidden: replace(hidden, meaning=width.meaning)}
+    assert only("symbols", said(model, replace(trace, symbols=tuple(exchanged.get(s, s) for s in trace.symbols))))
+
+
+@pytest.mark.parametrize(
+    ("true", "false"), [("between -0.17", "between -0.10"), ("has two matrices", "has three matrices")]
+)
+def test_a_wrong_number_in_a_sentence(model, trace, true, false):
+    steps = tuple(replace(step, why=step.why.replace(true, false)) for step in trace.steps)
+    assert steps != trace.steps
+    assert only("sentences", said(model, replace(trace, steps=steps)))
+
+
+def test_a_tolerance_that_lets_everything_pass(model, trace, monkeypatch):
+    monkeypatch.setattr(step_proof, "FACTOR", 1e9)
+    assert only("proofs", said(model, trace))
+
+
+def test_names_of_classes_that_are_exchanged():
+    model = tracer.load("vit")
+    names = list(model.card["classes"])
+    for a, b in (("horse", "dog"), ("frog", "ship")):
+        i, j = names.index(a), names.index(b)
+        changed = [*names[:i], b, *names[i + 1 : j], a, *names[j + 1 :]] if i < j else None
+        if changed is None:
+            changed = [*names[:j], a, *names[j + 1 : i], b, *names[i + 1 :]]
+        wrong = replace(model, card={**model.card, "classes": changed})
+        assert only("naming", said(wrong, wrong.trace()))
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x / 255, lambda x: x * x / 255, lambda x: x + 1])
+def test_an_anomaly_in_other_units(wrong):
+    model = tracer.load("mae", H=16, W=24, P=4, D=8, h=2, d_ff=12, L=1, L_dec=1)
+    trace = model.trace()
+    assert said(model, trace) == []
+    levels = [[wrong(level) for level in row] for row in trace.result["anomaly"]]
+    assert only("anomaly", said(model, replace(trace, result={**trace.result, "anomaly": levels})))
+
+
+def test_similarities_of_photo_and_sentences():
+    model = tracer.load("clip", D=24, h=2, d_ff=16, L=1, D_e=8)
+    trace = model.trace()
+    assert said(model, trace) == []
+    shares = trace.result["probabilities"]
+    hotter = torch.tensor([math.log(share) * 2 for share in shares]).softmax(-1).tolist()
+    assert only("answers", said(model, replace(trace, result={**trace.result, "probabilities": hotter})))
+
+
+WRONG = {
+    "rounding": ("rounded", lambda formula: formula),
+    "solving": ("Solver", lambda names, derived, runs, fresh=None: tracer.shapes.Solver(names, derived, runs)),
+    "arguments": ("own_sizes", lambda op, inputs, others=(): {}),
+    "chains": ("windows", lambda trace, record: 1),
+    "hidden": ("windowed", lambda cells: True),
+    "probing": ("work", lambda recording, sizes: 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_check_of_small_modules_finds_what_is_wrong(name, monkeypatch):
+    check = import_module(f"tracer.verify.checks.{name}")
+    assert tuple(check.problems.__wrapped__()) == ()
+    monkeypatch.setattr(check, *WRONG[name])
+    assert tuple(check.problems.__wrapped__())
+
+
+def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):
+    monkeypatch.setattr(tracer.models, "summary", lambda name: "A model.")
+    assert only("stated", said(model, trace))
+
+
+def test_a_picture_that_is_not_closed(monkeypatch):
+    from tracer.verify.checks.attention import ablation
+
+    model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
+    trace = model.trace()
+    assert said(model, trace) == []
+    real = ablation.close_picture
+    monkeypatch.setattr(ablation, "close_picture", lambda model, inputs, layers: real(model, inputs, ()))
+    assert only("closing", said(model, trace))

@@ -1,0 +1,281 @@
+"""The harness of mistakes: each can be applied, a sample is caught, and what survives is said."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests import mutation
+from tests.mutation import ROOT, Mistake, rules, runner
+from tests.mutation import report as reports
+from tests.mutation.handwritten import LISTED
+from tests.mutation.nearest_tests import guards, verified
+from tests.mutation.random_mutants import drawn, every
+from tests.mutation.rules import Rule, code, inside, qualified, raw, text
+from tests.mutation.runner import Model, Trial, _copied
+
+SAMPLE = """
+import json, sys
+
+from tests.mutation import Mistake, runner
+from tests.mutation.handwritten import LISTED
+
+mistakes = [rule.mistake() for rule in LISTED if rule.name in sys.argv[1:]]
+results = "tracer/models/shared/predictions.py"
+mistakes.append(Mistake("no mistake", results, "result", "result", 40))
+mistakes.append(Mistake("no end", results, "def class_", "import os\\nos._exit(7)\\ndef class_"))
+mistakes.append(Mistake("no such line", "vit.py", "", ""))
+models = [runner.Model("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})]
+found = {trial.mistake.name: trial.caught for trial in runner.tried(mistakes[:-1], models)}
+try:
+    list(runner.tried(mistakes[-1:], models))
+except (ValueError, OSError) as error:
+    found["no such line"] = str(error)
+print(json.dumps(found))
+"""
+
+
+@functools.cache
+def listed() -> tuple[Mistake, ...]:
+    return tuple(rule.mistake() for rule in LISTED)
+
+
+def tried(*names: str) -> dict[str, str]:
+    """What caught each of a sample, tried on one small model, in a process whose imports the harness can undo."""
+    command = [sys.executable, "-c", SAMPLE, *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+CAUGHT = {
+    "rollout in reverse": "vit: attention_weights: rollout of '' after layer 1 is off by",
+    "a softmax of half the logits": "vit: predictions: probabilities",
+    "ten thousand times the rounding": "vit: proof_sensitivity: 1.001 times the equation of step 'patches' is called proven",
+    "the crop one pixel off": "is not in the middle of a photo",
+}
+
+
+@pytest.mark.parametrize(
+    "names", [("ten thousand times the rounding",), pytest.param(tuple(CAUGHT), marks=pytest.mark.sweep)]
+)
+def test_a_mistake_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(names):
+    found = tried(*names)
+    assert [name for name in names if CAUGHT[name] not in found[name]] == []
+    assert found["no end"] == "the process ended with status 7" and found["no mistake"] == ""
+    assert found["no such line"]
+
+
+def test_there_are_enough_and_each_can_be_applied():
+    assert len(LISTED) >= 60 and len({mistake.name for mistake in LISTED}) == len(LISTED)
+    for mistake in (*listed(), *drawn()):
+        changed = mistake.applied()
+        assert changed != mistake.text()
+        if mistake.file.endswith(".py"):
+            compile(changed, mistake.file, "exec")
+
+
+@pytest.mark.sweep
+def test_those_that_are_drawn_depend_on_the_seed_alone():
+    assert drawn() == drawn() and len(drawn()) == 200 and drawn(seed=1) != drawn()
+    kinds = {mistake.name.split(":")[0] for mistake in drawn()}
+    assert kinds == {"sign", "index", "comparison", "constant", "arguments", "order"}
+
+
+def test_what_does_not_stand_there_is_an_error():
+    for old, count in (("softmax(scores / 3)", "0 times"), ("import", r"\d+ times")):
+        with pytest.raises(
+            ValueError,
+            match=f"'x': {old!r} stands {count} in tracer/models/shared/predictions.py, expected once".replace(
+                "(", r"\("
+            ).replace(")", r"\)"),
+        ):
+            Mistake("x", "tracer/models/shared/predictions.py", old, "y").applied()
+
+
+def test_the_copy_differs_in_one_file(tmp_path):
+    mistake = next(mistake for mistake in listed() if mistake.file == "tracer/capture/attention/score_replay.py")
+    _copied(tmp_path, mistake)
+    paths = [path.relative_to(ROOT) for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.py")]
+    changed = [path.as_posix() for path in paths if (tmp_path / path).read_text() != (ROOT / path).read_text()]
+    assert changed == [mistake.file]
+
+
+def test_only_models_that_run_its_line_are_asked():
+    mistake = next(mistake for mistake in listed() if mistake.name == "the anomaly without its root")
+    assert Model("mae", {}, lines={mistake.file: {mistake.line}}).runs(mistake)
+    assert not Model("vit", {}, lines={mistake.file: {1}}).runs(mistake)
+    card = next(mistake for mistake in listed() if mistake.file == "tracer/models/weights/vit.json")
+    assert [Model("vit", {}).runs(card), Model("vit", {"D": 6}).runs(card), Model("mae", {}).runs(card)] == [1, 0, 0]
+
+
+def test_the_report_names_survivors_and_the_bar():
+    caught, survived = Trial(listed()[0], "vit: step 'x' is off", "vit", 1), Trial(listed()[1], tried=3)
+    assert reports.line(caught).endswith("\n    vit: step 'x' is off")
+    assert reports.line(survived).endswith("SURVIVED 3 models and files of tests")
+    assert reports.summary([("listed", caught), *[("drawn", caught)] * 9, ("drawn", survived)])[1]
+    said, enough = reports.summary([("listed", caught), ("listed", survived)])
+    assert said == ["1 of 2 mistakes that are listed were caught; at least 100% have to be."] and not enough
+    assert not reports.summary([("drawn", survived)])[1]
+    with pytest.raises(ValueError, match="no mistake is called 'soap'"):
+        reports.chosen(["soap"], 0)
+
+
+@pytest.mark.sweep
+def test_a_place_has_all_that_can_be_drawn_there():
+    mistake = drawn()[0]
+    _, found = reports.chosen([f"{mistake.file}:{mistake.line}"], 0)
+    assert mistake in found and {(one.file, one.line) for one in found} == {(mistake.file, mistake.line)}
+    assert len(found) >= sum((one.file, one.line) == (mistake.file, mistake.line) for one in drawn())
+    with pytest.raises(ValueError, match="expected a name, a file or FILE:LINE of one"):
+        reports.chosen([f"{mistake.file}:100000"], 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("nowhere/*.py", "'nowhere/\\*.py', which matches no file"),
+        ("shapes/probe_sizes.py:Nobody", "Nobody of tracer/shapes/probe_sizes.py, which has no such name"),
+    ],
+)
+def test_what_mistakes_are_drawn_from_has_to_be_there(monkeypatch, pattern, message):
+    monkeypatch.setattr("tests.mutation.random_mutants.FILES", (pattern,))
+    with pytest.raises(ValueError, match=message):
+        every()
+
+
+def test_every_mistake_that_can_be_drawn_changes_something():
+    assert all(mistake.new != f"({mistake.old})" for mistake in every())
+
+
+def test_a_survivor_that_is_harmless_says_why(monkeypatch):
+    mistake = drawn()[0]
+    monkeypatch.setitem(reports.HARMLESS, (qualified(mistake.file, mistake.line), mistake.name, ""), "it is never read")
+    assert reports.line(Trial(mistake, tried=2)).endswith(
+        "SURVIVED 2 models and files of tests; harmless: it is never read"
+    )
+    assert "harmless" not in reports.line(Trial(listed()[0]))
+
+
+@pytest.mark.sweep
+def test_what_is_called_harmless_can_be_drawn():
+    for within, name, part in reports.HARMLESS:
+        same = [one for one in every() if one.name == name and part in _line(one)]
+        assert any(_within(one, within) for one in same), (within, name, part)
+
+
+def _within(mistake: Mistake, name: str) -> bool:
+    return inside(tuple(qualified(mistake.file, mistake.line).split(".")), name)
+
+
+def _line(mistake: Mistake) -> str:
+    return mistake.text().splitlines()[mistake.line - 1]
+
+
+RULES = (
+    (code("x", {"Plus($a, $a)": "$a"}), "'x': 'Plus($a, $a)' matches nothing; expected one place"),
+    (code("x", {"torch.cat($x)": "$x"}, within="Nobody"), "'x': 'torch.cat($x)' within Nobody matches nothing"),
+    (code("x", {"return $x": "$x"}), "'return $x' matches tracer/"),
+    (text("x", {"the": "a"}), "'x': 'the' matches tracer/"),
+    (text("x", {"Cosines lie": "a", "model width: how": "b"}), "'x' matches in several files: tracer/"),
+    (raw("x", "vit.json", {"gibt es nicht": "y"}), "'x': 'gibt es nicht' matches nothing; expected one place"),
+)
+
+
+@pytest.mark.parametrize(("rule", "message"), RULES, ids=[message for _, message in RULES])
+def test_a_rule_that_matches_nothing_or_several_places_is_an_error(rule: Rule, message: str):
+    with pytest.raises(ValueError, match="rule 'x'") as error:
+        rule.mistake()
+    assert message in str(error.value)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one file, which a test writes."""
+    for folder in ("tracer", "pages"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(rules, "ROOT", tmp_path)
+    monkeypatch.setattr("tests.mutation.ROOT", tmp_path)
+    for cache in (rules._source, rules._files, rules._places, mutation._read):
+        cache.cache_clear()
+    yield tmp_path
+    for cache in (rules._source, rules._files, rules._places, mutation._read):
+        cache.cache_clear()
+
+
+CODE = """
+class Norm:
+    def run(self, x):
+        \"\"\"Never x / x.sum(dim=-1), as in "one two".\"\"\"
+        y = x.exp()
+        return y / y.sum(dim=-1, keepdim=True)
+
+    def says(self, x):
+        return f"{x}: one " f"{{two}}"
+
+    def other(self, x):
+        return self.run(x, mode="a", scale=x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "new"),
+    [
+        (code("x", {"$y / $y.sum(*$a, dim=-1, **$b)": "$y"}), "return (y)"),
+        (code("x", {"$y.sum(dim=-1, **$b)": "$y.sum(dim=-2, **$b)"}, "Norm.run"), "y / (y.sum(dim=-2, keepdim=True))"),
+        (code("x", {"return $x / $y": "return $y"}), "return y.sum(dim=-1, keepdim=True)"),
+        (code("x", {"$f($x, scale=$s, **$rest)": "$f($x, **$rest)"}), "(self.run(x, mode='a'))"),
+        (text("x", {"one {two": "one {three"}), "(f'{x}: one {{three}}')"),
+        (text("x", {"one": "1", "two": "2"}), "(f'{x}: 1 {{2}}')"),
+    ],
+)
+def test_a_rule_finds_its_place_by_structure(project, rule, new):
+    for path in ("tracer/a.py", "pages/deep/b.py"):  # wherever it is
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).write_text(CODE)
+        changed = rule.mistake()
+        assert changed.file == path and new in changed.applied()
+        compile(changed.applied(), path, "exec")
+        (project / path).unlink()
+        for cache in (rules._source, rules._files, rules._places, mutation._read):
+            cache.cache_clear()
+
+
+def test_a_rule_for_a_file_that_is_not_python_minds_no_white_space(project):
+    (project / "pages" / "x.js").write_text("if (a) {\n    show(map.open[row *\n keys]);\n}")
+    changed = raw("x", "x.js", {"map.open[row * keys]": "map.open[keys * row]"}, ["test_browser_x.py"]).mistake()
+    assert changed.applied() == "if (a) {\n    show(map.open[keys * row]);\n}" and changed.line == 2
+    assert changed.tests == ("test_browser_x.py",)
+
+
+def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monkeypatch):
+    (project / "pages" / "x.js").write_text("draw(row)")
+    (project / "tests").mkdir()
+    (project / "tests" / "test_x.py").write_text(
+        "from pathlib import Path\nimport pytest\n"
+        "text = (Path(__file__).resolve().parents[1] / 'pages' / 'x.js').read_text()\n"
+        "def test_rows():\n    assert 'row' in text\n"
+        "    assert not any(one.is_symlink() for one in Path(__file__).parents[1].iterdir())\n"
+        "def test_nothing():\n    pytest.skip('no browser')\n"
+    )
+    monkeypatch.setattr(runner, "ROOT", project)
+    monkeypatch.setattr(runner, "TESTS", project / "tests")
+    changes, harmless = {"draw(row)": "draw(column)"}, {"draw(row)": "draw(row );"}
+    both = [raw("x", "x.js", one, ["test_x.py::test_rows"]).mistake() for one in (changes, harmless)]
+    found, missed = runner.tried(both, [])
+    assert "test_rows" in found.caught and found.model == "test_x.py::test_rows" and missed.caught == ""
+    assert reports.line(missed) == "pages/x.js:1  x\n    SURVIVED 1 models and files of tests"
+    with pytest.raises(ValueError, match=r"test_x.py::test_nothing did not run: "):
+        list(runner.tried([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mistake()], []))
+
+
+def test_the_nearest_tests_are_those_that_import_a_file():
+    assert "figures/test_figures.py" in guards("tracer/figures/tensors/heatmap.py")
+    assert "shapes/test_sizes.py" in guards("tracer/figures/tables/cost_curves.py")  # by way of its page
+    assert "lessons/test_positions.py" in guards(
+        "tracer/lessons/positions/encodings/alibi.py"
+    )  # which the folder finds by itself
+    assert guards("tracer/models/weights/vit.json") == () and not any("browser" in one for one in guards("app.py"))
+    assert verified("tracer/expr/nn/layer_norm.py") and not verified("pages/server/qr.py")

@@ -1,0 +1,77 @@
+"""Which operands a proof does not see, in the run that was traced and in others."""
+
+import torch
+from torch import nn
+
+import tracer
+from pages.ui import texts
+from tracer.tracing.proofs.proof_power import unseen_in_run
+
+
+class Residual(nn.Module):
+    """A branch that a factor scales to nothing beside the rest, and a norm with gains of ones."""
+
+    def __init__(self, scale=1e-9):
+        super().__init__()
+        self.norm, self.map = nn.LayerNorm(6), nn.Linear(6, 6)
+        self.gamma = nn.Parameter(torch.full((6,), scale))
+
+    def forward(self, x):
+        return self.norm(x) + self.gamma * self.map(x)
+
+
+def traced(module):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return tracer.trace(module, torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}, prove=True)
+
+
+def test_the_run_alone_hides_what_it_scales_to_nothing():
+    trace = traced(Residual())
+    found = unseen_in_run(trace.later, trace.steps)
+    keys = {key for keys in found.values() for key in keys}
+    assert {"parameter gamma", "parameter norm.weight", "parameter norm.bias"} <= keys
+    seen = Residual()
+    seen.gamma.data = torch.linspace(0.5, 1, 6)
+    trace = traced(seen)
+    assert not any(unseen_in_run(trace.later, trace.steps[-1:]).values())
+
+
+def test_runs_with_other_weights_show_it():
+    trace = traced(Residual())
+    assert all(step.unseen == () for step in trace.steps), "nothing has been looked for"
+    steps = trace.check().steps
+    assert {step.verdict for step in steps} == {"proven"} and all(step.unseen == () for step in steps)
+
+
+def test_what_no_run_shows_is_named():
+    """A buffer is the same in all runs: a scale that it holds hides the branch in each of them."""
+
+    class Fixed(Residual):
+        def __init__(self):
+            super().__init__()
+            del self.gamma
+            self.register_buffer("gamma", torch.full((6,), 1e-25))
+
+    steps = traced(Fixed()).check().steps
+    last = steps[-1]
+    assert last.verdict == "proven" and len(last.unseen) == 2
+    assert not any(step.unseen for step in steps[:-1])
+    said = texts.unseen(last)
+    assert "does not see" in said and all(f"${name}$" in said for name in last.unseen)
+
+
+def test_a_factor_that_can_be_left_out_is_not_seen():
+    """Without it all is the same: neither zeros in its place nor its cells in another order would say so."""
+
+    class Near(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(6, 6)
+            self.register_buffer("scale", 1 + 1e-9 * torch.arange(6.0).double())
+
+        def forward(self, x):
+            return self.map(x) * self.scale.float()
+
+    last = traced(Near()).check().steps[-1]
+    assert last.verdict == "proven" and len(last.unseen) == 1

@@ -1,0 +1,198 @@
+"""The pipeline as a picture: what stands side by side, what reaches back, and what a run leaves out."""
+
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from itertools import pairwise
+from math import prod
+
+import pytest
+
+from tracer import models
+from tracer.expr import tensors
+from tracer.figures.graph import lanes as lanes_module
+from tracer.figures.graph import overview_svg
+from tracer.figures.graph.layered_layout import circuit
+from tracer.record import Op, Step, Symbol, TensorRecord, Trace
+
+
+def wires(html: str) -> list[dict]:
+    """The lines that a picture has, each with the boxes that it joins, its corners, and how wide it is."""
+    return [one for found in re.findall('data-wires="([^"]*)"', html) for one in json.loads(unescape(found))]
+
+
+def wired(html: str) -> set[tuple[str, str]]:
+    """The pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
+    pairs = [(one["from"].removeprefix("from ").partition(" to ")[0], one["to"]) for one in wires(html)]
+    return {(source, target) for source, target in pairs if not target.startswith("to ")}
+
+
+def flowing(*lines: tuple) -> Trace:
+    """A run of one op a step, from lines of (id, layer, symbol, what it takes): ids of steps or names of inputs."""
+    at = {id: index for index, (id, *_) in enumerate(lines)}
+    shape = {"shape": (2, 3), "dtype": "float32", "symbolic": ("B", "C")}
+    ops, steps = [], []
+    for id, layer, symbol, *takes in lines:
+        taken = tuple(TensorRecord(maker=at.get(name, name), **shape) for name in takes)
+        made = (TensorRecord(maker=at[id], **shape),)
+        ops.append(Op(at[id], "", 0, "add", "add", None, taken, made, step=id))
+        what = id.rstrip("01")
+        steps.append(
+            Step(id, what, layer, f"<{what}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, (at[id],), "why")
+        )
+    return Trace("hand", ops=tuple(ops), steps=tuple(steps), symbols=(Symbol("L", "blocks", 2),))
+
+
+def blocks(tower: str, start: str, *mask: str) -> list[tuple]:
+    """Two blocks, each of scores, which take the mask, and a sum that reaches back to what came into the block."""
+    out = []
+    for layer in (0, 1):
+        scores, total, block = f"{tower}.scores{layer}", f"{tower}.sum{layer}", f"^{{{tower} ({layer + 1})}}"
+        out += [(scores, layer, r"\mathbf{S}" + block, start, *mask)]
+        out += [(total, layer, r"\mathbf{X}" + block, scores, start)]
+        start = total
+    return out
+
+
+def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
+    trace = flowing(
+        ("first", None, r"\mathbf{X}", "input image"),
+        ("q", 0, "Q", "first"),
+        ("k", 0, "K", "first"),
+        ("scores", 0, "S", "q", "k"),
+        ("sum", 0, "R", "scores", "first"),
+    )
+    trace = replace(trace, steps=tuple(replace(step, stage="attention") for step in trace.steps))
+    taken = lanes_module.sources(trace)
+    assert (taken["first"], taken["k"], taken["sum"]) == (("input image",), ("first",), ("scores", "first"))
+    html = overview_svg.pipeline(trace)
+    assert "The one block" in html and "times" not in html
+    assert "input image</span>" in html
+    assert wired(html) >= {("first", "q"), ("first", "k"), ("q", "scores"), ("k", "scores"), ("scores", "sum")}
+    assert ("first", "sum") in wired(html)
+    assert "[<i>B</i>, <i>C</i>]" in html and "[2, 3]" in html
+    assert "&lt;first&gt;" in html  # titles out of a file are escaped
+    assert "<first>" not in html
+
+
+def test_ops_that_only_lead_to_a_step_are_looked_through():
+    trace = flowing(("first", None, "X", "input image"), ("second", None, "Y", "first"))
+    shape = {"shape": (2, 3), "dtype": "float32", "symbolic": ("B", "C")}
+    way = Op(2, "", 0, "view", "view", None, (TensorRecord(maker="input image", **shape),), (), step="second")
+    ops = (*trace.ops, replace(trace.ops[1], index=3, inputs=(TensorRecord(maker=2, **shape),)))
+    steps = (trace.steps[0], replace(trace.steps[1], ops=(2, 3)), replace(trace.steps[1], id="third", ops=(4,)))
+    last = replace(trace.ops[1], index=4, inputs=(TensorRecord(maker=2, **shape),), step="third")
+    taken = lanes_module.sources(replace(trace, ops=(*ops, way, last), steps=steps))
+    assert taken["third"] == ("input image",)  # op 2 belongs to the second step, but is not its tensor
+
+
+@pytest.mark.parametrize(("line", "takes"), [("V + 1", "v"), ("QKV + 1", "qkv")])
+def test_of_an_op_with_several_outputs_a_step_takes_the_one_that_its_equation_names(line, takes):
+    trace = flowing(("qkv", None, "QKV", "input image"), ("v", None, "V'", "qkv"), ("q", None, "Q", "v"))
+    split = replace(trace.ops[1], outputs=2 * trace.ops[1].outputs)
+    steps = (*trace.steps[:2], replace(trace.steps[2], latex=f"Q = {line}"))
+    steps = (steps[0], replace(steps[1], symbol="V", latex="V = QKV"), steps[2])
+    taken = lanes_module.sources(replace(trace, ops=(trace.ops[0], split, trace.ops[2]), steps=steps))
+    assert taken["q"] == (takes,)
+
+
+def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
+    trace = flowing(
+        ("first", None, r"\mathbf{X}^{(0)}", "input tokens"),
+        ("mask", None, r"\mathbf{M}"),
+        *blocks("", "first", "mask"),
+    )
+    lanes, sides = lanes_module.lanes(trace.steps, lanes_module.sources(trace))
+    assert [step.id for step in lanes[0].steps] == ["first", ".scores0", ".sum0", ".scores1", ".sum1"]
+    assert {id: [lane.steps[0].id for lane in found] for id, found in sides.items()} == {".scores0": ["mask"]}
+    html = overview_svg.pipeline(trace)
+    assert re.findall('data-step="([^"]+)"', html) == ["first", "mask", ".scores0", ".sum0"]
+    assert ("mask", ".scores0") in wired(html)
+
+
+def test_two_towers_are_two_lanes_that_meet():
+    trace = flowing(
+        ("image", None, "X_0", "input image"),
+        *blocks("i", "image"),
+        ("mask", None, r"\mathbf{M}"),
+        ("text", None, "X_0", "input tokens"),
+        *blocks("t", "text", "mask"),
+        ("end", None, "e", "input tokens"),
+        ("token", None, "x", "t.sum1", "end"),
+        ("compare", None, "C", "i.sum1", "token"),
+    )
+    (whole,), sides = lanes_module.lanes(trace.steps, lanes_module.sources(trace))
+    assert [step.id for step in whole.steps] == ["compare"]
+    assert [lane.steps[0].id for lane in whole.parts] == ["image", "text"]
+    assert set(sides) == {"t.scores0", "token"}
+    html = overview_svg.pipeline(trace)
+    assert html.count('<div class="lane">') == 2
+    titles = ["From the input image", "From the input tokens", "Where they meet, to the answer"]
+    assert [title for title in re.findall("<h3>(.*?)</h3>", html) if title in titles] == titles
+    assert html.count("run 2 times") == 2
+
+
+def test_a_block_says_what_any_block_takes_and_not_what_the_first_one_took():
+    trace = flowing(("first", None, r"\mathbf{X}_0", "input image"), *blocks("t", "first"))
+    html = overview_svg.pipeline(trace)
+    (block,) = re.findall('<details class="block">.*?</details>', html)
+    assert "<span><b>X</b><sup>t(ℓ-1)</sup></span>" in block and "<b>X</b><sub>0</sub>" not in block
+    assert "next block" in block
+    assert "run <i>L</i> = 2 times" in html
+
+
+def test_a_fused_op_hides_no_step_from_the_picture():
+    trace = flowing(
+        ("q", None, r"\mathbf{Q}", "input x"), ("v", None, r"\mathbf{V}", "input x"), ("h", None, "H", "q", "v")
+    )
+    q, v, h = trace.steps
+    inner = replace(q, id="a", symbol=r"\mathbf{A}", latex=r"\mathbf{A} = f(\mathbf{Q})", recomputed=True, ops=())
+    steps = (q, v, inner, replace(h, latex=r"H = \mathbf{A} \mathbf{V}"))
+    taken = lanes_module.sources(replace(trace, steps=steps))
+    assert taken["a"] == ("q",) and set(taken["h"]) == {"a", "v"}
+
+
+@pytest.mark.parametrize("name", ["vit", "nanogpt", "clip", "transformer", "mae"])
+def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
+    """The picture goes by the ops; here the lines of the book are asked, which tensors their equations name."""
+    trace = models.load(name).trace()
+    book = {found.line.tensor.key: found.line for found in trace.later.derived_steps}
+    takes = {
+        line.id: {book[one.key].id if one.key in book else one.key for one in tensors(line.equation)}
+        for line in book.values()
+    }
+    html = overview_svg.pipeline(trace)
+    drawn = wired(html)
+    shown = set(re.findall('data-step="([^"]+)"', html))
+    known = {line.id for line in book.values()}
+    for step in shown:
+        named = {one for one in takes[step] if one in known or one.startswith("input ")}
+        assert {source for source, target in drawn if target == step} == named, step
+    assert {(one["from"]) for one in wires(html)} >= shown  # each box has a way on, and all but what is given a way in
+    sizes = {step.id: prod(step.shape) for step in trace.steps}
+    most = max(sizes.values())
+    for one in wires(html):
+        if one["from"] in sizes:
+            assert one["wide"] == pytest.approx(max(1, 10 * sizes[one["from"]] / most), abs=0.01)
+
+
+def test_a_residual_stream_is_one_straight_line_and_values_go_around_the_scores():
+    nodes = "x norm q k v s a h o sum".split()
+    takes = {"norm": "x", "q": ["norm"], "k": ["norm"], "v": ["norm"], "s": "qk", "a": "s", "h": "av", "o": "h"}
+    found = circuit(nodes, {**takes, "sum": "xo"})
+    lines = {(wire.source, wire.target): wire.points for wire in found.wires}
+    assert lines["x", "sum"] == ((0, 0), (0, 7)) and found.places["sum"] == (0, 7)
+    assert {found.places[one][1] for one in "qkv"} == {2} and len({found.places[one][0] for one in "qkv"}) == 3
+    (_, _), (lane, rank), end = lines["v", "h"]
+    assert lane == found.places["v"][0] and (end, rank) == ((found.places["h"][0], 5), 5)
+    for at, rank in found.places.values():  # no line goes through a box on its way
+        for points in lines.values():
+            for (a, top), (b, bottom) in pairwise(points):
+                assert not (a == b and abs(a - at) < 1 and top < rank < bottom)
+
+
+def test_lines_of_different_tensors_do_not_run_on_one_another():
+    found = circuit(list("abcd"), {"c": "ab", "d": "ab"})
+    across = {wire.source: {y for _, y in wire.points if y % 1} for wire in found.wires}
+    assert across["a"] and across["b"] and not across["a"] & across["b"]

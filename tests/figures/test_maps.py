@@ -1,0 +1,164 @@
+"""Attention maps as the browser gets them: which layers fit the photo, and their bytes."""
+
+import json
+from dataclasses import replace
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import tracer
+from tracer.figures import palette
+from tracer.figures.attention import attention_payload
+from tracer.inputs.images import Crop, centre_crop
+from tracer.record import AttentionRecord, Picture, Segment, Trace
+
+
+def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
+    """A run in which every query attends to exactly one token: query + 1."""
+    picture = Picture("photo", crop.box, rows, columns, 1)
+    tokens = 1 + rows * columns
+    segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))
+    next_one = torch.roll(torch.eye(tokens), 1, 0).T[None, None].contiguous()
+    values = {"photo": photo, "q": 200 * torch.eye(tokens)[None, None], "k": next_one.mT.contiguous()}
+    attention = AttentionRecord(0, "", "", 0, 1, tokens, tokens, "q", "k", ())
+    return Trace("hand", (), attentions=(attention,), picture=picture, values=values, segments=segments)
+
+
+def unpacked(data: bytes) -> tuple[dict, np.ndarray, np.ndarray, bytes]:
+    """(header, weights `[layers, views, S_q, S_k]`, masks `[…, S_q, S_k]`, what follows) of a packed map."""
+    length = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + length])
+    assert length % 4 == 0
+    size, at = (header["queries"], header["keys"]), 4 + length
+    shape = (len(header["layers"]), len(header["views"]), *size)
+    weights = np.frombuffer(data, "<f4", np.prod(shape), at).reshape(shape)
+    at += 4 * (weights.size + header["rollout"] * size[0] * size[1])
+    masks = np.frombuffer(data, np.uint8, header["masks"] * size[0] * size[1], at).reshape(-1, *size)
+    return header, weights, masks, data[at + masks.size :]
+
+
+def test_maps_of_other_sizes_are_left_out():
+    def record(layer, queries, keys, problem="", heads=2):
+        return AttentionRecord(layer, "", "", 0, heads, queries, keys, "", "", (), problem=problem)
+
+    records = (record(0, 7, 7), record(1, 7, 9), record(2, 7, 7, "lost"), record(3, 7, 7, heads=3), record(4, 7, 7))
+    trace = Trace("hand", (), attentions=records, picture=Picture("photo", (0, 0, 1, 1), 2, 3, 1))
+    assert attention_payload.layers(trace) == [0, 4]
+    assert attention_payload.rollout(trace, [0, 4]) is None
+    assert attention_payload.layers(Trace("hand", (), attentions=records)) == []
+    assert attention_payload.layers(Trace("hand", ())) == []
+    assert attention_payload.blocks(trace) == [0, 4]  # those over the photo
+    assert attention_payload.blocks(Trace("hand", (), attentions=records)) == [0, 1, 3, 4]  # all that are not lost
+    assert attention_payload.portion(trace, [0, 4]) == ([0, 4], ["0", "1"])
+    assert attention_payload.portion(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0]) == ([0], ["mean"])
+    assert attention_payload.portion(Trace("hand", (), attentions=records), [0, 1, 3, 4])[0] == [
+        0,
+        4,
+    ]  # of the last one's size
+
+
+def test_maps_of_each_tower_are_its_own():
+    model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=4)
+    assert attention_payload.layers(trace, "encoder") == [0, 1] and attention_payload.layers(trace, "decoder") == [0]
+    header, weights, masks, _ = unpacked(
+        attention_payload.pack(trace, [0], attention_payload.rollout(trace, [0], "decoder"), "decoder")
+    )
+    assert (header["part"], header["keys"], header["others"]) == ("decoder", 4, [])
+    assert header["tokens"] == [0, 1, 2, 3] and header["unseen"] == []
+    assert np.array_equal(weights[0], trace.attention(0, part="decoder")[0].numpy()) and not masks.size
+
+
+def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=3)
+    header, *_ = unpacked(attention_payload.pack(trace, attention_payload.blocks(trace, "encoder"), None, "encoder"))
+    visible = list(trace.result["visible"])
+    assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
+    assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
+    assert (header["tower"], header["unseen"]) == ("encoder", [p for p in range(6) if p not in visible])
+    assert header["names"] == [f"patch {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
+    assert header["marks"] == [f"patch {patch}" for patch in visible]
+
+
+def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
+    """As in files that were saved before places were: attention is there from token to token."""
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
+    trace = model.trace(prove=False, N_v=3)
+    older = replace(trace, segments=tuple(replace(segment, places=()) for segment in trace.segments))
+    assert attention_payload.layers(older, "encoder") == [] and attention_payload.blocks(older, "encoder") == [0, 1]
+    header, weights, *_ = unpacked(attention_payload.pack(older, [0, 1], None, "encoder"))
+    assert "photo" not in header and header["jpeg"] == 0 and not any("row" in name for name in header["names"])
+    assert np.array_equal(weights[1], trace.attention(1, part="encoder")[0].numpy())
+    assert unpacked(attention_payload.pack(older, [0], None, "decoder"))[0]["unseen"] == []
+
+
+def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
+    model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=1, L_dec=1)
+    trace = model.trace(prove=False, N_v=2)
+    header, *_ = unpacked(attention_payload.pack(trace, [0], None, "decoder"))
+    seen = trace.result["visible"]
+    assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
+    for patch, name in enumerate(header["names"]):
+        place = f"row {patch // 3}, column {patch % 3}"
+        assert name == f"patch {patch} ({place}{'' if patch in seen else ', mask token'})"
+    assert attention_payload.names(trace, "decoder", 2) == header["names"][:2]
+
+
+def test_the_browser_gets_weights_photo_and_crop():
+    photo = np.full((40, 100, 3), 200, np.uint8)
+    _, crop = centre_crop(Image.fromarray(photo), 8, 12)
+    header, weights, masks, rest = unpacked(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    assert header["photo"] == [100, 40]
+    assert header["crop"] == [20, 0, 80, 40]
+    assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
+    assert header["tokens"] == [1, 2, 3, 4, 5, 6] and header["unseen"] == []
+    assert header["others"] == [["CLS", 0]]
+    assert header["names"][:3] == ["CLS", "patch 0 (row 0, column 0)", "patch 1 (row 0, column 1)"]
+    assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
+    assert rest[:768] == palette.table()
+    assert Image.open(BytesIO(rest[768:])).size == (100, 40)
+    assert len(rest) - 768 == header["jpeg"]
+
+
+def test_the_browser_gets_the_mask_that_ran():
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
+    header, weights, masks, rest = unpacked(attention_payload.pack(trace, [0, 1]))
+    assert (header["masks"], header["kind"]) == (1, "causal")  # one: both blocks have the same
+    assert np.array_equal(masks[0], np.triu(np.ones((5, 5)), 1))
+    assert (weights[:, :, masks[0] == 1] == 0).all() and weights.sum(-1) == pytest.approx(1)
+    assert len(rest) == 768 and header["jpeg"] == 0 and header["others"] == []
+
+
+def test_what_does_not_fit_is_asked_for(monkeypatch):
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
+    assert attention_payload.portion(trace, [0, 1]) == ([0, 1], ["0", "1"])
+    monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 2 * 25)
+    assert attention_payload.portion(trace, [0, 1]) == ([1], ["0", "1"])
+    assert attention_payload.portion(trace, [0, 1], None, {"layer": 0}) == ([0], ["0", "1"])
+    monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 25)
+    assert attention_payload.portion(trace, [0, 1], None, {"layer": 0, "view": "1"}) == ([0], ["1"])
+    assert attention_payload.portion(trace, [0, 1], None, {"layer": 7, "view": ["x"]}) == ([1], ["mean"])
+    header, weights, *_ = unpacked(attention_payload.pack(trace, [1], views=["mean"], choices=[0, 1]))
+    assert (header["choices"], header["layers"], header["views"], header["heads"]) == ([0, 1], [1], ["mean"], 2)
+    assert np.array_equal(weights[0, 0], trace.attention(1)[0].mean(0).numpy())
+
+
+def test_tokens_that_are_no_patch_have_a_name_of_their_own():
+    segments = (Segment("image", 0, 4), Segment("text", 4, 7))
+    picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
+    trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
+    assert attention_payload.others(trace) == [("4: '<begin>'", 4), ("5: 'red'", 5), ("6: 'red'", 6)]
+
+
+def test_the_photo_under_the_map_is_the_one_that_was_given():
+    down, across = np.mgrid[0:40, 0:60]
+    photo = np.stack([4 * across, 6 * down, 0 * down], axis=-1).astype(np.uint8)  # no side is like another
+    _, crop = centre_crop(Image.fromarray(photo), 8, 12)
+    *_, rest = unpacked(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    decoded = np.asarray(Image.open(BytesIO(rest[768:])), dtype=float)
+    assert np.abs(decoded - photo).mean() < 4

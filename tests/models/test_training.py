@@ -1,0 +1,228 @@
+"""Training on a tiny data set: it learns, it goes on where it stopped, and the shipped card tells the truth."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import tracer
+from tracer.models import training
+from tracer.models.training import cifar10
+from tracer.models.training.recipes import vit
+from tracer.models.vit import ViT
+
+TINY = {
+    "sizes": {"H": 8, "W": 8, "C": 3, "P": 4, "D": 12, "h": 2, "d_ff": 20, "L": 2, "K": 10},
+    "batch": 16,
+    "warmup": 2,
+    "pad": 1,
+    "hole": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Two zip files in CIFAR-10's layout: 54 and 20 images of 8×8 of two classes, dark and bright."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 27), ("test", 10)):
+        with zipfile.ZipFile(folder / f"cifar10-{part}.zip", "w") as archive:
+            for label, low in (("cat", 0), ("ship", 150)):
+                for number in range(count):
+                    file = io.BytesIO()
+                    pixels = random.integers(low, low + 100, (8, 8, 3), dtype=np.uint8)
+                    Image.fromarray(pixels).save(file, "JPEG")
+                    archive.writestr(f"{part}/{label}/{number:04}.jpg", file.getvalue())
+    return folder
+
+
+def card(file):
+    return json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+
+
+def same(first, second):
+    first, second = load_file(first), load_file(second)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_loss_falls_and_weights_come_with_a_card(data, tmp_path):
+    recipe = training.recipe("vit", **TINY)
+    images = recipe.read(data, "train")
+    batch = [cifar10.normalise(images.pixels), images.labels]
+    before, _ = recipe.loss(recipe.build(0), batch)
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=6, **TINY)
+    net = ViT(**TINY["sizes"])
+    net.load_state_dict(load_file(file))
+    after, accuracy = recipe.loss(net, batch)
+    assert after < before - 0.5
+    assert accuracy > 0.9
+    assert card(file)["sizes"] == TINY["sizes"]
+    assert card(file)["settings"]["batch"] == 16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.json", "tiny.safetensors"]
+
+
+def test_weights_open_with_the_sizes_and_classes_of_the_card_beside_them(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    model = tracer.load("vit", weights=file)
+    assert model.sizes == TINY["sizes"] and model.card == card(file)
+    assert model.trace().result["classes"] == list(cifar10.CLASSES)
+
+
+def test_score_is_the_figure_on_the_card(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    figures = training.score("vit", data=data, weights=file)
+    told = {name: figure for name, figure in card(file).items() if name.startswith("accuracy")}
+    assert len(told) == 4
+    assert figures == {"model": "vit", "images": 20, **told}
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(data, tmp_path, monkeypatch, bf16):
+    whole = training.train("vit", data=data, out=tmp_path / "whole.safetensors", epochs=3, bf16=bf16, **TINY)
+    right, calls = vit.Recipe.loss, 0
+
+    def stops(*args):
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise KeyboardInterrupt
+        return right(*args)
+
+    part = tmp_path / "part.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(vit.Recipe, "loss", stops)
+        training.train("vit", data=data, out=part, epochs=3, bf16=bf16, **TINY)
+    assert torch.load(part.with_suffix(".checkpoint"), weights_only=True)["step"] == 6
+    training.train("vit", data=data, out=part, bf16=bf16, **TINY)
+    assert same(whole, part)
+    assert card(part)["steps"] == card(whole)["steps"] == 9
+
+
+def test_the_seed_decides_the_weights(data, tmp_path):
+    def made(name, seed):
+        return training.train("vit", data=data, out=tmp_path / f"{name}.safetensors", epochs=1, seed=seed, **TINY)
+
+    first, second, other = made("first", 1), made("second", 1), made("other", 2)
+    assert same(first, second)
+    assert not same(first, other)
+
+
+def test_training_goes_on_from_weights_and_never_for_the_worse(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    settings = {name: value for name, value in TINY.items() if name != "sizes"}
+    training.train("vit", data=data, out=file, epochs=2, **settings)
+    assert card(file)["sizes"] == TINY["sizes"]
+    assert card(file)["epochs"] == 3
+    best = file.read_bytes()
+    training.train("vit", data=data, out=file, epochs=1, matrix_rate=10.0, **settings)
+    assert file.read_bytes() == best
+
+
+def test_weights_are_chosen_on_validation_images_and_measured_on_test_images(data, tmp_path, monkeypatch):
+    falling, right, counts = iter((0.9, 0.8)), vit.Recipe.score, []
+
+    def scored(self, net, images):
+        counts.append(len(images))
+        return {"accuracy": next(falling)} if len(images) == 3 else right(self, net, images)
+
+    monkeypatch.setattr(vit.Recipe, "score", scored)
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=6, **TINY)
+    assert counts == [3, 20, 3]
+    assert card(file)["epochs"] == 3 and card(file)["images"] == 20
+
+
+def test_validation_images_are_never_trained_on(data):
+    made, every = training.recipe("vit", **TINY), cifar10.read(data, "train").pixels
+    seen, held_out = (made.read(data, part).pixels for part in ("train", "validation"))
+    assert (len(seen), len(held_out)) == (51, 3)
+    assert {image.numpy().tobytes() for image in (*seen, *held_out)} == {image.numpy().tobytes() for image in every}
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "words"),
+    [
+        (ValueError, {"name": "vit-b"}, "no recipe for 'vit-b'"),
+        (ValueError, {"depth": 3}, "no setting 'depth'"),
+        (ValueError, {"epochs": 0}, "epochs=0"),
+        (ValueError, {"seed": -1}, "seed=-1"),
+        (ValueError, {"batch": 64}, "51 examples"),
+        (ValueError, {"out": "weights.txt"}, "'weights.txt'"),
+        (ValueError, {"sizes": {"D": 12}}, "sizes D"),
+        (FileNotFoundError, {"data": "nowhere.zip"}, "'nowhere.zip'"),
+    ],
+)
+def test_errors_are_one_sentence_that_quotes_what_was_given(data, tmp_path, error, settings, words):
+    given = {"name": "vit", "data": data, "out": tmp_path / "w.safetensors"} | TINY | settings
+    with pytest.raises(error) as raised:
+        training.train(given.pop("name"), **given)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_and_cards_that_do_not_fit_are_refused_in_words(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY)
+    text = file.with_suffix(".json").read_text(encoding="utf-8")
+    for given, words in (
+        (text.replace('"D": 12', '"D": 16'), "don't fit the sizes"),
+        (text.replace('"sizes"', '"size"'), "no sizes on the card"),
+        (text[:50], "expected JSON"),
+    ):
+        file.with_suffix(".json").write_text(given, encoding="utf-8")
+        with pytest.raises(ValueError, match=words):
+            training.score("vit", data=data, weights=file)
+    file.with_suffix(".json").unlink()
+    with pytest.raises(FileNotFoundError, match="no card"):
+        training.score("vit", data=data, weights=file)
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        training.score("vit", data=data, weights=tmp_path / "none.safetensors")
+
+
+def test_a_checkpoint_of_another_run_is_refused(data, tmp_path):
+    file = tmp_path / "tiny.safetensors"
+    checkpoint = file.with_suffix(".checkpoint")
+    torch.save({"seed": 7}, checkpoint)
+    with pytest.raises(ValueError, match="seed 7, not 0"):
+        training.train("vit", data=data, out=file, **TINY)
+    checkpoint.write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match="remove it to start anew"):
+        training.train("vit", data=data, out=file, **TINY)
+
+
+def test_data_that_is_no_cifar_is_refused_in_words(data, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"cifar10-test\.zip"):
+        cifar10.read(tmp_path, "test")
+    (tmp_path / "cifar10-test.zip").write_bytes(b"no zip")
+    with pytest.raises(ValueError, match="expected a zip file"):
+        cifar10.read(tmp_path, "test")
+    with pytest.raises(ValueError, match=r"\[C, H, W\] = \[3, 32, 32\]"):
+        vit.Recipe().read(data, "test")
+    (tmp_path / "train" / "walrus").mkdir(parents=True)
+    (tmp_path / "train" / "walrus" / "0000.jpg").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="unknown class 'walrus'"):
+        cifar10.read(tmp_path, "train")
+
+
+def test_folders_and_either_zip_file_read_the_same(data, tmp_path):
+    for part in ("train", "test"):
+        with zipfile.ZipFile(data / f"cifar10-{part}.zip") as archive:
+            archive.extractall(tmp_path)
+    expected = cifar10.read(data, "train")
+    for source in (tmp_path, data / "cifar10-train.zip", data / "cifar10-test.zip"):
+        assert torch.equal(cifar10.read(source, "train").pixels, expected.pixels)
+    assert expected.labels.bincount().tolist() == [0, 0, 0, 27, 0, 0, 0, 0, 27]
+
+
+def test_shipped_card_is_of_the_shipped_weights():
+    file = training.SHIPPED / "vit.safetensors"
+    shipped = card(file)
+    net = ViT(**shipped["sizes"])
+    net.load_state_dict(load_file(file))
+    assert file.stat().st_size <= 8_000_000
+    assert shipped["accuracy"] >= 0.7
+    assert shipped["images"] == 10_000
+    assert len(shipped["classes"]) == shipped["sizes"]["K"]

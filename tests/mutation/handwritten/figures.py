@@ -1,0 +1,91 @@
+"""Mistakes in what a figure draws, and in what its labels and text alternatives say."""
+
+from __future__ import annotations
+
+from tests.mutation.rules import code
+
+RULES = (
+    code(
+        "a heatmap of twice the values",
+        {"np.ldexp($cells.astype(np.float64), $power)": "np.ldexp($cells.astype(np.float64) * 2, $power)"},
+        within="tensors.heatmap",
+    ),
+    code(
+        "the sum of a box for its mean",
+        {"$sums / np.outer($heights, $widths)": "$sums"},
+        within="tensors.heatmap",
+    ),
+    code(
+        "the axes of rows and columns exchanged",
+        {"[_axis(*$a) for $x in zip(*$b, **$c)]": "[_axis(*$a) for $x in zip(*$b, **$c)][::-1]"},
+        within="heatmap.pack",
+    ),
+    code("queries drawn as keys", {'"query", "key"': '"key", "query"'}, within="heatmap.pack"),
+    code(
+        "the smallest value called the largest",
+        {"$x.min()": "$x.max()", "$x.max()": "$x.min()"},
+        within="heatmap.describe",
+    ),
+    code("the colours of a heatmap inverted", {"$i / ($steps - 1)": "1 - $i / ($steps - 1)"}, within="palette.table"),
+    code(
+        "the head before",
+        {"$heads[int($view)]": "$heads[int($view) - 1]"},
+        within="attention.attention_payload",
+    ),
+    code(
+        "maps of keys for queries",
+        {"_views($x[0], $views)": "_views($x[0].swapaxes(-1, -2), $views)"},
+        within="attention_payload.pack",
+    ),
+    code(
+        "the mask of a map transposed",
+        {"[visible($t, $x, **$o) for $x in $chosen]": "[visible($t, $x, **$o).mT for $x in $chosen]"},
+        within="attention_payload.masks",
+    ),
+    code(
+        "a patch named by its column and row",
+        {"$row, $column = divmod($x, $y)": "$column, $row = divmod($x, $y)"},
+        within="attention_payload.names",
+    ),
+    code(
+        "tokens of patches one on",
+        {"$tokens.get($patch)": "$tokens.get($patch + 1)"},
+        within="attention_payload._photo",
+    ),
+    code(
+        "a photo mirrored under its map",
+        {"rescale($photo)": "rescale($photo.transpose(0))"},
+        within="attention_payload._photo",
+    ),
+    code(
+        "the names of a mask one on",
+        {"labels($t, $p, max($q, $k), numbered=True)": "labels($t, $p, max($q, $k) + 1, numbered=True)[1:]"},
+        within="mask_payload.pack",
+    ),
+    code(
+        "what the first head keeps to for every head",
+        {"masks.rows($t, $l, head=$h, **$o)": "masks.rows($t, $l, head=0, **$o)"},
+        within="mask_payload.pack",
+    ),
+    code(
+        "the factors of a product drawn in each other's place",
+        {"[(0, $a, $deep, $tall), $right, $result]": "[$right, (0, $a, $deep, $tall), $result]"},
+        within="matmul_to_scale.rectangles",
+    ),
+    code(
+        "the columns of a head one band on",
+        {"Band($start, $width, $head, $part)": "Band(($start + $width) % rows.shape[-1], $width, $head, $part)"},
+        within="head_columns._find_bands",
+    ),
+    code("the colours of a loss inverted", {"_shade($a / $b)": "_shade(1 - $a / $b)"}, within="predictions.token_loss"),
+    code(
+        "the probability of the next token in a tooltip",
+        {"zip($asked, $losses, $shares, **$s)": "zip($asked, $losses, [*$shares[1:], $shares[0]], **$s)"},
+        within="predictions.token_loss",
+    ),
+    code(
+        "the FLOPs of another part in a tooltip",
+        {"go.Scatter(name=$part, **$rest)": "go.Scatter(name=list(flops)[::-1][list(flops).index($part)], **$rest)"},
+        within="tables.cost_curves",
+    ),
+)

@@ -1,0 +1,67 @@
+"""Mistakes in what a tensor, an axis or a step is called, and in what stands beside it."""
+
+from __future__ import annotations
+
+from tests.mutation.rules import code
+
+RULES = (
+    code(
+        "Q called K and K called Q",
+        {'zip("QKV", ($q, $k, $v), **$s)': 'zip("QKV", ($k, $q, $v), **$s)'},
+        within="Roles._attention",
+    ),
+    code(
+        "V called K and K called V",
+        {'zip("QKV", ($q, $k, $v), **$s)': 'zip("QKV", ($q, $v, $k), **$s)'},
+        within="Roles._attention",
+    ),
+    code(
+        "the meanings of h and d_k exchanged",
+        {'"h"': '"d_k"', '"d_k"': '"h"'},
+        within="MEANINGS",
+    ),
+    code(
+        "patches called features",
+        {'dict.fromkeys(("N", *$rest), $x)': 'dict.fromkeys(("N", *$rest), "feature")'},
+        within="AXES",
+    ),
+    code(
+        "a sum called a difference",
+        {
+            'Op("add", BINARY, "Sum", $traits, **$options)': 'Op("add", BINARY, "Difference", $traits, **$options)',
+        },
+    ),
+    code(
+        "the number of the next source line",
+        {"Source($f, $line, $text)": "Source($f, $line + 1, $text)"},
+        within="capture.source_lines",
+    ),
+    code(
+        "the text of the next source line",
+        {"linecache.getline($file, $line)": "linecache.getline($file, $line + 1)"},
+        within="capture.source_lines",
+    ),
+    code("the stage of every step is embedding", {"$line.stage": "'embedding'"}, within="tracing.step_records"),
+    code(
+        "layers one too high",
+        {"$line.layer": "None if $line.layer is None else $line.layer + 1"},
+        within="tracing.step_records",
+    ),
+    code("no step has a reason", {"$line.why": "''"}, within="tracing.step_records"),
+    code(
+        "a step covers its last op alone",
+        {"Step(ops=$x, **$rest)": "Step(ops=$x[-1:], **$rest)"},
+        within="tracing.step_records",
+    ),
+    code(
+        "operands named without their transposition",
+        {"Name($x.name, $x.key, $x.transposed, *$rest)": "Name($x.name, $x.key, False, *$rest)"},
+        within="tracing.step_records",
+    ),
+    code(
+        "a product drawn with rows for columns",
+        {
+            "Operand($s, ($a, $b), ($c, $d))": "Operand($s, ($b, $a), ($d, $c))",
+        },
+    ),
+)

@@ -1,0 +1,44 @@
+"""Mistakes in the proofs themselves."""
+
+from __future__ import annotations
+
+from tests.mutation.rules import code
+
+RULES = (
+    code("ten thousand times the rounding", {"16": "160000"}, within="error_bounds.FACTOR"),
+    code(
+        "whatever is undefined is proven",
+        {
+            '"proven" if $error <= $most else "disproven"': '"disproven" if $error > $most else "proven"',
+        },
+    ),
+    code(
+        "a tensor proven by itself",
+        {"compute_bounds($equation, *$rest)": "(traced.double(), None)"},
+        within="step_proof.compare",
+    ),
+    code("the least difference for the largest", {"$x.amax()": "$x.amin()"}, within="Difference.__init__"),
+    code(
+        "a step that hides its ops", {"tuple(sorted($x - $y))": "tuple(sorted($x - $y))[-1:]"}, within="derivation._ops"
+    ),
+    code(
+        "an error that is always 0",
+        {"float($shares.max()) if $x else $y": "0.0"},
+        within="step_proof._compare",
+    ),
+    code(
+        "operands that are not in float64",
+        {"$x.to(exact_dtype($y))": "$x"},
+        within="error_bounds.evaluate",
+    ),
+    code(
+        "a cell that is its first term",
+        {"sum($x) if $x and $y else $z": "$x[0] if $x and $y else $z"},
+        within="provenance_walk",
+    ),
+    code("a second run that is believed whatever it did", {"not self._same($again)": "False"}, within="Rerun.prove"),
+    code(
+        "a tensor that is let go too early", {"not self._uses[$key]": "self._uses[$key] < 99"}, within="_Window._prove"
+    ),
+    code("any curve is one that has a name", {"1e-7": "1.0"}, within="idiom_candidates.NEAR"),
+)

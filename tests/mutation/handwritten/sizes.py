@@ -1,0 +1,51 @@
+"""Mistakes in costs, shapes and symbols."""
+
+from __future__ import annotations
+
+from tests.mutation.rules import code, text
+
+RULES = (
+    code("FLOPs twice", {"cost.flops(*$x)": "2 * cost.flops(*$x)"}, within="op_records._ops"),
+    code(
+        "parameters counted at each use",
+        {"sum([$x[$name] for $name in fresh])": "sum([$x[$name] for $name in names])"},
+        within="op_records._ops",
+    ),
+    code("a block too many in a formula", {"parse($x) * $y[0]": "(parse($x) + 1) * $y[0]"}, within="cost.total"),
+    code(
+        "the first block's cost for all blocks and none for the rest",
+        {"($f(*$rest) for $x in $shapes)": "($f(*$rest) for $x in $shapes[:1])"},
+        within="cost.elements",
+    ),
+    code(
+        "probes that are all alike",
+        {"self.spec.probes": "self.spec.probes[:1] * len(self.spec.probes)"},
+        within="Model._solved_now",
+    ),
+    code(
+        "N for N + 1",
+        {"($x[-2] for $x in $shapes)": "($x[-2] for $x in $shapes[1:])"},
+        within="Concat.infer",
+    ),
+    code(
+        "every two sizes are one",
+        {"return $a == $b or vanishes(base_form(str($a), $p) - base_form(str($b), $p))": "return True"},
+    ),
+    text("a derived size that is too large", {"H*W/P**2": "H*W/P"}, within="models.vit.SPEC"),
+    text(
+        "the meaning of another symbol",
+        {"model width: how many": "hidden width of the MLP: how many"},
+        within="MEANINGS",
+    ),
+    text("height for width", {"width of the picture": "height of the picture"}, within="MEANINGS"),
+    code(
+        "the wrong tokens for patches",
+        {'Segment("image", 1, $n + 1)': 'Segment("image", 0, $n)'},
+        within="models.vit.SPEC",
+    ),
+    code("the FLOPs of QKᵀ and of AV exchanged", {"SCORES if $x else MIXED": "MIXED if $x else SCORES"}),
+    code(
+        "activations without the batch",
+        {"cost.elements([$x.symbolic]) if $y else $z": "cost.elements([$x.symbolic[1:]]) if $y else $z"},
+    ),
+)

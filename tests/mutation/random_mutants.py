@@ -1,0 +1,166 @@
+"""Mistakes drawn from a seed: a sign, an index, a comparison, a constant or the order of two arguments is another one.
+
+Only where numbers, shapes and formulas are made, and not in what is only said when input is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from hashlib import sha256
+
+from tests.mutation import ROOT, Mistake
+from tests.mutation.rules import qualified
+from tracer.utils.python_source import lines, parsed
+
+FILES = (
+    "tracing/op_records.py",
+    "models/shared/anomaly_detection.py",
+    "attention/*.py",
+    "capture/attention/score_replay.py",
+    "models/shared/blocks.py",
+    "symbols/cost.py",
+    "utils/tensor_diff.py",
+    "expr/**/*.py",
+    "inputs/captioning_inputs.py",
+    "inputs/images.py:Crop,centre_crop,patch_boxes,_between,to_array",
+    "inputs/masked_image_inputs.py",
+    "inputs/contrastive_inputs.py",
+    "inputs/to_tensors.py",
+    "attention/masks/*.py",
+    "models/*.py",
+    "shapes/*.py",
+    "tracing/proofs/step_proof.py",
+    "models/shared/predictions.py",
+    "textbook/steps.py",
+    "lowering/simplify_positions.py",
+    "tracing/__init__.py",
+)
+"""Patterns below the package; after a colon the only functions and classes that count."""
+
+FREE = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
+"""Arguments in which another value is another choice and no lie: what has to hold of it, and which sizes are tried."""
+
+UNORDERED = ("transpose", "equal", "min", "max", "same", "has", "total")
+"""Functions whose first two arguments have no order."""
+
+INITIAL = ("Parameter", "normal_")
+"""What gives the weights of a net their first values: no run shows these; others replace them."""
+
+SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
+SIGNS |= {ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
+
+
+def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
+    """`count` of all mistakes of these kinds, no two at one place.
+
+    Those come first whose hash of the seed, the function and the line is the lowest: a change elsewhere draws them
+    again.
+    """
+    return sorted(every(), key=lambda mistake: _lot(mistake, seed))[:count]
+
+
+def every() -> list[Mistake]:
+    """All mistakes that can be drawn, no two of one expression."""
+    found = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
+    return list(found.values())
+
+
+def _lot(mistake: Mistake, seed: int) -> bytes:
+    text = mistake.text()
+    line = text[text.rfind("\n", 0, mistake.at) + 1 : text.find("\n", mistake.at)].strip()
+    return sha256(f"{seed} {qualified(mistake.file, mistake.line)} {line} {mistake.name}".encode()).digest()
+
+
+def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The files that FILES says, and the only names in each that count. ValueError where a pattern matches nothing."""
+    for pattern in FILES:
+        pattern, _, names = pattern.partition(":")
+        paths = sorted((ROOT / "tracer").glob(pattern))
+        if not paths:
+            raise ValueError(f"mistakes are drawn from {pattern!r}, which matches no file of the package")
+        for path in paths:
+            yield path.relative_to(ROOT).as_posix(), tuple(filter(None, names.split(",")))
+
+
+def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    tree = parsed(text)
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    roots = [node for node in tree.body if not names or getattr(node, "name", "") in names]
+    if missing := {*names} - {getattr(node, "name", "") for node in roots}:
+        raise ValueError(f"mistakes are drawn from {', '.join(sorted(missing))} of {file}, which has no such name")
+    for node in (inner for root in roots for inner in _within(root)):
+        for what, new in _changed(node):
+            line = text[starts[node.lineno - 1] : starts[node.lineno]]
+            at = starts[node.lineno - 1] + len(line.encode()[: node.col_offset].decode())
+            below = lines(node)[-1]
+            last = text[starts[below - 1] : starts[below]]
+            end = starts[below - 1] + len(last.encode()[: node.end_col_offset].decode())
+            old, made = text[at:end], ast.unparse(ast.fix_missing_locations(new))
+            yield Mistake(f"{what}: {_short(old)} → {_short(made)}", file, old, f"({made})", at)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _within(node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions in a piece of code that make what is shown: not annotations, decorators, defaults of sizes of
+    caches, messages, or what decides whether input is refused."""
+    if isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
+        rest = node.orelse
+    elif isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
+        return
+    elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        rest = [*node.body, *getattr(getattr(node, "args", None), "defaults", ())]
+    elif (isinstance(node, ast.keyword) and node.arg in FREE) or (
+        isinstance(node, ast.Call) and getattr(node.func, "attr", "") in INITIAL
+    ):
+        return
+    elif isinstance(node, ast.AnnAssign):
+        rest = [node.value] if node.value else []
+    else:
+        rest = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.expr):
+        yield node
+    for inner in rest:
+        yield from _within(inner)
+
+
+def _changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """What an expression can be mistaken for, and what kind of mistake that is."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS and not _text(left) and not _text(right):
+            yield "sign", ast.BinOp(left, SIGNS[type(op)](), right)
+            if isinstance(op, (ast.Sub, ast.Div, ast.MatMult)):
+                yield "order", ast.BinOp(right, op, left)
+        case ast.BinOp(left=left, op=ast.MatMult() as op, right=right):
+            yield "order", ast.BinOp(right, op, left)
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
+            yield "sign", operand
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))):
+            yield "index", ast.UnaryOp(ast.USub(), ast.Constant(value + 1))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
+            yield "comparison", ast.Compare(left, [COMPARISONS[type(op)]()], [right])
+        case ast.Constant(value=bool(value)):
+            yield "constant", ast.Constant(not value)
+        case ast.Constant(value=int(value)):
+            yield "constant", ast.Constant(value + 1)
+        case ast.Constant(value=float(value)):
+            yield "constant", ast.Constant(value * 2 or 1.0)
+        case ast.Call(func=func, args=[first, second, *rest], keywords=keywords) if not any(
+            isinstance(argument, ast.Starred) for argument in (first, second)
+        ):
+            name = getattr(func, "attr", getattr(func, "id", ""))
+            if name not in UNORDERED and ast.dump(first) != ast.dump(second) and not (_text(first) or _text(second)):
+                yield "arguments", ast.Call(func, [second, first, *rest], keywords)
+
+
+def _text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))

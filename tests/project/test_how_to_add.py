@@ -1,0 +1,139 @@
+"""The recipes of docs/extending.md, tried: in a copy of the tree each new thing is one file, found by itself."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import ROOT
+
+NODE = r'''"""A node for a test."""
+
+from tracer.expr.node import Node
+
+
+class AddedNode(Node):
+    """The tensor as it is."""
+
+    def _latex(self, printer):
+        return rf"\operatorname{{same}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, tensor):
+        return tensor
+'''
+FORMAT = '''"""Names of steps alone, for a test."""
+
+from tracer.export import rows
+
+SUFFIXES = (".added",)
+
+
+def render(trace, level: str) -> str:
+    """One step a line."""
+    return "".join(f"{rows.cell(step.id)}\\n" for step in trace.steps)
+'''
+PAGE = '''"""A page for a test."""
+
+import streamlit as st
+
+from pages.ui import page_frame as frame
+
+TITLE = "Added"
+ORDER = 9
+
+frame.enter()
+st.title("It was added")
+'''
+COMMAND = '''"""A command for a test."""
+
+
+def arguments(parser) -> None:
+    """None."""
+
+
+def run(options) -> int:
+    """Says so."""
+    print("it runs")
+    return 0
+'''
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """The tree with one new file of each kind; all others are links."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("tracer", "pages", "tests", ".streamlit"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, copy_function=lambda a, b: Path(b).symlink_to(a), ignore=ignored)
+    for name in ("app.py", "ARCHITECTURE.md", "pyproject.toml", "Makefile"):
+        (tree / name).symlink_to(ROOT / name)
+    for file in (tree / "tracer").rglob("*.py"):  # Python looks beside the file itself, not beside the link to it
+        source = file.resolve()
+        file.unlink()
+        shutil.copy(source, file)
+    model = (ROOT / "tracer" / "models" / "vit.py").read_text(encoding="utf-8")
+    _, rest = model.split("\n", 1)
+    new = {
+        "tracer/models/added.py": f'"""A model for a test."""\n{rest}',
+        "tracer/expr/added.py": NODE,
+        "tracer/export/to_added.py": FORMAT,
+        "tracer/cli/commands/added.py": COMMAND,
+        "pages/added.py": PAGE,
+    }
+    for name, text in new.items():
+        (tree / name).write_text(text, encoding="utf-8")
+    return tree
+
+
+def ran(tree: Path, *command: str) -> str:
+    """What a command says in that tree."""
+    done = subprocess.run([sys.executable, *command], cwd=tree, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_each_new_file_is_found_by_itself(tree):
+    said = ran(tree, "-m", "tracer", "models").splitlines()
+    assert [line.split() for line in said if line.startswith("added ")] == [
+        "added seeded random weights A model for a test.".split()
+    ]
+    nodes = ran(tree, "-m", "tracer", "nodes").splitlines()
+    assert [line.split(None, 1) for line in nodes if "AddedNode" in line] == [["AddedNode", "The tensor as it is."]]
+    assert ran(tree, "-m", "tracer", "added") == "it runs\n"
+    pages = "from pages.state import page_registry as contents; print([page.title for page in contents.found()])"
+    assert "'Added'" in ran(tree, "-c", pages)
+
+
+@pytest.mark.sweep
+def test_a_new_model_runs_in_a_new_format_and_is_proven(tree, tmp_path):
+    sizes = ["--set", "H=8", "--set", "W=8", "--set", "D=16", "--set", "L=1", "--set", "h=2", "--set", "d_ff=8"]
+    steps = ran(tree, "-m", "tracer", "trace", "added", "--format", "added", *sizes).split()
+    assert steps[0] == "patches" and steps[-1] == "logits"
+    assert "Everything is proven" in ran(tree, "-m", "tracer", "verify", "added")
+
+
+@pytest.mark.sweep
+def test_nothing_else_turns_red(tree):
+    """The tests that look at all models, pages, nodes, formats or commands; the example that a node needs besides is
+    what docs/extending.md asks for."""
+    files = (
+        "tests/app/test_models_in_app.py tests/lessons/test_notes.py tests/project/test_layers.py "
+        "tests/cli/test_cli.py tests/figures/test_views.py"
+    )
+    ran(
+        tree,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        *files.split(),
+        "-k",
+        "not every_page and not process",
+    )

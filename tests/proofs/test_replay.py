@@ -1,0 +1,230 @@
+"""Printed lines on runs that they were not derived from: other inputs, other weights, other sizes."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from pages.ui import texts
+from tracer.record.latex_reader.operands import deviation
+from tracer.shapes.twin_variation import other_values, other_weights
+from tracer.tracing.proofs import counterfactual, counterfactual_budget
+
+SYMBOLS = {"B": 0, "T": 1}
+
+
+class Block(nn.Module):
+    """A residual block whose gains are 1 and whose biases are 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(6), nn.Sequential(nn.Linear(6, 10), nn.GELU(), nn.Linear(10, 6))
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Blocks(nn.Module):
+    def __init__(self, depth=3):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(depth))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Scaled(nn.Module):
+    """A layer and what a model does with its result."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.q, self.change = nn.Linear(8, 8), change
+
+    def forward(self, x):
+        return self.change(self.q(x))
+
+
+def traced(module, *args, **options):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return tracer.trace(module.eval(), *args, **options)
+
+
+def test_the_lines_of_any_module_hold_on_three_other_runs():
+    module = Blocks()
+    before = copy.deepcopy(module.state_dict())
+    run = traced(module, torch.randn(2, 5, 6), symbols=SYMBOLS)
+    checked = run.check()
+    assert {(step.verdict, step.checked, step.replayed) for step in checked.steps} == {("proven", 3, "")}
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert {step.checked for step in run.steps} == {0}, "a trace is frozen: what was checked is in the new one"
+
+
+def test_without_symbols_the_runs_are_at_the_same_sizes():
+    assert {step.checked for step in traced(Blocks(), torch.randn(2, 5, 6)).check().steps} == {3}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [(r" \odot \boldsymbol{\gamma}_{1}^{(1)}", ""), (r" + \boldsymbol{\beta}_{1}^{(1)}", ""), ("10^{-5}", "10^{-6}")],
+)
+def test_what_the_run_itself_hides_is_found(right, wrong):
+    run = traced(Blocks(), torch.randn(2, 5, 6), symbols=SYMBOLS)
+    line = run.steps[0]
+    assert right in line.latex
+    steps = (replace(line, latex=line.latex.replace(right, wrong)), *run.steps[1:])
+    changed = replace(run, steps=steps).check()
+    assert [step.id for step in changed.steps if step.verdict == "disproven"] == [line.id]
+    assert changed.steps[0].replayed.startswith("It does not hold on another run, with other ")
+
+
+def test_a_number_that_is_a_result_of_the_input_is_no_law():
+    run = traced(Scaled(lambda y: y / y.abs().max().item()), torch.randn(1, 5, 8), symbols=SYMBOLS)
+    last = run.check().steps[-1]
+    assert not (last.verdict == "proven" and last.checked), last
+
+
+def test_a_model_that_does_not_run_with_other_numbers_says_so():
+    def picky(y):
+        if float(y.sum()) != total:
+            raise RuntimeError("only this very input will do\nand more")
+        return y * 2
+
+    total, module, x = 0.0, Scaled(lambda y: y), torch.randn(1, 5, 8)
+    with torch.no_grad():
+        total = float(module(x).sum())
+    module.change = picky
+    steps = traced(module, x).check().steps
+    assert {step.checked for step in steps} == {0} and {step.verdict for step in steps} == {"proven"}
+    assert {step.replayed for step in steps} == {
+        "It was not checked on other runs: the model does not run there (only this very input will do)."
+    }
+
+
+def test_a_run_in_another_precision_says_so():
+    def single(y):
+        if y.dtype != torch.float32:
+            raise RuntimeError("only in single precision")
+        return y * 2
+
+    checked = traced(Scaled(single), torch.randn(1, 5, 8)).check()
+    assert {step.checked for step in checked.steps} == {3}
+    assert [note.split(",")[0] for note in checked.notes] == ["With other inputs", "With other weights and inputs"]
+    assert all("in float64 it does not run (only in single precision)" in note for note in checked.notes)
+
+
+class Picky(nn.Linear):
+    """A layer that runs with the weights alone that it was made with."""
+
+    known = None
+
+    def forward(self, x):
+        if not torch.equal(self.weight.float(), self.known):
+            raise RuntimeError("these weights alone")
+        return super().forward(x)
+
+
+def test_a_line_that_was_checked_on_fewer_runs_says_why():
+    module = Picky(8, 8)
+    Picky.known = module.weight.detach().clone()
+    checked = traced(module, torch.randn(1, 5, 8)).check()
+    said = "With other weights, no line was checked: the model does not run there (these weights alone)."
+    assert {(step.checked, step.replayed) for step in checked.steps} == {(1, said)} and said in checked.notes
+    assert texts.proof(checked.steps[-1]).endswith(f"As printed, it also holds on 1 other run. {said}")
+
+
+def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
+    monkeypatch.setattr(counterfactual, "LARGE", 100)
+    steps = traced(Blocks(), torch.randn(2, 5, 6)).check().steps
+    by_layer = {layer: {(s.checked, s.replayed) for s in steps if s.layer == layer} for layer in (0, 1, 2, None)}
+    assert by_layer[0] == by_layer[None] == {(3, "")}
+    assert by_layer[1] == by_layer[2] == {(0, counterfactual.HELD)}
+    assert not any(step.unseen for step in steps if step.layer in (1, 2)), "nothing has been looked for"
+
+
+def test_a_model_that_is_too_large_as_a_whole_is_checked_on_one_block_of_each_kind(monkeypatch):
+    run = traced(Blocks(6), torch.randn(2, 5, 6))
+    whole = counterfactual_budget.check(run)
+    assert {step.checked for step in whole.steps} == {3}
+    flops, size = run.flops, counterfactual_budget._cost(run, ())[0]
+    for bound, value in (("MOST_FLOPS", flops - 1), ("MOST_FLOPS", flops // 4), ("MOST_BYTES", size // 3)):
+        with monkeypatch.context() as small:
+            small.setattr(counterfactual_budget, bound, value)
+            checked = counterfactual_budget.check(run)
+        assert not checked.replay.shortened and counterfactual_budget.too_large(checked) == ""
+        said = {
+            layer: {(s.checked, s.replayed) for s in checked.steps if s.layer == layer} for layer in (0, 1, 5, None)
+        }
+        assert said[0] == said[None] == {(3, "")} and said[1] == said[5] == {(0, counterfactual.HELD)}
+    monkeypatch.setattr(counterfactual_budget, "MOST_FLOPS", flops // 8)
+    assert "more than is done unasked" in counterfactual_budget.too_large(run)
+
+
+def test_a_function_is_run_on_other_inputs():
+    steps = traced_function().check().steps
+    assert {step.checked for step in steps} == {3}
+
+
+def traced_function():
+    weight = torch.randn(8, 8)
+    return tracer.trace(lambda x: torch.relu(x @ weight), torch.randn(2, 5, 8))
+
+
+def test_without_its_model_nothing_is_checked(tmp_path):
+    run = traced(Blocks(1), torch.randn(2, 5, 6))
+    with pytest.raises(ValueError, match="can't be checked on other runs: its model is no longer there"):
+        replace(run, replay=None).check()
+    assert copy.deepcopy(run).replay is None
+
+
+def test_other_numbers():
+    draw = torch.Generator().manual_seed(0)
+    ones, zeros = other_weights(torch.ones(50), draw, True), other_weights(torch.zeros(50), draw, True)
+    assert ones.dtype == torch.float64 and (ones > 0).all() and len(ones.unique()) == 50 and zeros.all()
+    weight = torch.randn(40, 30)
+    other = other_weights(weight, draw, False)
+    assert other.dtype == weight.dtype and not torch.allclose(other, weight) and 0.8 < other.std() / weight.std() < 1.3
+    ids = torch.tensor([[5, 9, 9, 2], [1, 1, 7, 0]])
+    assert torch.equal(other_values(ids, draw, True).sort().values, ids.sort().values)
+    for kept in (torch.arange(6)[None], torch.tensor([[1, 1, 0]]), torch.tensor([0.0, 1.0]), torch.tensor([True])):
+        assert torch.equal(other_values(kept, draw, True), kept)
+    mask = torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])
+    assert torch.equal(other_values(mask, draw, True), mask.double())
+    wave = torch.randn(5, 4, dtype=torch.complex64)
+    assert other_values(wave, draw).dtype == torch.complex64 and (other_values(wave, draw) != wave).all()
+    flags, alone = other_values(torch.tensor([True]), draw, free=1), other_values(torch.tensor(3), draw, free=1)
+    assert not flags.any() and alone == 2
+    assert (other_values(ids, draw, free=1) < 9).all() and other_values(torch.ones(9), draw, free=1).sum() < 9
+    image = torch.rand(3, 8, 8)
+    other = other_values(image, draw, True)
+    assert not torch.equal(other, image.double()) and image.min() <= other.min() and other.max() <= image.max()
+
+
+def test_what_is_undefined_as_a_whole_number_is_not_compared():
+    import numpy as np
+
+    ran = np.array([3, np.iinfo(np.int64).min])
+    assert deviation(np.array([3.0, -np.inf]), ran).tolist() == [0, 0]
+    assert deviation(np.array([4.0, -np.inf]), ran)[0] > 0
+
+
+def test_a_model_that_does_not_run_at_other_sizes_says_so():
+    """A check is lost there, and nothing else would say it."""
+    with torch.no_grad():
+        trace = tracer.trace(torch.nn.Linear(4, 4), torch.randn(2, 3, 4), symbols={"B": 0, "T": 1})
+    assert trace.check().notes == trace.notes
+    vocabulary, probes = trace.replay.solution.way
+
+    def broken(sizes):
+        raise ValueError("no room for that")
+
+    solution = replace(trace.replay.solution, way=(replace(vocabulary, build=broken), probes))
+    checked = replace(trace, replay=replace(trace.replay, solution=solution)).check()
+    assert "At other sizes, no line was checked" in checked.notes[-1] and "no room for that" in checked.notes[-1]
+    assert all(step.checked == 3 for step in checked.steps)

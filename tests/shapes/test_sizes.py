@@ -1,0 +1,172 @@
+"""What a model costs at sizes that were not run, and the page that asks for them."""
+
+import re
+from functools import cache
+
+import pytest
+import torch
+
+import tracer
+from pages.state import model_options
+from tests.app.test_app import opened, text
+from tests.support.sweeping import cases
+from tracer import models
+from tracer.export.math_labels import amount
+from tracer.figures.tables import cost_curves as figure
+from tracer.symbols import cost_scaling
+
+PUBLISHED = {
+    ("vit", "ViT-B/16 (Dosovitskiy et al. 2021)"): 86_567_656,  # torchvision.models.vit_b_16
+    ("vit", "ViT-H/14 (Dosovitskiy et al. 2021)"): 632_045_800,  # torchvision.models.vit_h_14
+    ("nanogpt", "GPT-2 small (Radford et al. 2019)"): 124_439_808,  # transformers' gpt2
+    ("llama", "Llama 2 7B (Touvron et al. 2023)"): 6_738_415_616,  # the checkpoint's own count
+    ("llama", "Llama 3 8B (Grattafiori et al. 2024)"): 8_030_261_248,
+}
+OTHER = {
+    "vit": {"H": 16, "P": 4, "D": 24, "h": 3, "d_ff": 40, "L": 2, "K": 7, "B": 2},
+    "nanogpt": {"D": 24, "h": 3, "d_ff": 40, "L": 2, "T": 11, "B": 2, "tied": False, "bias": False},
+    "mae": {"D": 24, "h": 3, "d_ff": 40, "L": 3, "L_dec": 1},
+    "vit-text": {"D": 24, "h": 3, "d_ff": 40, "L": 2, "T": 5},
+    "llama": {"D": 24, "h": 3, "h_kv": 1, "d_ff": 40, "L": 2, "T": 9},
+    "transformer": {"D": 24, "h": 4, "d_ff": 40, "L": 2, "T": 9, "positions": "relative"},
+    "clip": {"D": 24, "h": 3, "d_ff": 40, "L": 2, "K": 3},
+}
+
+
+@cache
+def formulas(model: str, **options) -> cost_scaling.Scaling:
+    return cost_scaling.scaling(tracer.load(model, **options).trace(prove=False))
+
+
+@pytest.mark.parametrize("model", cases(OTHER, ("vit", "transformer")))
+def test_formulas_predict_what_a_run_at_other_sizes_counts(model):
+    chosen = OTHER[model]
+    spec = models.spec_of(model)
+    options = {name: value for name, value in chosen.items() if name in spec.options}
+    found = formulas(model, **options)
+    sizes = {name: value for name, value in chosen.items() if name not in options}
+    run = {name: value for name, value in sizes.items() if name in spec.runs}
+    made = tracer.load(model, **options, **{name: value for name, value in sizes.items() if name not in run})
+    trace = made.trace(**run, prove=False)
+    at = {size.name: size.value for size in trace.symbols}
+    numbers = found.numbers({**sizes, **at})
+    assert numbers["params"] == trace.params == sum(one.numel() for one in made.net.parameters())
+    assert numbers["flops"] == trace.flops
+    assert numbers["tensors"] == cost_scaling.count_elements(trace)
+    weights = [trace.attention(record.layer, part=record.part) for record in trace.attentions]
+    assert numbers["weights"] == sum(one.numel() for one in weights)
+    parts = [cost_scaling.evaluate(one, found.complete({**sizes, **at})) for one in found.parts.values()]
+    assert sum(parts) == trace.flops
+
+
+@pytest.mark.parametrize(("model", "preset"), cases(PUBLISHED, list(PUBLISHED)[:3]))
+def test_parameters_of_published_models(model, preset):
+    chosen = models.spec_of(model).presets[preset]
+    options = {name: value for name, value in chosen.items() if name in models.spec_of(model).options}
+    sizes = {name: value for name, value in chosen.items() if name not in options}
+    assert formulas(model, **options).numbers(sizes)["params"] == PUBLISHED[model, preset]
+
+
+@pytest.mark.parametrize("model", cases(models.names(), ("vit", "nanogpt")))
+def test_every_preset_can_be_built(model):
+    found = formulas(model)
+    for chosen in models.spec_of(model).presets.values():
+        assert model_options.impossible(model, tuple(chosen.items()), found) == ""
+
+
+@pytest.mark.parametrize("model", cases(("vit", "nanogpt", "mae"), ("vit", "nanogpt")))
+def test_attention_costs_what_the_mlp_does_where_they_cross(model):
+    found = formulas(model)
+    at = round(found.crossing({}))
+    flops = found.along(found.length, [at - 64, at, at + 64], {})
+    core = [first + second for first, second in zip(flops[cost_scaling.SCORES], flops[cost_scaling.MIXED], strict=True)]
+    below, same, above = (one - other for one, other in zip(core, flops[cost_scaling.MLP], strict=True))
+    assert below < 0 < above and abs(same) < 0.01 * core[1]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"h": 3}, "D=128 is not divisible by h=3"),
+        ({"P": 5}, "H=32, W=32 don't fit P=5"),
+        ({"L": 300}, "L=300 blocks are too many"),
+        ({"D": 10**9, "d_ff": 10**9}, ""),
+    ],
+)
+def test_sizes_of_which_no_model_can_be_built_say_why(chosen, said):
+    assert re.match(re.escape(said) or "$", model_options.impossible("vit", tuple(chosen.items()), formulas("vit")))
+
+
+def controls(at) -> dict:
+    return {one.label.split("$")[1]: one for one in at.main.number_input}
+
+
+def test_a_size_follows_at_once_and_a_run_confirms_it():
+    at = opened("pages/sizes.py")
+    assert at.main.metric[0].label == "Parameters"
+    controls(at)["h"].set_value(3).run()
+    assert "D=128 is not divisible by h=3" in at.main.error[0].value and at.main.metric[0].value == "1.21 M"
+    controls(at)["D"].set_value(96).run()
+    assert not at.main.error and at.main.metric[0].value == "831 k"
+    assert (at.query_params["D"], at.query_params["h"]) == ("96", "3")
+    next(button for button in at.main.button if button.label == "Run it").click().run()
+    (table,) = [one.value for one in at.main.markdown if "counted on this run" in one.value]
+    assert (
+        table.count(":green[") == 3
+        and ":red[" not in table
+        and re.search(r"\| Parameters \| (831,\d+) \| \1 \|", table)
+    )
+    at.switch_page("pages/trace.py").run()
+    assert "**Random weights:** there are no trained ones at the sizes" in at.main.info[0].value
+    next(button for button in at.main.button if button.label == "Back to the trained model").click().run()
+    assert not at.main.info and "D" not in at.query_params
+
+
+def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
+    at = opened("pages/sizes.py")
+    controls(at)["D"].set_value(96).run()
+    controls(at)["P"].set_value(5).run()
+    controls(at)["h"].set_value(5).run()
+    assert (controls(at)["P"].value, controls(at)["h"].value) == (5, 5)
+    assert [("P=5" in one.value, "h=5" in one.value) for one in at.main.error] == [(True, False), (False, True)]
+    assert "still hold for $P = 4$, $h = 4$" in at.main.warning[0].value
+    assert next(button for button in at.main.button if button.label == "Run it").disabled
+    controls(at)["P"].set_value(8).run()
+    assert len(at.main.error) == 1 and controls(at)["P"].value == 8 and "P" not in at.query_params
+    controls(at)["h"].set_value(2).run()
+    assert not at.main.error and (at.query_params["P"], at.query_params["h"]) == ("8", "2")
+
+
+def test_what_is_too_large_to_run_is_counted_all_the_same():
+    at = opened("pages/sizes.py")
+    at.main.button_group[0].set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()
+    assert not at.exception and at.main.metric[0].value == "632 M"
+    assert "It would take 632 M parameters" in text(at)
+    at.switch_page("pages/trace.py").run()
+    assert not at.exception and "vit does not run here at the sizes that you chose" in at.main.error[0].value
+
+
+class Mixing(torch.nn.Module):
+    """Attention whose values are five times as wide as its queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = torch.nn.Linear(8, 3), torch.nn.Linear(8, 3), torch.nn.Linear(8, 15)
+        self.out = torch.nn.Linear(15, 8)
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return x + self.out((q @ k.mT / 3**0.5).softmax(-1) @ v)
+
+
+def test_products_of_queries_and_keys_are_told_from_those_of_weights_and_values():
+    net = torch.nn.Sequential(Mixing(), Mixing())
+    parts = cost_scaling.scaling(tracer.trace(net, torch.randn(1, 7, 8), symbols={"B": 0, "T": 1})).parts
+    assert (parts[cost_scaling.SCORES], parts[cost_scaling.MIXED]) == ("12*B*T**2", "60*B*T**2")
+
+
+def test_a_curve_has_the_name_and_the_numbers_of_its_part():
+    flops = {cost_scaling.SCORES: [1_000, 4_000], cost_scaling.MLP: [9_000, 6_000]}
+    drawn = {curve.name: curve for curve in figure.draw_shares("T", [10, 20], flops, 10, None).data}
+    assert list(drawn[cost_scaling.SCORES].y) == [10, 40] and list(drawn[cost_scaling.MLP].y) == [90, 60]
+    assert [list(drawn[part].customdata)[1] for part in flops] == [amount(4_000, "FLOP"), amount(6_000, "FLOP")]

@@ -1,0 +1,30 @@
+"""Every line that any of our models prints, at each choice of each option."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import tracer
+from tracer import models
+from tracer.models.shared.spec import Spec
+
+
+def choices(spec: Spec) -> Iterator[dict]:
+    """The options of a model as they are by default, then each other value of each of them alone."""
+    default = {option: values[0] for option, values in spec.options.items()}
+    yield default
+    for option, values in spec.options.items():
+        for value in values[1:]:
+            yield {**default, option: value}
+
+
+@lru_cache(maxsize=1)
+def printed() -> dict[str, str]:
+    """All lines of models of one block, small, each with the name of a model and of a step that prints it."""
+    found = {}
+    for name in models.names():
+        spec = models.spec_of(name)
+        sizes = {size: 1 for size in spec.sizes if size[0] == "L"}
+        for options in choices(spec):
+            for step in tracer.load(name, **sizes, **options).trace(prove=False).steps:
+                found.setdefault(step.latex, f"{name}, {step.id}")
+    return found

@@ -1,0 +1,40 @@
+"""The small runs of the notes' statements, made once for all tests, and torchvision's whole model."""
+
+from functools import cache
+
+import torch
+
+import tracer
+from tracer.lessons.notes.reference_runs import RUNS, provider, small
+from tracer.lessons.notes.torchvision_block_counts import block
+from tracer.zoo.vision.torchvision_ops_fallback import imported
+
+
+def _made(name):
+    """A model by its own name runs as it is shipped where the notes have no run of it."""
+    if name in RUNS:
+        return small(name)
+    model = tracer.load(name)
+    return model, model.trace()
+
+
+run = provider(_made)
+
+
+@cache
+def whole():
+    """The ops of torchvision's whole vit_b_16 at batch 2, with the module that each ran in."""
+    net = imported().models.vit_b_16(weights=None).eval()
+    with torch.no_grad():
+        return tracer.trace(net, torch.randn(2, 3, 224, 224), prove=False).ops
+
+
+def same_blocks() -> bool:
+    """Whether the model has 12 blocks, which all run the ops of the one that the rows are looked up in."""
+
+    def outline(ops):
+        return [(op.op, [x.shape for x in op.inputs], [x.shape for x in op.outputs]) for op in ops]
+
+    one = outline(block(run("torchvision")[1].ops))
+    blocks = [outline(block(whole(), layer)) for layer in range(13)]
+    return blocks == [one] * 12 + [[]]

@@ -1,0 +1,117 @@
+"""A user's own module by the name of its factory: traced, solved over the factory's arguments, refused in words."""
+
+import doctest
+import importlib
+
+import pytest
+import torch
+
+import tracer
+from tests.cli.test_cli import refused
+from tracer import cli
+from tracer.zoo import user_factory
+
+CODE = """
+import torch
+
+def small(B=2, T=5, D=8, h=2):
+    return torch.nn.TransformerEncoderLayer(D, h, 4 * D, batch_first=True).eval(), torch.randn(B, T, D)
+
+def named(D=3, K=4):
+    return torch.nn.Linear(D, K), (), {"input": torch.randn(2, D)}
+
+def plain():
+    return torch.nn.ReLU(), torch.randn(3)
+
+def raises():
+    raise RuntimeError("boom\\nand more")
+
+def returns():
+    return 3
+
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        return x @ x
+
+def fails(D=3):
+    return Fails(), torch.randn(D, D + 1)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with the user's code, which is the working directory."""
+    (tmp_path / "users_own.py").write_text(CODE)
+    (tmp_path / "users_broken.py").write_text("import nothing_of_that_name")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_every_dimension_is_solved_over_the_arguments_of_the_factory(here):
+    trace = user_factory.trace("users_own:small")
+    shapes = [x.symbolic for op in trace.ops for x in (*op.inputs, *op.outputs)]
+    assert shapes and all("?" not in shape for shape in shapes)
+    assert trace.ops[-1].outputs[0].symbolic == ("B", "T", "D")
+    assert {symbol.name: symbol.value for symbol in trace.symbols} == {"B": 2, "T": 5, "D": 8, "h": 2}
+    assert trace.params_symbolic != "?" and trace.attention(0).shape == (2, 2, 5, 5)
+
+
+def test_other_sizes_and_inputs_by_name(here):
+    assert user_factory.trace("users_own:small", D=12, h=3).ops[-1].outputs[0].shape == (2, 5, 12)
+    trace = user_factory.trace("users_own:named")
+    assert trace.ops[-1].outputs[0].symbolic == ("2", "K")
+
+
+def test_a_module_without_sizes_or_attention_still_traces(here):
+    trace = user_factory.trace("users_own:plain")
+    assert [op.op for op in trace.ops] == ["relu"] and trace.attentions == ()
+
+
+def test_the_command_line_shows_it(here, capsys):
+    assert cli.main(["trace", "--module", "users_own:small", "--set", "T=7", "--level", "ops"]) == 0
+    assert "native_layer_norm" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (["users_own"], ["'users_own'", "package.file:function"]),
+        (["users_own:"], ["'users_own:'"]),
+        (["no_such_file:x"], ["'no_such_file'", "ModuleNotFoundError"]),
+        (["users_broken:x"], ["'users_broken'", "nothing_of_that_name"]),
+        (["users_own:nothing"], ["'nothing'", "(module, args)"]),
+        (["users_own:number"], ["'number'"]),
+        (["users_own:raises"], ["'users_own:raises' failed: RuntimeError: boom"]),
+        (["users_own:returns"], ["returned int", "(module, args)"]),
+        (["users_own:fails"], ["'users_own:fails' failed: RuntimeError"]),
+        (["users_own:small", "--set", "X=3"], ["'X'", "B, T, D, h"]),
+        (["users_own:small", "--image", "x.jpg"], ["--image", "--set alone"]),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(here, capsys, given, parts):
+    line = refused(capsys, "trace", "--module", *given)
+    assert all(part in line for part in parts), line
+
+
+def test_both_a_name_and_a_module_are_refused(here, capsys):
+    assert "two models" in refused(capsys, "trace", "vit", "--module", "users_own:small")
+
+
+def test_an_axis_of_a_parameter_is_a_symbol_where_the_module_can_be_built():
+    def build(sizes):
+        return torch.nn.Linear(sizes["D"], sizes["K"]), (torch.randn(sizes["B"], sizes["D"]),)
+
+    module, args = build({"D": 4, "K": 6, "B": 3})
+    symbols = {"B": 0, "D": ("weight", 1), "K": ("weight", 0)}
+    trace = tracer.trace(module, *args, symbols=symbols, build=build)
+    assert trace.ops[-1].outputs[0].symbolic == ("B", "K") and trace.params_symbolic == "D*K + K"
+    with pytest.raises(ValueError, match=r"'D'.*'weight', 1"):
+        tracer.trace(module, *args, symbols=symbols)
+
+
+@pytest.mark.parametrize("name", ["tracer", "tracer.tracing"])
+def test_the_examples_of_docstrings_run(name):
+    done = doctest.testmod(importlib.import_module(name))
+    assert done.attempted and not done.failed

@@ -1,0 +1,85 @@
+"""Ablation of attention from words to the picture: it is masked, and the model predicts again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tracer.inputs.captioning_inputs import names
+from tracer.inputs.model_inputs import Inputs
+from tracer.utils.error_text import quoted
+
+if TYPE_CHECKING:
+    from tracer.models.shared.spec import Model
+
+
+class Closed(NamedTuple):
+    """The model's predictions with the picture masked in some blocks, one entry for each word that it predicts.
+
+    `words` are the words of the text and, last, the most probable next one; `open` and `closed` their probabilities
+    with all blocks open and with some closed, `best` and `instead` the most probable words at these places.
+    """
+
+    words: tuple[str, ...]
+    open: tuple[float, ...]
+    closed: tuple[float, ...]
+    best: tuple[str, ...]
+    instead: tuple[str, ...]
+
+
+class _Masked(nn.Module):
+    """A block with one more mask, `[S, S]`, added to that with which it is called."""
+
+    def __init__(self, block: nn.Module, mask: Tensor):
+        super().__init__()
+        self.block, self.mask = block, mask
+
+    def forward(self, x, mask=None):
+        return self.block(x, self.mask if mask is None else mask + self.mask)
+
+
+def without(net: nn.Module, blocks: Iterable[str], mask: Tensor) -> nn.Module:
+    """Return the same network, parameters shared, with `mask`, `[S, S]`, added to that of these blocks; `net` stays."""
+    other = copy.copy(net)
+    other._modules = net._modules | {name: _Masked(net.get_submodule(name), mask) for name in blocks}
+    return other
+
+
+@torch.no_grad()
+def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
+    """Mask the picture from the words in these blocks, which count from 0, and predict each word of the text again.
+
+    Each word is predicted from the true words before it, in the run and with the picture closed, so that no difference
+    comes from another beginning. What a word has read in an open block stays: only all blocks closed hide the picture.
+    ValueError for a model without picture and text in one stream, and for a block that it does not have.
+    """
+    own = {segment.name: segment for segment in inputs.segments}
+    if not {"image", "text"} <= own.keys() or len({segment.part for segment in inputs.segments}) > 1:
+        raise ValueError(
+            f"{quoted(model.name)} has no picture and text in one sequence, so the picture can't be closed"
+        )
+    blocks = getattr(model.net, "blocks", ())
+    for layer in layers:
+        if not 0 <= layer < len(blocks):
+            raise ValueError(f"layer {layer} is not in this model: 0 to {len(blocks) - 1} was expected")
+    image, text = own["image"], own["text"]
+    mask = torch.zeros(text.stop, text.stop, device=model.device)
+    mask[text.start :, image.start : image.stop] = -inf
+    before = model.net(*inputs)[0].softmax(-1).cpu()  # [T, V]
+    after = without(model.net, [blocks[layer] for layer in layers], mask)(*inputs)[0].softmax(-1).cpu()  # [T, V]
+    known = names(model)
+    best, instead = ([known[number] for number in shares.argmax(-1).tolist()] for shares in (before, after))
+    following = torch.cat([inputs[1][0, 1:].cpu(), before[-1:].argmax(-1)])  # [T]
+    place = torch.arange(len(following))
+    return Closed(
+        words=tuple(known[number] for number in following.tolist()),
+        open=tuple(before[place, following].tolist()),
+        closed=tuple(after[place, following].tolist()),
+        best=tuple(best),
+        instead=tuple(instead),
+    )

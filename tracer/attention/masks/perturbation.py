@@ -1,0 +1,145 @@
+"""The influence proof: change one token of the input, run again, and list the positions whose outputs moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tracer.capture import record
+from tracer.expr import tensors
+from tracer.inputs.model_inputs import Inputs
+from tracer.tracing.op_records import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tracer.models.shared.spec import Model
+    from tracer.record import Segment, Trace
+    from tracer.textbook.steps import Found
+
+LARGE = 2**30
+"""Bytes that a run may keep here, until the two streams that are compared are taken from it."""
+
+
+class Moved(NamedTuple):
+    """Positions of a tower's sequence that changed: in the input of its first block, and in the output of its last."""
+
+    entering: tuple[int, ...]
+    leaving: tuple[int, ...]
+
+
+class Streams(NamedTuple):
+    """The residual stream at the input of a tower's first block, and at the output of its last: `[B, S, D]` each."""
+
+    entering: torch.Tensor
+    leaving: torch.Tensor
+
+
+def influence(
+    model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
+) -> Moved:
+    """Return the positions whose residual stream differs once `token` of the input is another one, before and after the
+    blocks of tower `part`, the first if it is None.
+
+    A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
+    bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
+    tower has mixed it before. `trace` is the model's run of `inputs`, where there is one already. ValueError for a
+    token outside of the sequence, or one that is learned and not part of the input (CLS).
+    """
+    part = next(iter(model.spec.parts)) if part is None else part
+    other = change_token(model, inputs, token, part=part)
+    found = trace.later.derived_steps if trace and trace.later else None
+    before = trace and traced_streams(model, trace, part=part)
+    before, after = before or streams(model, inputs, part=part), streams(model, other, part=part, found=found)
+    return Moved(*(_differing(*both) for both in zip(before, after, strict=True)))
+
+
+def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
+    """Return `inputs` with one token of a tower's sequence changed, for every input of the batch."""
+    own = [segment for segment in inputs.segments if segment.part in ("", part)]
+    segment = next((s for s in own if s.start <= token < s.stop), None)
+    if segment is None:
+        last = max((s.stop for s in own), default=0) - 1
+        raise ValueError(f"token {token} is outside of the sequence: 0 to {last} was expected")
+    given = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
+    if segment.name == "text":
+        key = _first(given, lambda tensor: not tensor.is_floating_point(), "no token numbers")
+        place = token - segment.start
+        given[key] = given[key].clone()
+        given[key][:, place] = (given[key][:, place] + 1) % model.sizes["V"]
+    elif segment.name in ("image", "visible"):
+        key = _first(given, lambda tensor: tensor.dim() == 4, "no photo of [B, C, H, W]")
+        side = model.sizes.get("P", 1)
+        columns = given[key].shape[-1] // side
+        patch = _patch(inputs, segment, token - segment.start)
+        if segment.name == "image" and columns * (given[key].shape[-2] // side) != segment.stop - segment.start:
+            raise ValueError(f"the tokens of {model.name!r} are no patches of the photo, so none can be changed alone")
+        top, left = patch // columns * side, patch % columns * side
+        given[key] = given[key].clone()
+        given[key][:, :, top : top + side, left : left + side] += 1.0
+    else:
+        raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
+
+    named = {name: tensor for name, tensor in given.items() if isinstance(name, str)}
+    return Inputs(tuple(given[i] for i in range(len(inputs))), named=named)
+
+
+def _first(given: dict, suits, lacks: str):
+    key = next((key for key, tensor in given.items() if suits(tensor)), None)
+    if key is None:
+        raise ValueError(f"the input has {lacks}, so this token can't be changed")
+    return key
+
+
+def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
+    """Return the number of a patch in the photo; visible ones are listed by number in an input of their own."""
+    if segment.name == "image":
+        return place
+    listed = next((tensor for tensor in inputs if not tensor.is_floating_point()), None)
+    if listed is None:
+        raise ValueError("which patches are visible is drawn inside the model, so none can be changed alone")
+    return int(listed[0, place])
+
+
+def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
+    return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
+
+
+def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[Found] | None = None) -> Streams:
+    """Return the residual stream at both ends of a tower, the first if `part` is None.
+
+    `found` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
+    don't say where its blocks begin and end, or one that is too large.
+    """
+    with torch.no_grad():
+        given = tuple(inputs), inputs.named
+        recording = record(model.net, *given, cap=LARGE, attention=False, calls=found is None)
+    found = model.found(recording, inputs.sizes) if found is None else found
+    ends = _ends(model, found, recording.kept.get, part)
+    if ends is None:
+        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
+    return ends
+
+
+def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
+    """Return the same from an existing run of the model; None if it did not keep them."""
+    return _ends(model, trace.later.derived_steps, trace.values.get, part) if trace.later else None
+
+
+def _ends(model: Model, found: Sequence[Found], value: Callable, part: str | None) -> Streams | None:
+    part = next(iter(model.spec.parts)) if part is None else part
+    places = {step.line.id: step.value for step in found if step.line.place}
+    inside = [
+        (line, line.place.module) for line in (step.line for step in found) if line.layer is not None and line.place
+    ]
+    blocks = [line for line, module in inside if part_of(module, (part,)) == part]
+    if not blocks:
+        raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
+    first = next((tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places), None)
+    ends = tuple(value(places[id]) for id in (first, blocks[-1].id) if id)
+    if any(stream is None for stream in ends):
+        return None
+    if [stream.dim() for stream in ends] != [3, 3] or ends[0].shape[1] != ends[1].shape[1]:
+        raise ValueError(f"the blocks of {model.name!r} make no sequence of the one they read, so this has no place")
+    return Streams(*ends)

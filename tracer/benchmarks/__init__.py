@@ -1,0 +1,1 @@
+"""Benchmarks: what tracing costs, and what a visitor waits for."""

@@ -1,0 +1,230 @@
+"""The recorder: one forward pass with every op observed, and nothing changed.
+
+Forward hooks know the module, a dispatch mode knows the op, a function mode opens the fast paths. All state is
+of one thread and one run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from tracer.capture.attention.detector import Attentions
+from tracer.capture.composite_calls import CallRecorder, Calls, above
+from tracer.capture.dispatch_modes import CallMode, observe_ops, push_mode
+from tracer.capture.higher_order_ops import written_out
+from tracer.capture.module_hooks import following
+from tracer.capture.op_primitives import opening
+from tracer.capture.op_schema import kind, settings, tensors
+from tracer.capture.op_schema import written_tensors as written_to
+from tracer.capture.python_scalars import ScalarRecorder, Scalars, digesting
+from tracer.capture.source_lines import locate
+from tracer.capture.tensors.module_state import restoring
+from tracer.capture.tensors.producers import Makers
+from tracer.capture.tensors.pytree import copy_tensors, named_tensors
+from tracer.capture.tensors.tensor_store import Kept, Untouched
+from tracer.utils.error_text import quoted
+
+
+class Seen(NamedTuple):
+    """One op as it ran: tensors by (shape, dtype, maker); `number` distinguishes Python-level calls, and `settings` are
+    all arguments of an op whose output sizes follow from them, none of any other."""
+
+    name: str
+    layout: bool
+    module: str
+    call: int
+    function: str
+    number: int
+    line: tuple[str, int] | None
+    inputs: tuple[tuple, ...]
+    outputs: tuple[tuple, ...]
+    settings: tuple = ()
+
+
+@dataclass
+class Recording:
+    """The record of one run: ops as seen, attentions, kept tensors, named inputs, output; with primitives, `opened` has
+    those of each op, None for one that was not asked for, and with calls, `calls` has those. `notes` are sentences on
+    what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
+    `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
+    has a digest of each tensor that nothing of the run made, by the op that took it and its place. `given` is what
+    forward was called with, and `grad` whether gradients were on."""
+
+    ops: list[Seen] = field(default_factory=list)
+    kept: Kept = field(default_factory=lambda: Kept(0))
+    parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    attentions: Attentions | None = None
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    output: object = None
+    opened: list = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    opened_error: float | None = None
+    calls: Calls | None = None
+    numbers: list[int] = field(default_factory=list)
+    given: tuple[tuple, dict[str, Any]] = ((), {})
+    grad: bool = False
+    scalars: list[Scalars] = field(default_factory=list)
+    constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def own(self) -> None:
+        """Copy the tensors of the output."""
+        self.output = copy_tensors(self.output)
+
+
+def record(
+    module: torch.nn.Module,
+    args=(),
+    kwargs=None,
+    *,
+    cap: int = 0,
+    attention: bool = True,
+    primitives: bool | Collection[int] = False,
+    calls: bool = False,
+    scalars: bool = False,
+    digests: bool = False,
+    kept: Kept | None = None,
+) -> Recording:
+    """Run `module(*args, **kwargs)` in the caller's grad mode and record every op.
+
+    `cap` bounds the bytes kept of ordinary values, or `kept` is offered them all; queries, keys and masks are kept
+    besides. `primitives` also opens
+    every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
+    and the calls of modules; `scalars` only the Python numbers that those were given, and `digests` what tensors hold
+    that nothing of the run made. The module, what it is given, the RNG and the process are as before
+    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
+    note that says how far the run got. ValueError for parameters that have no shape yet.
+    """
+    kwargs, parameters = kwargs or {}, dict(module.named_parameters())
+    if (lazy := next((name for name, parameter in parameters.items() if is_lazy(parameter)), None)) is not None:
+        raise ValueError(
+            f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
+        )
+    recording = Recording(kept=kept or Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
+    recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
+    inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
+    weights = parameters | dict(module.named_buffers())
+    makers = Makers(weights | inputs)
+    keeping = cap > 0 or kept is not None
+    if keeping:
+        for name, tensor in inputs.items():
+            recording.kept.offer(name, tensor)
+    with ExitStack() as stack:
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+            torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
+            stack.callback(torch.clear_autocast_cache)
+        modules = stack.enter_context(following(module))
+        theirs = stack.enter_context(restoring(module, args, kwargs))
+        if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        if attention:
+            recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
+            stack.callback(recording.attentions.over)
+        names = stack.enter_context(CallMode())
+        untouched = Untouched(theirs, recording.kept)
+        stack.callback(untouched.restore)
+        stack.callback(recording.own)  # before anything that the output may share memory with is put back
+        given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
+        asked = CallRecorder(recording, given, modules) if calls else None
+        above_ops = ScalarRecorder(recording) if scalars else asked
+        run = (
+            above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
+        )
+        observer = _observer(recording, makers, modules, names, untouched, keeping, run)
+        if digests:
+            observer = digesting(observer, recording)
+        if primitives:
+            observer = opening(observer, recording, primitives)
+        if above_ops:
+            observer = above_ops.observer(observer)
+            stack.enter_context(above())
+        if asked:
+            recording.calls = asked.calls
+            modules.told = asked
+            stack.callback(asked.over)
+        stack.enter_context(observe_ops(observer))
+        try:
+            recording.output = module(*args, **kwargs)
+            if asked:
+                asked.record_output(recording.output)
+        except Exception as error:
+            vars(error)["recording"] = recording
+            error.add_note(_how_far(recording))
+            raise
+        finally:
+            recording.notes = tuple(_missing(modules.threads))
+    return recording
+
+
+def _observer(recording, makers, modules, calls, untouched, keeping, run):
+    ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+    describe, made, running = makers.of, makers.record, modules.stack
+    place: list[Any] = [-1, "", None]
+
+    def observe(mode, func, types, args=(), kwargs=None):
+        facts, index = kind(func), len(ops)
+        if facts.higher and (opened := written_out(func)) is not None:
+            with push_mode(mode):
+                return opened(*args, **(kwargs or {}))
+        given = (*args, *kwargs.values()) if kwargs else args
+        if facts.lists:
+            given = tensors(given)
+        before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
+        written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
+        for tensor in written:
+            kept.protect(tensor)
+            untouched.protect(tensor)
+        result = run(func, args, kwargs)
+        for tensor in written:
+            makers.wrote(tensor, index)
+        if isinstance(result, Tensor):
+            outputs, after = (result,), (made(result, index),)
+        else:
+            outputs = tensors((result,))
+            after = tuple([made(tensor, index) for tensor in outputs])
+        if keeping:
+            for position, tensor in enumerate(outputs):
+                kept.offer(f"{index}.{position}", tensor)
+        _, path, call = running[-1]
+        number = calls.number
+        if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
+            place[:] = number, calls.name, locate(code)
+        own = settings(facts, args, kwargs or {}) if facts.defaults else ()
+        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
+        if attentions is not None:
+            attentions.see(index, facts, path, args, kwargs or {}, before, result)
+        return result
+
+    return observe
+
+
+def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
+    """Return the tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
+    try:
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # forward itself will say what is wrong with the call
+        given = {str(position): value for position, value in enumerate(args)} | kwargs
+    return {name: tensor for key, value in given.items() for name, tensor in named_tensors(key, value)}
+
+
+def _missing(threads: bool) -> Iterator[str]:
+    """Yield a note for each thing that the trace could not record."""
+    if threads:
+        yield "The forward hands work to other threads: operations that run in them are not in this trace."
+
+
+def _how_far(recording: Recording) -> str:
+    if not recording.ops:
+        return "the forward failed before its first tensor operation"
+    last = recording.ops[-1]
+    where = f" in {last.module}" if last.module else ""
+    line = f" ({last.line[0]}:{last.line[1]})" if last.line else ""
+    return f"traced {len(recording.ops)} ops; the last was {last.name}{where}{line}"

@@ -1,0 +1,1 @@
+"""Attention in the stream of ops: its queries, keys, mask and weights."""

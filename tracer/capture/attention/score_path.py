@@ -1,0 +1,289 @@
+"""The path from a product of queries and keys to the softmax over it: the axes, and the ops on the scores.
+
+Queries, keys and all that was added or filled in are arranged as `[batch…, heads, queries, keys]`, whatever the model's
+own order was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tracer.capture.attention.axis_tracking import (
+    Atom,
+    Axes,
+    arrange,
+    axes_after,
+    axes_of,
+    leaves,
+    reshape_axes,
+    size_of,
+)
+from tracer.capture.attention.score_replay import SCORES
+from tracer.capture.op_schema import PROJECTIONS
+from tracer.ops import OVERWRITES
+
+if TYPE_CHECKING:
+    from tracer.capture.attention.score_path_search import Reader
+
+CELLS = 1 << 24
+"""Numbers of a bias that has to be repeated to lie on the scores."""
+
+
+class Lost(Exception):
+    """The reason why scores can't be read, in words."""
+
+
+class Call(NamedTuple):
+    """An op call; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
+
+    index: int  # type: ignore[assignment]
+    name: str
+    module: str
+    args: tuple
+    kwargs: dict
+    inputs: tuple
+
+
+class Step(NamedTuple):
+    """One op on the path from the product to the softmax: scores are its tensor input number `order`; its output was
+    read in this shape. `call` is None for an op that only lays out, or writes a part."""
+
+    index: int  # type: ignore[assignment]
+    call: Call | None
+    order: int
+    shape: tuple[int, ...]
+
+
+class Link(NamedTuple):
+    """One op of a chain, with the axes that the scores had there."""
+
+    name: str
+    arguments: tuple
+    axes: Axes
+
+
+class Scores(NamedTuple):
+    """The operands of a softmax: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the links
+    with their tensors arranged in the same way. `axes` are those of the softmax's input and `groups` how they are
+    arranged; `edited` says that something was written into a part of the scores."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    links: list[tuple[str, tuple]]
+    axes: Axes
+    groups: list[list[Atom]]
+    heads: int
+    over: str
+    edited: bool
+
+
+class Way:
+    """The axes of scores and the ops on them, followed from their product to their use."""
+
+    def __init__(self, reader: Reader, product: Call, steps: list[Step]):
+        self.reader, self._product = reader, product
+        first = len(product.inputs) - 2
+        self._operands = a, b = product.args[first : first + 2]
+        self._makers = product.inputs[first][2], product.inputs[first + 1][2]
+        *batch, self.rows, self.inner = axes_of(a.shape)
+        self.batch, self.columns = (batch[0] if batch else ()), axes_of(b.shape)[-1]
+        self.axes: Axes = (*batch, self.rows, self.columns)
+        self.links: list[Link] = []
+        self.replaced: list[tuple[int, list[Atom], list[Atom]]] = []  # from which link on, by what, what
+        self.edited = False
+        if product.name == "baddbmm":
+            beta, alpha = product.kwargs.get("beta", 1), product.kwargs.get("alpha", 1)
+            self.links.append(Link("mul", (SCORES, alpha), self.axes))
+            if beta:
+                self.links.append(Link("add", (SCORES, product.args[0] * beta), self.axes))
+        for step in steps:
+            self._go(step)
+
+    def _go(self, step: Step) -> None:
+        call, name = step.call, self.reader.ops[step.index].name.rstrip("_")
+        if call is None and name in OVERWRITES:
+            self.edited = True
+        elif call is None:
+            axes = axes_after(
+                name, self.reader.given.get(step.index, ()), self.axes, self.reader.ops[step.index].outputs[0][0]
+            )
+            if axes is None:
+                raise Lost(f"its scores are laid out by {name} in a way that can't be followed")
+            self.axes = axes
+        elif name in PROJECTIONS:
+            self._mix(call, step.order)
+        elif name == "cat":
+            self._join(call, step.order)
+        else:
+            self.links.append(Link(name, _arguments(call, step.order), self.axes))
+        if [size_of(leaves(axis)) for axis in self.axes] != list(step.shape):
+            axes = reshape_axes(self.axes, step.shape)
+            if axes is None:
+                raise Lost(f"{name} gives its scores a shape that can't be followed")
+            self.axes = axes
+
+    def _join(self, call: Call, order: int) -> None:
+        """Add columns beside the scores, such as attention sinks."""
+        tensors, axis = call.args[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
+        axis %= len(self.axes)
+        old = leaves(self.axes[axis])
+        others = [Atom(one.shape[axis]) for one in tensors]
+        beside = sum(one.size for one in others) - size_of(old)
+        if (
+            beside > size_of(old)
+            or sum(self.reader.origin(maker) in self.reader.recent for *_, maker in call.inputs) > 1
+        ):
+            raise Lost("its scores are those of several products, side by side")
+        new = Atom(sum(size_of(old) if i == order else one.size for i, one in enumerate(others)), old)
+        for i, (one, atom) in enumerate(zip(tensors, others, strict=True)):
+            if i != order:
+                beside = (*self.axes[:axis], (atom,), *self.axes[axis + 1 :])
+                given = (SCORES, one) if i > order else (one, SCORES)
+                self.links.append(Link("cat", given, beside))
+        self.replaced.append((len(self.links), [new], old))
+        self.axes = (*self.axes[:axis], (new,), *self.axes[axis + 1 :])
+
+    def _mix(self, call: Call, order: int) -> None:
+        """Add a link that mixes heads by a matrix (Shazeer et al. 2020)."""
+        first = len(call.inputs) - 2
+        matrix, axis = call.args[2 * first + 1 - order], -1 if order == first else -2
+        matrix = matrix if order == first else matrix.mT  # [heads before, heads after]
+        while matrix.dim() > 2:
+            if matrix.shape[0] != 1:
+                raise Lost("its heads are mixed by more than one matrix")
+            matrix = matrix[0]
+        if size_of(leaves(self.axes[axis])) != matrix.shape[0]:
+            raise Lost("its heads are mixed in a way that can't be followed")
+        old, new = leaves(self.axes[axis]), Atom(matrix.shape[1])
+        self.links.append(Link("heads", (SCORES, matrix), self.axes))
+        self.replaced.append((len(self.links), [new], old))
+        axes = list(self.axes)
+        axes[axis] = (new,)
+        self.axes = tuple(axes)
+        if first:
+            self.links.append(Link("add", (SCORES, call.args[0]), self.axes))
+
+    def _was(self, group: list[Atom], link: int) -> list[Atom]:
+        """Return the atoms that were a group before link number `link`."""
+        for since, new, old in reversed(self.replaced):
+            if since > link and set(leaves(new)) & set(group):
+                group = leaves(old)
+        return group
+
+    def arrange(self, axis: int, shape: tuple[int, ...]) -> Scores:
+        """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
+        own = self._was(leaves(self.axes[axis]), -1)
+        turned = bool(own) and set(own) <= set(leaves(self.rows))
+        if not turned and set(own) - set(leaves(self.columns)):
+            raise Lost("its softmax does not run over the keys of one product")
+        a, b = self._operands
+        a_axes, b_axes = (*self._batches, self.rows, self.inner), (*self._batches, self.inner, self.columns)
+        if turned:
+            a, b, a_axes, b_axes = b, a, b_axes, a_axes
+        features = self.reader.features(a_axes, self._makers[1 if turned else 0])  # this may part atoms
+        rows = leaves(self.columns if turned else self.rows)
+        own_features = None if features is None else {atom for atom in rows + leaves(self.batch) if _on(atom, features)}
+        place = self._queries(axis, rows, own_features)
+        queries = [atom for atom in leaves(self.axes[place]) if atom in rows] if place is not None else []
+        rest = [atom for i, one in enumerate(self.axes) if i != axis for atom in leaves(one) if atom not in queries]
+        heads = self._heads(rest, own_features, place, axis)
+        keys = leaves(self.axes[axis])
+        own = self._was(keys, -1)
+        batch = [[atom] for atom in rest if atom not in heads] or [[]]
+        groups = [*batch, heads, queries, keys]
+        inner = leaves(self.inner)
+        before = self._was(heads, -1)
+        q = arrange(a, a_axes, [*batch, before, queries, inner])
+        k = arrange(b, b_axes, [*batch, before, own, inner], short=True)
+        q, k = (x.expand(*(size_of(group) for group in batch), *x.shape[-3:]) for x in (q, k))
+        links = [self._link(link, i, batch, heads, queries, keys) for i, link in enumerate(self.links)]
+        channels = own_features is not None and bool(queries) and set(queries) <= own_features
+        over = "channels" if channels else "tokens"
+        return Scores(q, k, links, self.axes, groups, size_of(heads), over, self.edited)
+
+    @property
+    def _batches(self) -> Axes:
+        return (self.batch,) if self._operands[0].dim() == 3 else ()
+
+    def _queries(self, axis: int, rows: list[Atom], features: set[Atom] | None) -> int | None:
+        """Return the axis of the softmax's input that has the queries: the last of those that are not heads."""
+        found = [i for i, one in enumerate(self.axes) if i != axis % len(self.axes) and set(leaves(one)) & set(rows)]
+        places = [i for i in found if features is None or not set(leaves(self.axes[i])) & set(rows) <= features]
+        return max(places or found, default=None)
+
+    def _heads(self, rest: list[Atom], features: set[Atom] | None, place: int | None, axis: int) -> list[Atom]:
+        """Return the atoms that are heads: outputs of the projection; if none is known, the axis before the queries."""
+        if features is not None:
+            return [atom for atom in rest if set(self._was([atom], -1)) & features]
+        count, place = len(self.axes), axis if place is None else place
+        if count > 3:
+            others = [i for i in range(count) if i not in (place, axis % count)]
+            return [atom for atom in leaves(self.axes[others[-1]]) if atom in rest]
+        if len(rest) == 1 and not self.replaced and rest[0].size % self.reader.batch() == 0:
+            size = self.reader.batch()
+            if size == 1:
+                return rest
+            if size < rest[0].size:
+                batch, heads = rest[0].part(size)
+                rest[:] = [batch, heads]
+                return [heads]
+        return []
+
+    def _link(self, link: Link, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
+        """Return a link with its tensors arranged like the scores."""
+        heads, keys = self._was(heads, number), self._was(keys, number)
+        given = []
+        for value in link.arguments:
+            if not isinstance(value, torch.Tensor) or link.name == "heads":
+                given.append(value)
+                continue
+            if value.numel() == 1:
+                given.append(value.item())
+                continue
+            axes = _beside(value.shape, link.axes)
+            last = leaves(link.axes[-1]) if link.name == "cat" else keys
+            try:
+                placed = arrange(value, axes, [*batch, heads, queries, last])
+            except ValueError as error:
+                raise Lost(f"what {link.name} does to its scores can't be followed: {error}") from None
+            if placed.numel() > max(CELLS, value.numel()):
+                raise Lost(f"what {link.name} does to its scores takes {placed.numel():,} numbers, too many to keep")
+            given.append(placed)
+        return link.name, tuple(given)
+
+
+def _arguments(call: Call, order: int) -> tuple:
+    """Return the arguments of an element-wise op, with the scores marked."""
+    given, tensor = [], -1
+    for value in call.args:
+        if value is SCORES or isinstance(value, torch.Tensor):
+            tensor += 1
+            value = SCORES if tensor == order else value
+        given.append(value)
+    more = dict(call.kwargs)
+    alpha = more.pop("alpha", 1)
+    if more or (alpha != 1 and given[0] is not SCORES):
+        raise Lost(f"what {call.name} does to its scores can't be followed")
+    if alpha != 1:
+        given[1] = given[1] * alpha
+    return tuple(given)
+
+
+def _beside(shape, axes: Axes) -> Axes:
+    """Return the axes of a tensor that is broadcast over one of these axes."""
+    if len(shape) > len(axes):
+        raise Lost("its scores are repeated before the softmax")
+    found = []
+    for size, axis in zip(shape, axes[len(axes) - len(shape) :], strict=True):
+        if size not in (1, size_of(leaves(axis))):
+            raise Lost("its scores are repeated before the softmax")
+        found.append(axis if size != 1 else ())
+    return tuple(found)
+
+
+def _on(atom: Atom, axis) -> bool:
+    """Return whether an atom lies on this axis."""
+    own = leaves(axis)
+    return any(leaf.within(own) for leaf in leaves((atom,)))

@@ -1,0 +1,131 @@
+"""Attention weights from their softmax on: through the ops on them, to the op that multiplies values by them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from tracer.capture.attention.axis_tracking import Atom, Axes, axes_after, leaves
+from tracer.capture.attention.score_path_search import Reader
+from tracer.capture.op_schema import PRODUCTS, OpKind
+from tracer.ops import SHAPE_ONLY, having
+
+MOVEMENTS = having("movement")
+
+
+class Weights(NamedTuple):
+    """The weights of a softmax: its op, the axes (None if they are lost), which of their atoms are keys, queries and
+    heads, whether they were `read` back to queries and keys, the ops that changed them, whether they were broadcast
+    over values, and the other softmaxes that they are a sum with."""
+
+    softmax: int
+    axes: Axes | None
+    keys: tuple[Atom, ...]
+    queries: tuple[Atom, ...]
+    heads: tuple[Atom, ...]
+    read: bool
+    changed: tuple[str, ...] = ()
+    spread: bool = False
+    beside: tuple[int, ...] = ()
+
+
+class Taken(NamedTuple):
+    """Weights that an op multiplied values by, and the axes of its output; None if they are lost."""
+
+    weights: Weights
+    axes: Axes | None
+
+
+class Followed:
+    """The weights of one run that have not met values yet, by their op."""
+
+    def __init__(self, reader: Reader):
+        self._reader = reader
+        self._made: dict[int, Weights] = {}
+
+    def begin(self, weights: Weights) -> None:
+        """Record a softmax."""
+        self._made[weights.softmax] = weights
+
+    def end(self, softmaxes) -> None:
+        """Drop softmaxes that have taken values."""
+        self._made = {op: weights for op, weights in self._made.items() if weights.softmax not in softmaxes}
+
+    def clear(self) -> None:
+        self._made.clear()
+
+    def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> Taken | None:
+        """Follow weights through an op that has run; return them if it multiplied values by them."""
+        made = self._made
+        found = [(order, made[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in made]
+        if not found or name in SHAPE_ONLY:
+            return None
+        result = result[0] if isinstance(result, (list, tuple)) and result else result
+        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            return None
+        (order, weights), shape = found[0], tuple(result.shape)
+        given, axes = inputs[order][0], weights.axes
+        if facts.attention in ("product", "mixing") or name == "linear":
+            return self._product(index, name, inputs, order, weights, shape)
+        if facts.layout:
+            axes = None if axes is None else axes_after(name, self._reader.given.get(index, ()), axes, shape)
+            made[index] = weights._replace(axes=axes)
+        elif name in MOVEMENTS:
+            made[index] = weights._replace(axes=None)
+        elif name == "mul" and result.numel() > torch.Size(given).numel():
+            made[index] = weights._replace(axes=_spread(axes, shape), spread=True)
+        elif name == "sum" and weights.spread:
+            return self._sum(index, weights)
+        elif result.numel() == torch.Size(given).numel():
+            drawn = name == "native_dropout" or any(self._is_dropout(maker) for _, _, maker in inputs)
+            changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
+            others = {other.softmax for _, other in found} | set(weights.beside)
+            made[index] = weights._replace(
+                axes=axes if shape == given else None,
+                changed=weights.changed + changed,
+                beside=tuple(sorted(others - {weights.softmax})) if name in ("add", "sub") else weights.beside,
+            )
+        return None
+
+    def _product(self, index: int, name: str, inputs: tuple, order: int, weights: Weights, shape) -> Taken | None:
+        """Follow weights through a product: one over the keys takes values; one over the heads mixes them."""
+        first, axes = 0 if name == "linear" else len(inputs) - 2, weights.axes
+        if order < first:  # it is added to a product
+            return None
+        left = order == first
+        inner = None if axes is None else leaves(axes[-1 if left else -2])
+        new = (Atom(shape[-1 if left else -2]),)
+        made = None if axes is None else (*axes[:-1], new) if left else (*axes[:-2], new, axes[-1])
+        if inner is None or any(atom.within(weights.keys) for atom in inner) or not (inner or weights.keys):
+            # a linear map of weights, such as of a gate, takes no values
+            learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
+            return Taken(weights, made) if name in PRODUCTS and (weights.read or not learned) else None
+        self._made[index] = weights._replace(axes=made, changed=(*weights.changed, "heads mixed"))
+        return None
+
+    def _sum(self, index: int, weights: Weights) -> Taken | None:
+        """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
+        were read, since other softmaxes share things out among branches."""
+        axes, given = weights.axes or (), self._reader.given.get(index, ())
+        summed = [axes[axis] for axis in (given[0] if given and axes else ()) or ()]
+        keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
+        return Taken(weights, None) if keys and weights.read else None
+
+    def _is_dropout(self, maker) -> bool:
+        """Return whether a tensor holds the random zeros of dropout."""
+        for _ in range(2):
+            if not isinstance(maker, int) or not self._reader.ops[maker].inputs:
+                return False
+            if self._reader.ops[maker].name == "bernoulli_":
+                return True
+            maker = self._reader.ops[maker].inputs[0][2]
+        return False
+
+
+def _spread(axes: Axes | None, shape: tuple[int, ...]) -> Axes | None:
+    """Return the axes of a tensor that is broadcast to a shape."""
+    if axes is None:
+        return None
+    axes = ((),) * (len(shape) - len(axes)) + axes
+    return tuple(axis or ((Atom(size),) if size > 1 else ()) for axis, size in zip(axes, shape, strict=True))

@@ -1,0 +1,73 @@
+"""A plain function as a module, so that it can be traced like one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+
+from torch import Tensor, nn
+
+from tracer.utils.error_text import quoted
+
+
+class Function(nn.Module):
+    """A module that calls a function. The modules and parameters that the function reads are its own, by the names it
+    reads them by; those of a method are those of its module."""
+
+    def __init__(self, function: Callable):
+        super().__init__()
+        self.forward = function
+        owner = getattr(function, "__self__", None)
+        self.owned = isinstance(owner, nn.Module)
+        if self.owned:
+            for kind in ("_parameters", "_buffers", "_modules"):
+                setattr(self, kind, getattr(owner, kind))
+            return
+        for name, value in _read(function):
+            if isinstance(value, nn.Module):
+                self.add_module(name, value)
+            elif isinstance(value, nn.Parameter):
+                self.register_parameter(name, value)
+            elif isinstance(value, Tensor):
+                self.register_buffer(name, value)
+
+
+COMPILED = (
+    "{} was compiled by torch.compile, whose kernels hide the ops of PyTorch: trace what was compiled, before it is"
+)
+
+
+def as_module(given) -> nn.Module:
+    """Return the module itself, or a function as one. Raise ValueError in one sentence for an object that can't be
+    called, or is compiled."""
+    if isinstance(given, nn.Module):
+        for name, module in given.named_modules():
+            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+                raise ValueError(COMPILED.format(quoted(name) if name else "the module"))
+        return given
+    if hasattr(given, "_torchdynamo_orig_callable"):
+        raise ValueError(COMPILED.format("the function"))
+    if not callable(given):
+        raise ValueError(f"{quoted(given)} can't be run, expected a module or a function")
+    return Function(given)
+
+
+def name_of(module: nn.Module) -> str:
+    """Return the name of a module: its class, or the function that it calls."""
+    if isinstance(module, Function):
+        return getattr(module.forward, "__name__", type(module.forward).__name__).strip("<>")
+    return type(module).__name__
+
+
+def _read(function: Callable) -> Iterator[tuple[str, object]]:
+    """Yield the values that a function reads from around it, by name."""
+    if isinstance(function, functools.partial):
+        yield from _read(function.func)
+        given = dict(enumerate(function.args)) | function.keywords
+        yield from ((f"given_{name}", value) for name, value in given.items())
+    elif inspect.isfunction(function):
+        around = inspect.getclosurevars(function)
+        yield from {**around.globals, **around.nonlocals}.items()
+    else:
+        yield from getattr(function, "__dict__", {}).items()

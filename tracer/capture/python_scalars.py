@@ -1,0 +1,174 @@
+"""The Python numbers in the arguments of a run's calls, besides the shapes that runs at other sizes are compared by.
+
+A recording of all calls holds arguments, references and values; to solve numbers, none but the numbers are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tracer.capture.composite_calls import Call, with_autograd
+from tracer.capture.op_schema import OpKind, kind, tensors
+from tracer.capture.tensors.producers import CONSTANT
+from tracer.ops import NO_LABEL, having
+
+_C = torch._C
+
+LARGEST = 1 << 20
+"""Numbers of a tensor that is compared with that of another run at most."""
+
+NUMERIC = frozenset((int, float))
+SHAPED = having("shape-arguments")
+"""Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
+
+
+class Scalars(NamedTuple):
+    """The numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
+    several ops without any. The ops that it ran are `first` to `last - 1`."""
+
+    name: str
+    first: int
+    last: int
+    values: Mapping[str, Any]
+
+
+def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
+    """Yield the numbers of recorded calls, also of those inside of others."""
+    for call in calls:
+        yield from scalars_of(call.inner)
+        values: dict[str, Any] = {}
+        for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPED else ():
+            _put(values, name, value)
+        if values:
+            yield Scalars(call.name, call.first, call.last, values)
+
+
+class ScalarRecorder:
+    """The recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
+
+    def __init__(self, recording):
+        self.found: list[Scalars] = recording.scalars
+        self._ops = recording.ops
+        self._within = self._alone = False
+
+    def observer(self, observe: Callable) -> Callable:
+        """Return `observe`, which records each op, with the numbers of the calls around it."""
+
+        def both(mode, func, types, args=(), kwargs=None):
+            facts = kind(func)
+            if facts.higher:
+                return self._inside(observe, mode, func, types, args, kwargs)
+            if self._within:
+                return self._op(facts, observe, mode, func, types, args, kwargs)
+            if facts.whole and not torch.is_grad_enabled():
+                self._within = self._alone = True
+                try:
+                    return self._op(facts, observe, mode, func, types, args, kwargs)
+                finally:
+                    self._within = self._alone = False
+            return self._call(facts, mode, func, args, kwargs or {})
+
+        return both
+
+    def run(self, func, args, kwargs) -> Any:
+        """Run an op; one that is a call by itself has not been through autograd yet."""
+        if not self._alone:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        with with_autograd():
+            return func(*args, **kwargs) if kwargs else func(*args)
+
+    def _inside(self, observe, *call):
+        """Run an op that takes functions: the ops that it runs are calls of their own, and not above others."""
+        within, self._within = self._within, True
+        try:
+            return observe(*call)
+        finally:
+            self._within = within
+
+    def _call(self, facts: OpKind, mode, func, args, kwargs):
+        first, self._within = len(self._ops), True
+        try:
+            with with_autograd():
+                _C._push_on_torch_dispatch_stack(mode)
+                try:
+                    return func(*args, **kwargs)
+                finally:
+                    _C._pop_torch_dispatch_stack(None)
+        finally:
+            self._within = False
+            self._note(facts, first, args, kwargs)
+
+    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
+        first = len(self._ops)
+        result = observe(mode, func, types, args, kwargs)
+        self._note(facts, first, args, kwargs)
+        return result
+
+    def _note(self, facts: OpKind, first: int, args, kwargs) -> None:
+        if facts.name in SHAPED:
+            return
+        values = _defaults(facts)
+        for name, value in zip(facts.arguments, args, strict=False):
+            if not isinstance(value, Tensor):
+                _put(values, name, value)
+        for name, value in kwargs.items() if kwargs else ():
+            _put(values, name, value)
+        if values or len(self._ops) - first > 1:
+            self.found.append(Scalars(facts.name, first, len(self._ops), values))
+
+
+def _put(values: dict[str, Any], name: str, value) -> None:
+    """Put an argument among the numbers if it is one, instead of its default."""
+    if (type(value) is int or type(value) is float) and value != NO_LABEL:
+        values[name] = value
+    elif isinstance(value, (list, tuple)) and value and {*map(type, value)} <= NUMERIC:
+        values[name] = tuple(value)
+    else:
+        values.pop(name, None)
+
+
+def _defaults(facts: OpKind) -> dict[str, Any]:
+    """Return the numbers among an op's defaults."""
+    found: dict[str, Any] = {}
+    for name, value in facts.optional.items():
+        _put(found, name, value)
+    return found
+
+
+def digesting(observe: Callable, recording) -> Callable:
+    """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
+    computations outside of PyTorch differ with the input, and no op says so."""
+    ops, found = recording.ops, recording.constants
+    known: dict[int, tuple[Tensor, bytes]] = {}
+
+    def look(mode, func, types, args=(), kwargs=None):
+        index = len(ops)
+        result = observe(mode, func, types, args, kwargs)
+        if len(ops) == index + 1:
+            for place, (_, _, maker) in enumerate(ops[index].inputs):
+                if maker == CONSTANT:
+                    tensor = tensors((*args, *(kwargs or {}).values()))[place]
+                    if id(tensor) not in known:
+                        known[id(tensor)] = tensor, _digest(tensor)
+                    found[index, place] = known[id(tensor)][1]
+        return result
+
+    return look
+
+
+def _digest(tensor: Tensor) -> bytes:
+    """Return a digest of a tensor's numbers; empty for a tensor that has none to read, or too many."""
+    if (
+        tensor.is_meta
+        or tensor.layout is not torch.strided
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+        or not 0 < tensor.numel() <= LARGEST
+    ):
+        return b""
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return blake2b(numbers.numpy().tobytes(), digest_size=16).digest()

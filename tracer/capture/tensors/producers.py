@@ -1,0 +1,52 @@
+"""The identity of tensors and their producers, also after in-place writes through views."""
+
+from __future__ import annotations
+
+from weakref import ref
+
+from torch import Tensor
+
+from tracer.capture.tensors.tensor_store import address
+
+CONSTANT = "constant"
+NESTED = "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
+
+
+class Makers:
+    """Descriptions of tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer
+    or input. A description is made once for each tensor and handed out again.
+
+    `named` are the tensors that nothing of the run made; one that has several names goes by the last.
+    """
+
+    def __init__(self, named: dict[str, Tensor]):
+        self._named = named  # held, so that no other tensor takes an id
+        self._names = {id(tensor): name for name, tensor in named.items()}
+        self._made: dict[int, tuple[ref, tuple]] = {}
+        self._written: dict[int, int] = {}
+
+    def record(self, tensor: Tensor, maker: int | str) -> tuple:
+        """Record the producer of this tensor; call it again when an op has written into it."""
+        if tensor.is_nested:
+            raise ValueError(NESTED)
+        described = (tuple(tensor.shape), tensor.dtype, maker)
+        self._made[id(tensor)] = (ref(tensor), described)
+        return described
+
+    def wrote(self, tensor: Tensor, op: int) -> None:
+        """Record that op `op` wrote into this tensor's storage: all views of it come from that op now."""
+        if (storage := address(tensor)) is not None:
+            self._written[storage] = op
+
+    def of(self, tensor: Tensor) -> tuple:
+        """Return the tensor's (shape, dtype, maker)."""
+        found = self._made.get(id(tensor))
+        if found is not None and found[0]() is tensor:
+            described = found[1]
+        else:
+            described = self.record(tensor, self._names.get(id(tensor), CONSTANT))
+        if self._written:
+            writer, maker = self._written.get(address(tensor) or 0), described[2]
+            if writer is not None and (not isinstance(maker, int) or writer > maker):
+                return self.record(tensor, writer)
+        return described

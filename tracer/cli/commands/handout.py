@@ -1,0 +1,54 @@
+"""Write a run as one HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.
+
+NAME is a model, as `models` lists them, or a saved run (.safetensors). Without --image and --text: the model's own
+sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tracer.cli import shared_options as shared
+from tracer.record import Trace
+from tracer.utils import atomic_write
+from tracer.utils.error_text import quoted
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add NAME, the inputs, and the output."""
+    parser.add_argument("name", metavar="NAME", help="a model, or a saved run (.safetensors)")
+    shared.inputs(parser)
+    parser.add_argument("--out", metavar="F", help="write to this file (default: standard output)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the model, or open the saved run, and write the handout."""
+    trace = _open(options) if options.name.endswith(shared.SAVED) else _trace(options)
+    from tracer.figures import handout  # here, so that --help answers at once
+
+    page = handout.render(trace)
+    if options.out is None:
+        sys.stdout.write(page)
+    else:
+        atomic_write.write(options.out, page.encode())
+    return 0
+
+
+def _open(options: argparse.Namespace) -> Trace:
+    from tracer.record import serialization
+
+    given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
+    if given:
+        raise ValueError(f"--{given} with {quoted(options.name)}: a saved run has its input, expected the file alone")
+    return serialization.open(options.name)
+
+
+def _trace(options: argparse.Namespace) -> Trace:
+    import tracer
+    from tracer.tracing.proofs import counterfactual_budget
+
+    photo = shared.photo(options.image)
+    model = tracer.load(options.name)
+    shared.check_takes(options, model.takes)
+    return counterfactual_budget.check(model.trace(image=photo, text=options.text))

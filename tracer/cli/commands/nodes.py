@@ -1,0 +1,19 @@
+"""List the nodes that equations are built from: their names and meanings."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one line per node."""
+    from tracer import expr
+    from tracer.export.to_table import align
+
+    told = {name: " ".join((node.__doc__ or "").split("\n\n")[0].split()) for name, node in expr.nodes().items()}
+    print(align([{"name": name, "what": said} for name, said in told.items()]))
+    return 0

@@ -1,0 +1,121 @@
+"""Run a model once and show every module, step, call, op or primitive of the run.
+
+Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
+weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
+`gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module, args)`, and its
+arguments with whole numbers for defaults are the symbols.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection
+from typing import Any
+
+from tracer.cli import shared_options as shared
+from tracer.record import Trace
+from tracer.utils.error_text import quoted, shortened
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add NAME, the inputs, the sizes, the weights, and the view."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as `models` lists them")
+    parser.add_argument(
+        "--module", metavar="PACKAGE.FILE:FACTORY", help="your own: a function that returns (module, args)"
+    )
+    shared.inputs(parser)
+    parser.add_argument(
+        "--set",
+        metavar="SYMBOL=INT",
+        type=shared.pair,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="a size, e.g. D=64 h=4",
+    )
+    parser.add_argument(
+        "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
+    )
+    parser.add_argument("--device", metavar="D", default="cpu", help="where it runs: cpu, cuda or mps (default: cpu)")
+    shared.view(parser)
+
+
+def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Collection[str] = ()) -> Any:
+    """Return the value of a size, from 1, of a setting such as a seed, from 0, or of one of the model's choices.
+
+    Raise ValueError for one that is none of these.
+    """
+    for choice in choices.get(name, ()):
+        if str(choice).lower() == value.lower():
+            return choice
+    if name in choices:
+        allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
+        raise ValueError(f"{quoted(f'{name}={value}')} is no choice, expected {allowed}")
+    if name in settings and not shared.WHOLE.fullmatch(value):
+        raise ValueError(f"{quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
+    if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
+        raise ValueError(f"{quoted(f'{name}={value}')} is not a size, {shared.WANTED}")
+    return int(value)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Trace the model and show the trace."""
+    shared.check_view(options)
+    names = [name for name, _ in options.set]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {shortened(name)}=… is given {names.count(name)} times, expected once")
+    if (options.name is None) == (options.module is None):
+        given = f"{quoted(options.name)} and --module {quoted(options.module)} are two models, expected one"
+        raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
+    if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
+        raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
+    if options.module and options.device != "cpu":
+        given = f"--device {quoted(options.device)} with --module"
+        raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
+    photo = shared.photo(options.image)
+    try:
+        trace = _trace(options, photo)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
+        raise ValueError(f"{quoted(given)} needs more memory than there is, expected smaller sizes") from error
+    shared.show(_check(trace, options), options)
+    return 0
+
+
+def _check(trace: Trace, options: argparse.Namespace) -> Trace:
+    """Return the trace with its lines checked on other runs, where lines are shown; print in one line why they were
+    not."""
+    from tracer.tracing.proofs import counterfactual_budget
+
+    saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file
+    if saved or not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
+        return trace
+    if trace.steps and (problem := counterfactual_budget.too_large(trace)):
+        print(f"{shortened(trace.model)}: {problem}", file=sys.stderr)
+    return counterfactual_budget.check(trace)
+
+
+def _trace(options: argparse.Namespace, photo) -> Trace:
+    import tracer
+    from tracer import models, zoo
+    from tracer.zoo import user_factory
+
+    primitives = options.level == "primitives"
+    if options.module:
+        sizes = {name: parse_choice(name, value, {}, {}) for name, value in options.set}
+        return user_factory.trace(options.module, primitives=primitives, **sizes)
+    spec = models.spec_of(options.name)
+    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
+    given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
+    model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
+    shared.check_takes(options, model.takes)
+    if zoo.is_foreign(options.name):
+        print(f"{options.name}: {model.weights}", file=sys.stderr)
+    elif sizes and options.weights is None and model.weights != models.origin(options.name):
+        asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
+    return model.trace(image=photo, text=options.text, primitives=primitives, **given)

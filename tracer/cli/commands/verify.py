@@ -1,0 +1,111 @@
+"""Prove the promise model by model: shapes, equations, attention, cost, and that tracing changes nothing.
+
+Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and
+reports which check caught each; exit status 1 if a listed one survived, or more than a tenth of the drawn ones. With
+--zoo: derives and proves the textbooks of many small models with random weights; with --zoo --sizes: derives them at
+several sizes of the input, and reports the lines that do not read the same at all of them. With --names: builds and
+traces every name of the libraries, and reports how many opened and why the rest did not; exit status 1 if fewer than 95
+% of a library's did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tracer.cli import shared_options as shared
+
+ENOUGH = 0.95
+"""Share of a library's names that have to open."""
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+"""The folder that the package lies in; with `tests/` beside it where it is a checkout."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add NAMEs, --json, --mutate and --seed."""
+    parser.add_argument("names", metavar="NAME", nargs="*", help="models (default: all, also of installed libraries)")
+    parser.add_argument("--json", action="store_true", help="a list of reports as JSON")
+    parser.add_argument(
+        "--mutate", action="store_true", help="try mistakes instead; NAMEs are those of mistakes, files or FILE:LINE"
+    )
+    parser.add_argument(
+        "--names", dest="libraries", metavar="LIBRARY", nargs="*", help="open all names of hf, timm, torchvision"
+    )
+    parser.add_argument("--zoo", action="store_true", help="derive the textbooks of many models (or of NAMEs)")
+    parser.add_argument("--sizes", action="store_true", help="with --zoo: compare the textbooks at several sizes")
+    parser.add_argument("--sample", type=shared.whole(1), metavar="N", help="with --names: N names of each, drawn")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify the models and print the reports."""
+    if options.mutate:
+        return _verify_mutations(options)
+    if options.libraries is not None:
+        return _verify_names(options)
+    if options.zoo:
+        return _zoo(options)
+    from tracer import models
+    from tracer import zoo as zoo_module
+    from tracer.verify import failures, text, verify
+
+    reports = [verify(name) for name in options.names or (*models.names(), *zoo_module.examples())]
+    print(json.dumps(reports, indent=1) if options.json else text(reports))
+    return 1 if any(failures(report) for report in reports) else 0
+
+
+def _verify_names(options: argparse.Namespace) -> int:
+    """Open names and print the results: those that did not open as they come, then the figures."""
+    from tracer import zoo as zoo_module
+    from tracer.verify import survey_names
+
+    everything, enough, reports = [], True, {}
+    for library in options.libraries or [name for name in zoo_module.libraries() if zoo_module.available(name)]:
+        given = survey_names.sample(survey_names.listed(library), options.sample, options.seed)
+        found = []
+        for one in survey_names.survey(given):
+            found.append(one)
+            if one.reason and not options.json:
+                print(f"{one.name}: {one.reason}", flush=True)
+        everything += ["", *survey_names.summary(library, found)]
+        reports[library] = [one._asdict() for one in found]
+        enough = enough and sum(not one.reason for one in found) >= ENOUGH * sum(one.model for one in found)
+    print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
+    return 0 if enough else 1
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    """Derive textbooks and print the result of each, as they end."""
+    from tracer.verify import same_textbook, survey_zoo
+
+    found: list = []
+    kind, reports = (same_textbook, same_textbook.compared) if options.sizes else (survey_zoo, survey_zoo.books)
+    for one in reports(options.names or survey_zoo.NAMES):
+        found.append(one)
+        if not options.json:
+            print(kind.line(one), flush=True)
+    said, enough = kind.summary(found)
+    print(json.dumps([one._asdict() for one in found], indent=1) if options.json else "\n".join(["", *said]))
+    return 0 if enough else 1
+
+
+def _verify_mutations(options: argparse.Namespace) -> int:
+    """Try mistakes and print the check that caught each, as they end."""
+    if not (CHECKOUT / "tests" / "mutation").is_dir():
+        raise ValueError("--mutate needs the tests of a checkout of the project, which an installed package lacks")
+    sys.path.insert(0, str(CHECKOUT))
+    from tests.mutation import report  # below the folder that was added above
+
+    found = []
+    for kind, trial in report.trials(options.names, seed=options.seed):
+        found.append((kind, trial))
+        if not options.json:
+            print(report.line(trial), flush=True)
+    said, enough = report.summary(found)
+    print(json.dumps([report.plain(*one) for one in found], indent=1) if options.json else "\n".join(["", *said]))
+    return 0 if enough else 1

@@ -1,0 +1,106 @@
+"""Arguments that several commands share: whole numbers, the view of a trace, and its output."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer import export
+from tracer.record import Trace
+from tracer.utils import atomic_write
+from tracer.utils.error_text import quoted
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SAVED = ".safetensors"
+WHOLE = re.compile("[0-9]{1,9}")
+WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return an argument type: a whole number from `least`."""
+
+    def read(text: str) -> int:
+        if not (WHOLE.fullmatch(text) and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number, expected a whole number from {least}")
+        return int(text)
+
+    return read
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Return `"D=64"` as ("D", "64"). Raise ArgumentTypeError for anything else."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals and value):
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
+    return name, value
+
+
+def inputs(parser: argparse.ArgumentParser) -> None:
+    """Add --image and --text."""
+    parser.add_argument("--image", metavar="F", help="a photo")
+    parser.add_argument("--text", metavar="T", help="a text")
+
+
+def photo(path: str | None) -> Image | None:
+    """Return the photo of that path, None for none. Raise OSError or ValueError for an unreadable one."""
+    from tracer.inputs.images import open_photo  # here, so that --help answers at once
+
+    if path is None:
+        return None
+    try:
+        return open_photo(Path(path).read_bytes())
+    except OSError as error:
+        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{quoted(path)}: {error}") from error
+
+
+def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
+    """Raise ValueError for an input that the model `options.name` does not take."""
+    for kind in ("image", "text"):
+        if getattr(options, kind) is not None and kind not in takes:
+            wrong = f"--{kind} {quoted(getattr(options, kind))}"
+            known = " and ".join(takes) or "its own sample"
+            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {known}")
+
+
+def view(parser: argparse.ArgumentParser) -> None:
+    """Add --level, also called --zoom, --format and --out."""
+    parser.add_argument("--level", "--zoom", choices=export.LEVELS, default="steps", help="zoom level (default: steps)")
+    kinds = ", ".join(export.FORMATS)
+    parser.add_argument(
+        "--format", choices=export.FORMATS, metavar="FORMAT", help=f"one of {kinds} (default: table, or by --out)"
+    )
+    parser.add_argument("--out", metavar="F", help=f"write to this file; {SAVED} saves the trace itself")
+
+
+def check_view(options: argparse.Namespace) -> None:
+    """Raise ValueError for a view that can't be built, before the model runs."""
+    export.check_level(options.level)
+    if options.out is None:
+        return
+    if options.out.endswith(SAVED):
+        if options.format:
+            given = f"--format {options.format} with --out {quoted(options.out)}"
+            raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
+    elif not (options.format or export.format_of(options.out)):
+        raise ValueError(
+            f"--out {quoted(options.out)} names no format, expected --format or one of {export.suffixes()}, {SAVED}"
+        )
+
+
+def show(trace: Trace, options: argparse.Namespace) -> None:
+    """Print or write the trace as the options say."""
+    if options.out is None:
+        sys.stdout.write(export.render(trace, options.level, options.format or "table"))
+    elif options.out.endswith(SAVED):
+        trace.save(options.out)
+    else:
+        text = export.render(trace, options.level, options.format or export.format_of(options.out) or "table")
+        atomic_write.write(options.out, text.encode())

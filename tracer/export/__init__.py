@@ -1,0 +1,83 @@
+"""A trace as text: one format per file `to_*.py`, discovered by its name.
+
+Such a file is named after its format, lists the `SUFFIXES` of its files, and has one function `render(trace, level) ->
+str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the lines of the textbook),
+`"calls"` (the composite ops that PyTorch was asked for), `"ops"` (the ops that it ran) and `"primitives"` (the
+decompositions of those ops).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from tracer.utils.error_text import quoted
+from tracer.utils.extras import require
+
+if TYPE_CHECKING:
+    import pandas
+
+    from tracer.record import Trace
+
+LEVELS = ("modules", "steps", "calls", "ops", "primitives")
+FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
+
+
+def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
+    """Return the trace in one of `FORMATS`, as text that ends with a newline.
+
+    Raise ValueError for an unknown level or format, and for a level that the trace lacks.
+    """
+    check_level(level, trace)
+    if format not in FORMATS:
+        raise ValueError(f"{quoted(format)} is not a format, expected one of {', '.join(FORMATS)}")
+    return _format(format).render(trace, level).rstrip("\n") + "\n"
+
+
+def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
+    """Return the trace as a data frame with one row for each item of the level.
+
+    A missing layer or error is a missing value. Raise ModuleNotFoundError with the package to install if pandas is
+    missing.
+    """
+    from tracer.export import rows  # takes long, and not every view needs it
+
+    check_level(level, trace)
+    pandas = require("pandas", "trace.table()")  # takes long, and not every view needs it
+    frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))
+    return frame.astype({"layer": "Int64"}) if level == "steps" else frame
+
+
+def html(trace: Trace) -> str:
+    """Return the steps as one piece of HTML, for notebooks and files: no scripts, nothing loaded from elsewhere."""
+    return render(trace, "steps", "html")
+
+
+def format_of(path: str) -> str | None:
+    """Return the format of a file's suffix, or None."""
+    return next((name for name in FORMATS if path.lower().endswith(_format(name).SUFFIXES)), None)
+
+
+def suffixes() -> str:
+    """Return the suffixes that have a format, for a message."""
+    return ", ".join(suffix for name in FORMATS for suffix in _format(name).SUFFIXES)
+
+
+def _format(name: str):
+    return import_module(f"{__name__}.to_{name}")
+
+
+def check_level(level: str, trace: Trace | None = None) -> None:
+    """Raise ValueError for an unknown level, or one that the trace does not have."""
+    if level not in LEVELS:
+        raise ValueError(f"{quoted(level)} is not a level, expected one of {', '.join(LEVELS)}")
+    if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:
+        raise ValueError(
+            f"this trace of {quoted(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
+            "primitives --out FILE`, or primitives=True in Python, makes one that has them"
+        )
+    if level in ("modules", "calls") and trace is not None and trace.ops and not getattr(trace, level):
+        raise ValueError(
+            f"this trace of {quoted(trace.model)} was made without {level}: run the model again for one that has them"
+        )

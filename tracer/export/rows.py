@@ -1,0 +1,234 @@
+"""Rows of all tabular formats, and their cells as plain text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tracer.export.math_labels import ACCENTS, GLYPHS
+from tracer.symbols import notation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, Step, TensorRecord, Trace
+
+STEP_COLUMNS = (
+    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "margin", "verdict", "checked",
+    "recomputed", "source", "ops",
+    "why", "note",
+)  # fmt: skip
+OP_COLUMNS = (
+    "index", "module", "op", "function", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source",
+    "note",
+)  # fmt: skip
+PRIMITIVE_COLUMNS = (
+    "index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype", "makers", "error",
+    "note",
+)  # fmt: skip
+MODULE_COLUMNS = (
+    "index", "module", "class", "call", "inputs", "outputs", "shapes", "dtype", "params", "params_symbolic", "flops",
+    "flops_symbolic", "ops", "verdict", "note",
+)  # fmt: skip
+CALL_COLUMNS = ("index", "module", "call", "outputs", "shapes", "dtype", "flops", "ops", "steps")
+COLUMNS = {
+    "modules": MODULE_COLUMNS,
+    "calls": CALL_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "ops": OP_COLUMNS,
+    "primitives": PRIMITIVE_COLUMNS,
+}
+
+NOT_COUNTED = "not counted"
+
+RAISED = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
+
+
+def columns(level: str) -> tuple[str, ...]:
+    """Return the columns at a level, in order."""
+    return COLUMNS[level]
+
+
+def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
+    """Return one dictionary per row, keyed by `columns(level)`."""
+    return {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives}[level](trace)
+
+
+def steps(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per step."""
+    return [_step(step) for step in trace.steps]
+
+
+def ops(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per op."""
+    return [_op(op) for op in trace.ops]
+
+
+def modules(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per call of a module, in the order in which they began."""
+    from tracer.symbols.cost_breakdown import of_module  # counting FLOPs imports torch, which pages start without
+
+    found = []
+    for index, module in enumerate(trace.modules):
+        cost = of_module(trace, module)
+        found.append(
+            {"index": index, "module": module.path, "class": module.kind, "call": module.call}
+            | {"inputs": symbols(module.inputs), "outputs": symbols(module.outputs), "shapes": shapes(module)}
+            | {"dtype": dtypes(module), "params": cost.params, "params_symbolic": cost.params_symbolic}
+            | {
+                "flops": cost.flops if cost.counted or cost.flops else NOT_COUNTED,
+                "flops_symbolic": cost.flops_symbolic,
+            }
+            | {"ops": between(module), "verdict": module.verdict, "note": module.problem}
+        )
+    return found
+
+
+def calls(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per composite op: its call in Python, its output, and its ops and steps."""
+    return [
+        {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
+        | {"shapes": ", ".join(numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
+        | {
+            "flops": sum_flops(trace.ops[call.first : call.last]),
+            "ops": between(call),
+            "steps": " ".join(whose(trace, call)),
+        }
+        for index, call in enumerate(trace.calls)
+    ]
+
+
+def whose(trace: Trace, call: CallRecord) -> list[str]:
+    """Return the steps that the ops of a call belong to, each once."""
+    return list(dict.fromkeys(op.step for op in trace.ops[call.first : call.last] if op.step))
+
+
+def between(found: ModuleRecord | CallRecord) -> str:
+    """Return the numbers of the ops beneath a module or a call: `12–15`, or "" for none."""
+    if found.first == found.last:
+        return ""
+    return f"{found.first}–{found.last - 1}" if found.last - found.first > 1 else str(found.first)
+
+
+def sum_flops(ops: Sequence[Op]) -> int | str:
+    """Return the FLOPs of ops together, or a note that those that multiply matrices are not counted."""
+    total = sum(op.flops or 0 for op in ops)
+    return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
+
+
+def primitives(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per primitive, numbered within its op; an op's error and note are at its first one."""
+    found = []
+    for opened in trace.decompositions:
+        op = trace.ops[opened.op]
+        found += [
+            {"index": op.index, "module": op.module, "op": op.op, "number": i, "primitive": one.name}
+            | {"within": one.within, "inputs": symbols(one.inputs), "outputs": symbols(one.outputs)}
+            | {"shapes": shapes(one), "dtype": dtypes(one), "makers": ", ".join(str(x.maker) for x in one.inputs)}
+            | {"error": opened.error if i == 0 else None, "note": opened.note if i == 0 else ""}
+            for i, one in enumerate(opened.primitives)
+        ]
+    return found
+
+
+def _step(step: Step) -> dict[str, Any]:
+    row = {name: getattr(step, name) for name in STEP_COLUMNS}
+    row |= {"symbolic": notation.shape_text(step.symbolic), "shape": numbers(step.shape), "source": place(step.source)}
+    return row | {"ops": " ".join(map(str, step.ops))}
+
+
+def _op(op: Op) -> dict[str, Any]:
+    row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
+    row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
+    row |= {"flops": NOT_COUNTED if op.flops is None else op.flops}
+    return row | {"shapes": shapes(op), "dtype": dtypes(op)}
+
+
+def shapes(op: Op | Primitive | ModuleRecord) -> str:
+    """Return `[1, 197, 768], [768] → [1, 197, 768]`."""
+    return f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
+
+
+def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
+    """Return the dtypes of an op's outputs, each once."""
+    return ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
+
+
+def numbers(shape: tuple[int, ...]) -> str:
+    """Return `[1, 197, 768]`, and `scalar` for `()`."""
+    return str(list(shape)) if shape else "scalar"
+
+
+def symbols(tensors: tuple[TensorRecord, ...]) -> str:
+    """Return the symbolic shapes of tensors, or the numeric one of a tensor without a solved shape."""
+    return ", ".join(numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
+
+
+def place(source: Source | None) -> str:
+    """Return `file:line` of a source line, or "" for none."""
+    return f"{source.file}:{source.line}" if source else ""
+
+
+def proof(step: Step) -> str:
+    """Return the error of a step's proof, followed by the verdict if that is another than "proven"."""
+    if step.verdict in ("recomputed", "pending", "recorded"):
+        return step.verdict
+    if step.refuted:
+        return "DISPROVEN on another run"
+    other = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
+    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else other)
+
+
+def error(value: float | None) -> str:
+    """Return an error of the equations as text: `1.5e-07`, or `–` if the equation was not executed."""
+    return "–" if value is None else f"{value:.1e}" if value else "0"
+
+
+def cell(value: object) -> str:
+    """Return a cell as one line of printable text: text from a file must not steer a terminal."""
+    text = "" if value is None else str(value)
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def letters(latex: str) -> str:
+    r"""Return a tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
+    text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
+    text = re.sub(r"\\([a-zA-Z]+)", lambda match: GLYPHS.get(match[1], match[0]), text.replace(r"\,", " "))
+    for command, accent in ACCENTS.items():
+        text = re.sub(rf"\\{command}\{{(\w)\}}", rf"\1{accent}", text)
+    text = re.sub(r"\^\{([0-9()ℓ⊤]+)\}", lambda match: match.group(1).translate(RAISED), text)
+    return re.sub(r"\{([^{}]+)\}", r"\1", text).strip()
+
+
+def totals(trace: Trace) -> str:
+    """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
+    costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
+    said = [
+        f"{number:,} {what}"
+        + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
+        + (unknown(trace, number) if formula == "?" else "")
+        for number, what, formula in costs
+    ]
+    return "; ".join(said + ([uncounted_ops(trace)] if trace.uncounted_ops else []))
+
+
+def unknown(trace: Trace, number: int) -> str:
+    """Return the note behind a cost without a formula, in a run that has symbols."""
+    return " (not known in symbols)" if number and trace.symbols else ""
+
+
+def uncounted_ops(trace: Trace) -> str:
+    """Return the ops that the FLOPs of a run lack: `not counted: 2 × mkldnn_rnn_layer`."""
+    names = Counter(op.op for op in trace.uncounted_ops)
+    return f"{NOT_COUNTED}: " + ", ".join(f"{count} × {name}" for name, count in names.items())
+
+
+def flops(op: Op) -> str:
+    """Return the FLOPs of an op, or a note that they are not counted."""
+    return NOT_COUNTED if op.flops is None else f"{op.flops:,}"
+
+
+def sizes(trace: Trace) -> str:
+    """Return the symbols with their values: `B=1, N=196=H·W/P²`, …"""
+    return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in trace.symbols)

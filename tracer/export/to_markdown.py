@@ -1,0 +1,80 @@
+"""Markdown with LaTeX between dollar signs, as GitHub, Jupyter and most editors render it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tracer.export import rows
+from tracer.export.repeated_blocks import as_printed
+from tracer.record import Trace
+from tracer.symbols import notation
+from tracer.utils.note_titles import spelled
+
+SUFFIXES = (".md", ".markdown")
+
+
+def render(trace: Trace, level: str) -> str:
+    """Return a heading, the symbols, then a table of the rows of the level."""
+    sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
+    head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
+    views = {"steps": _steps, "ops": _ops, "primitives": _primitives}
+    table = views[level](trace) if level in views else _plain(trace, level)
+    return "\n\n".join([*(part for part in head if part), table])
+
+
+def _steps(trace: Trace) -> str:
+    """Return the table of steps; blocks that repeat are in it once, with their number."""
+    body = [
+        (
+            (f"`{step.id}`" if "`" not in step.id else text(step.id)) + (f" × {repeat.times}" if repeat else ""),
+            math(step.latex),
+            math(notation.shape_latex(step.symbolic)),
+            rows.numbers(step.shape),
+            rows.proof(step),
+            text(spelled(step.why)),
+            text(spelled(step.note)),
+        )
+        for repeat, steps in as_printed(trace)
+        for step in steps
+    ]
+    return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)
+
+
+def _plain(trace: Trace, level: str) -> str:
+    names = [name for name in rows.columns(level) if not name.endswith("_symbolic")]
+    return _table(tuple(names), [tuple(text(row[name]) for name in names) for row in rows.rows(trace, level)])
+
+
+def _ops(trace: Trace) -> str:
+    names = ("index", "module", "op", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source")
+    return _table(names, [tuple(text(row[name]) for name in names) for row in rows.rows(trace, "ops")])
+
+
+def _primitives(trace: Trace) -> str:
+    names = ("index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype")
+    body = [
+        (*(text(row[name]) for name in names), _error(row["error"]), text(row["note"]))
+        for row in rows.primitives(trace)
+    ]
+    return _table((*names, "error", "note"), body)
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else rows.error(value)
+
+
+def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
+    lines = [names, ("---",) * len(names), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def math(latex: str) -> str:
+    """Return LaTeX for a table cell, where a bare bar would end the cell and a dollar sign the equation."""
+    latex = latex.replace(r"\|", r"\Vert ").replace("|", r"\vert ").replace(r"\$", "").replace("$", "")
+    return f"${rows.cell(latex)}$"
+
+
+def text(value: object) -> str:
+    """Return text with Markdown's and HTML's own characters escaped."""
+    return re.sub(r"([\\`*_\[\]<>|#$~&])", r"\\\1", rows.cell(value))

@@ -1,0 +1,145 @@
+"""Aligned plain text, for the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from tracer.export import rows
+from tracer.export.repeated_blocks import as_printed
+from tracer.record import Trace
+from tracer.symbols import notation
+
+SUFFIXES = (".txt",)
+RIGHT = {"index", "number", "error", "params", "flops", "times"}
+
+
+def render(trace: Trace, level: str) -> str:
+    """Return a header, then one line per row of the level."""
+    head = [
+        trace.model + (f": {trace.weights}" if trace.weights else ""),
+        rows.sizes(trace),
+        rows.totals(trace),
+        *trace.notes,
+    ]
+    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    body = align(views[level](trace)) or f"This run has no {level}; --level ops shows its operations."
+    return "\n".join([*(rows.cell(line) for line in head if line), "", body])
+
+
+def _steps(trace: Trace) -> list[dict[str, str]]:
+    """Return one line per step; blocks that repeat are listed once, with their number."""
+    return [
+        {
+            "step": step.id,
+            **({"times": f"× {repeat.times}" if repeat else ""} if trace.repeats else {}),
+            "symbol": rows.letters(step.symbol),
+            "shape": notation.shape_text(step.symbolic),
+            "here": rows.numbers(step.shape),
+            "error": rows.proof(step),
+            "equation": step.latex,
+        }
+        for repeat, steps in as_printed(trace)
+        for step in steps
+    ]
+
+
+def _modules(trace: Trace) -> list[dict[str, str]]:
+    """Return one line per module; modules within others are indented."""
+    depth: list[int] = []
+    found = []
+    for module, row in zip(trace.modules, rows.modules(trace), strict=True):
+        depth.append(0 if module.around is None else depth[module.around] + 1)
+        name = row["module"] or trace.model
+        found.append(
+            {
+                "module": "  " * depth[-1] + name + (f" (call {module.call + 1})" if module.call else ""),
+                "class": row["class"],
+                "shape": f"{row['inputs']} → {row['outputs']}",
+                "here": row["shapes"],
+                "params": f"{row['params']:,}",
+                "flops": _count(row["flops"]),
+                "ops": row["ops"],
+                "verdict": row["verdict"] + (f": {row['note']}" if row["note"] else ""),
+            }
+        )
+    return found
+
+
+def _calls(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "call": row["call"],
+            "shape": row["outputs"],
+            "here": row["shapes"],
+            "flops": _count(row["flops"]),
+            "ops": row["ops"],
+            "module": row["module"],
+            "steps": row["steps"],
+        }
+        for row in rows.calls(trace)
+    ]
+
+
+def _count(flops: int | str) -> str:
+    return flops if isinstance(flops, str) else f"{flops:,}"
+
+
+def _ops(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]),
+            "module": row["module"],
+            "op": row["op"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "params": f"{row['params']:,}",
+            "flops": rows.flops(op),
+            "step": row["step"] or "",
+            "source": row["source"],
+        }
+        for op, row in zip(trace.ops, rows.rows(trace, "ops"), strict=True)
+    ]
+
+
+def _primitives(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            "index": str(row["index"]) if row["number"] == 0 else "",
+            "module": row["module"] if row["number"] == 0 else "",
+            "op": row["op"] if row["number"] == 0 else "",
+            "number": str(row["number"]),
+            "primitive": row["primitive"],
+            "within": row["within"],
+            "shape": f"{row['inputs']} → {row['outputs']}",
+            "here": row["shapes"],
+            "dtype": row["dtype"],
+            "error": "" if row["error"] is None else rows.error(row["error"]),
+            "note": row["note"],
+        }
+        for row in rows.primitives(trace)
+    ]
+
+
+def align(lines: list[dict[str, str]]) -> str:
+    """Return rows of one set of columns as text: columns as wide as their longest cell, numbers to the right.
+
+    No rows give "".
+    """
+    if not lines:
+        return ""
+    names = list(lines[0])
+    grid = [names, *([rows.cell(line[name]) for name in names] for line in lines)]
+    widths = [max(map(_width, column)) for column in zip(*grid, strict=True)]
+    return "\n".join(
+        "  ".join(
+            " " * (width - _width(cell)) + cell if name in RIGHT else cell + " " * (width - _width(cell))
+            for name, cell, width in zip(names, line, widths, strict=True)
+        ).rstrip()
+        for line in grid
+    )
+
+
+def _width(cell: str) -> int:
+    """Return the number of columns that a cell takes: accents are above the letter before."""
+    return sum(not unicodedata.combining(letter) for letter in cell)

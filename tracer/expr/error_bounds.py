@@ -1,0 +1,567 @@
+"""Running error analysis: the value of an expression in float64, with a bound of what rounding may do to each cell.
+
+While the nodes of an expression run, every function of PyTorch that they call adds to the bound of its result what the
+bounds of its operands amount to, to first order, and one rounding of its own: u·|result|, or u·Σ|terms| where it adds
+up (Wilkinson 1963; Higham, Accuracy and Stability of Numerical Algorithms, sections 2.2, 3.1 and 3.3). u is the unit
+roundoff of the dtype in which the model computed. Traced operands are exact: they are the very numbers of the run.
+
+Worst cases grow with the number n of terms, as γ_n = nu / (1 - nu); roundings that are as often up as down grow with
+√n, and kernels add in blocks (Higham and Mary 2019). So the bound leaves n out, and `FACTOR` covers what is left: the
+largest error seen is 0.54·ε·Σ|terms| of a product, 1.0·ε·(|x| + |μ|)/σ of a layer norm, 2.9·ε·p·(|s - max| + 1) of a
+softmax and 11.3·ε·|x|/2 of an exact GELU, whose 1 + erf cancels; ε is 2u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from math import frexp, pi, sqrt
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tracer.expr.node import Node, Tensor
+
+FACTOR = 16
+"""How often the bound, in units of u, an error may be. 16 u are 8 ε."""
+ONCE = 3
+"""The same of the dtypes whose kernels round nothing but their results: each is off by at most u."""
+HALVES = torch.float16, torch.bfloat16
+"""Dtypes whose kernels compute in float32 and round their result once."""
+
+
+class Bounded(NamedTuple):
+    """The value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the
+    model had it; None where no operand says one."""
+
+    value: torch.Tensor
+    bound: torch.Tensor | None = None
+    dtype: torch.dtype | None = None
+
+    def converted(self, dtype: torch.dtype | None, careful: bool) -> Bounded:
+        """With what a Python number, or a tensor without axes, loses as it becomes one of `dtype`."""
+        if dtype is None or dtype == self.dtype or not fractional(self.value):
+            return self
+        return self._replace(bound=total(self.bound, conversion(self.value, dtype, precision(careful))))
+
+    def rounded_to(self, dtype: torch.dtype, careful: bool) -> Bounded:
+        """With one more rounding where the run holds the value in a narrower dtype than its operands have."""
+        if self.dtype is None and self.bound is None:
+            return self.converted(dtype, careful)
+        if not fractional(self.value) or limits(dtype).eps <= limits(self.dtype).eps:
+            return self
+        more = Rounding(dtype, coarse=True, careful=careful).rounded(self.value)
+        return Bounded(self.value, total(self.bound, more), dtype)
+
+
+def evaluate(
+    node: Node, value: Callable[[Tensor], torch.Tensor | Bounded], size, coarse: bool = False, careful: bool = False
+) -> Bounded:
+    """Return the value of an expression and the bound of its error. `value(tensor)` gives each tensor as the run had
+    it, or what `evaluate` returned for one that no run held.
+
+    With `coarse` several kernels computed each node, and each of them rounded; else one did, which computed in float32
+    at least. With `careful` the bounds are in float64, and know the range of the dtype: numbers that round to
+    subnormal ones, and those that overflow, whose bound is infinite.
+    """
+    if isinstance(node, Tensor):
+        found = value(node)
+        if not isinstance(found, Bounded):
+            found = Bounded(found.to(exact_dtype(found.dtype)), None, found.dtype if fractional(found) else None)
+        if not node.transposed:
+            return found
+        value, bound = (None if one is None else one.transpose(-2, -1) for one in found[:2])
+        return found._replace(value=value, bound=bound)
+    operands = [evaluate(operand, value, size, coarse, careful) for operand in node.operands]
+    among = common(operands)
+    operands, dtype = [operand.converted(among, careful) for operand in operands], node.dtype or among
+    return Rounding(dtype, coarse, careful).result(node, size, operands)._replace(dtype=dtype)
+
+
+def exact_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which equations run: twice as wide for numbers with a fraction."""
+    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+
+
+def count(node: Node) -> int:
+    """How many nodes of an expression compute something."""
+    return 0 if isinstance(node, Tensor) else 1 + sum(map(count, node.operands))
+
+
+def common(operands) -> torch.dtype | None:
+    """The dtype that PyTorch gives the result of operands; numbers without axes change none that has some."""
+    for wide in (True, False):
+        dtypes = [one.dtype for one in operands if one.dtype is not None and bool(one.value.dim()) is wide]
+        if dtypes:
+            return reduce(torch.promote_types, dtypes)
+    return None
+
+
+def precision(careful: bool) -> torch.dtype:
+    """The dtype of bounds."""
+    return torch.float64 if careful else torch.float32
+
+
+def conversion(value: torch.Tensor, dtype: torch.dtype, kind: torch.dtype) -> torch.Tensor | None:
+    """What numbers lose as they are rounded to a dtype, as a bound in `kind`; None where it holds them all."""
+    if not (dtype.is_floating_point or dtype.is_complex) or (value.is_complex() and not dtype.is_complex):
+        return None
+    dtype = dtype if value.is_complex() else dtype.to_real()
+    lost = (value.to(dtype).to(value.dtype) - value).abs().nan_to_num(nan=0.0, posinf=0.0)
+    return (lost * (2 / FACTOR)).to(kind) if bool(lost.any()) else None  # twice, as the bound is rounded, too
+
+
+def limits(dtype: torch.dtype | None) -> torch.finfo:
+    """The limits of a dtype, of float32 where it has no fractions."""
+    return torch.finfo(dtype if dtype is not None and (dtype.is_floating_point or dtype.is_complex) else torch.float32)
+
+
+def unit(within: torch.finfo) -> float:
+    """The unit roundoff u of a dtype; a share of it where no more than `ONCE` of `FACTOR` are allowed."""
+    return within.eps / 2 * (ONCE / FACTOR if within.dtype in ("float16", "bfloat16") else 1)
+
+
+class Rounding(TorchFunctionMode):
+    """Within it the functions of PyTorch attach to each result, as `bound`, a bound of its error in units of 1."""
+
+    def __init__(self, dtype: torch.dtype | None, coarse: bool = False, careful: bool = False):
+        super().__init__()
+        self.dtype, self.careful = dtype, careful
+        self.within = limits(torch.float32 if dtype in HALVES and not coarse else dtype)
+        self.unit = unit(self.within)
+        self.kind = precision(careful)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
+        if name in EXACT:
+            return func(*args, **kwargs)
+        if rule := WRITES.get(name):
+            rule(self, *args, **kwargs)
+            return func(*args, **kwargs)
+        made, rule = func(*args, **kwargs), RULES.get(name)
+        if name in MOVES:
+            if any(bound_of(one) is not None for one in flat(args)):
+                moved = func(*self.bounds(args), **kwargs)
+                for one, bound in zip(flat(made), flat(moved), strict=True):
+                    attach(one, bound)
+        elif rule and isinstance(made, torch.Tensor):
+            attach(made, rule(self, func, made, *args, **kwargs))
+        else:
+            for one in flat(made):
+                if fractional(one) and one.layout is torch.strided:
+                    attach(one, self.unknown(one, *flat((*args, *kwargs.values()))))
+        return made
+
+    def result(self, node: Node, size, operands: list[Bounded]) -> Bounded:
+        """A node's value and bound, of those of its operands."""
+        if node.multilinear:
+            made = node.run(size, *(one.value for one in operands))
+            bound = self.of_terms(node, size, made, operands)
+        elif node.additive and len(operands) == 2:
+            made = node.run(size, *(one.value for one in operands))
+            bound = total(*(one.bound for one in operands), self.rounded(made))
+        elif not self.careful and node.analysed and not any(one.bound is not None for one in operands):
+            made = node.run(size, *(one.value for one in operands))
+            bound = node.errors(made.to(self.kind), *(one.value.to(self.kind) for one in operands)).mul_(self.unit)
+        else:
+            bare = [one.value if one.bound is None else one.value.view_as(one.value) for one in operands]
+            for tensor, one in zip(bare, operands, strict=True):
+                if one.bound is not None:
+                    attach(tensor, one.bound)
+            with self:
+                made = node.run(size, *bare)
+            bound = bound_of(made)
+        if bound is not None and (node.dtype or self.within.eps != limits(self.dtype).eps):  # cast, or computed wider
+            self.within, self.unit = limits(self.dtype), unit(limits(self.dtype))
+            bound = total(bound, self.rounded(made))
+        return Bounded(made, bound)
+
+    def of_terms(self, node: Node, size, made: torch.Tensor, operands: list[Bounded]) -> torch.Tensor | None:
+        """u·Σ|terms|, and for each operand with a bound the sum of that times the rest of each term."""
+        if not fractional(made):
+            return None
+        sizes = [self.size(one.value) for one in operands]
+        bound = self.terms(made, sizes, lambda *factors: node.run(size, *factors))
+        for place, one in enumerate(operands):
+            if one.bound is not None:
+                apart = range(node.multilinear, len(sizes)) if place < node.multilinear else (0,)
+                terms = [
+                    one.bound if i == place else torch.zeros_like(x) if i in apart else x for i, x in enumerate(sizes)
+                ]
+                bound = bound + node.run(size, *terms)
+        return bound
+
+    def terms(self, made: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
+        """u·Σ|terms| of a sum of products. With care twice that, and what roundings may do that all go one way, as they
+        do where many of n terms are the same: u·n/2 of the sum."""
+        bound = func(*sizes) * self.unit
+        if not self.careful:
+            return bound
+        count = func(*(torch.ones_like(one) for one in sizes))
+        return 2 * bound + total(count * self.rounded(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
+
+    @property
+    def least(self) -> float:
+        """The smallest number above 0 of the dtype in which is computed."""
+        return self.within.smallest_normal * self.within.eps
+
+    def size(self, x) -> torch.Tensor:
+        """The absolute values of a tensor or a number, in the dtype of bounds."""
+        if not isinstance(x, torch.Tensor):
+            return torch.tensor(abs(x), dtype=self.kind)
+        return x.abs().to(self.kind) if x.is_complex() or x.dtype == self.kind else x.to(self.kind).abs_()
+
+    def rounded(self, made: torch.Tensor, times: float = 1) -> torch.Tensor | None:
+        """u times a result: what one rounding of it may change; `times` for functions that are not rounded rightly."""
+        if not fractional(made):
+            return None
+        size = self.size(made)
+        if not self.careful:
+            return size.mul_(self.unit * times)
+        bound = (size * (self.unit * times) + self.least).nan_to_num(nan=0.0, posinf=0.0)
+        return bound.masked_fill((size > self.within.max) & size.isfinite(), torch.inf)
+
+    def bound(self, x) -> torch.Tensor | None:
+        """The bound of an operand: of a Python number what the dtype of the run does not hold of it."""
+        if isinstance(x, float):
+            return conversion(torch.tensor(x, dtype=torch.float64), self.dtype or torch.float32, self.kind)
+        return bound_of(x)
+
+    def bounds(self, arguments):
+        """Arguments of a function with the bounds of tensors in their places; places and sizes stay."""
+        if isinstance(arguments, (tuple, list)):
+            return type(arguments)(self.bounds(one) for one in arguments)
+        if not isinstance(arguments, torch.Tensor):
+            return arguments
+        bound = bound_of(arguments)
+        if bound is not None:
+            return bound
+        return torch.zeros(arguments.shape, dtype=self.kind) if fractional(arguments) else arguments
+
+    def unknown(self, made: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
+        """For a function without a rule: the largest share by which an operand may be off, and `FACTOR` roundings, of
+        the largest value."""
+        share = self.unit * FACTOR
+        for one in operands:
+            if (bound := bound_of(one)) is not None and bound.numel():
+                share += float(bound.max()) / max(float(one.abs().max()), self.within.tiny)
+        finite = self.size(made).nan_to_num(nan=0.0, posinf=0.0)
+        return (finite.max() * share if finite.numel() else finite).expand(made.shape)
+
+
+def fractional(x: torch.Tensor) -> bool:
+    """Whether a tensor's numbers may be rounded."""
+    return x.is_floating_point() or x.is_complex()
+
+
+def flat(arguments):
+    """The tensors among arguments, in their order."""
+    if isinstance(arguments, torch.Tensor):
+        return [arguments]
+    return [one for argument in arguments for one in flat(argument)] if isinstance(arguments, (tuple, list)) else []
+
+
+def bound_of(x) -> torch.Tensor | None:
+    """The bound that a result has."""
+    return getattr(x, "bound", None) if isinstance(x, torch.Tensor) else None
+
+
+def attach(made: torch.Tensor, bound: torch.Tensor | None) -> None:
+    """Gives a result its bound."""
+    if bound is not None:
+        made.bound = bound if bound.shape == made.shape else bound.expand(made.shape)  # type: ignore[attr-defined]
+
+
+def total(*bounds: torch.Tensor | None) -> torch.Tensor | None:
+    """The sum of those that are not None."""
+    found = None
+    for bound in bounds:
+        found = bound if found is None else found if bound is None else found + bound
+    return found
+
+
+# What the functions do
+
+EXACT = frozenset(
+    """shape dtype device ndim dim size numel __len__ is_floating_point is_complex stride layout tolist item __float__
+    __int__ __bool__ __index__ tensor zeros ones empty full arange zeros_like ones_like empty_like result_type
+    promote_types broadcast_shapes argmax argmin nonzero unique isfinite isinf isnan one_hot long int
+    requires_grad is_inference""".split()
+)
+"""Functions that ask a tensor for something exact, or make numbers of nothing."""
+MOVES = frozenset(
+    """__getitem__ reshape view view_as transpose T mT H mH swapaxes permute movedim flatten unflatten unsqueeze squeeze
+    expand broadcast_to broadcast_tensors index_select gather unbind chunk split cat concat stack flip roll repeat
+    repeat_interleave unfold select narrow contiguous clone diagonal tensor_split tile take_along_dim""".split()
+)
+"""Functions that move numbers."""
+Rule = Callable[..., torch.Tensor | None]
+RULES: dict[str, Rule] = {}
+"""The bound of a function's result: `rule(rounding, function, result, *arguments)`, None where it is exact."""
+WRITES: dict[str, Callable[..., None]] = {}
+"""What a function that writes into its first argument does to the bound of that, before it does."""
+
+
+def of(*names: str, table: dict[str, Any] = RULES):
+    """Declares the rule of functions, by their names."""
+
+    def declare(rule):
+        table.update(dict.fromkeys(names, rule))
+        return rule
+
+    return declare
+
+
+@of("to", "type", "double", "float", "neg", "real", "imag", "conj", "resolve_conj", "bool", "clamp", "relu")
+@of("__invert__")
+def passed(r: Rounding, func, made, x, *arguments, **settings):
+    """What the operand is off by, at most: nothing is rounded, and no difference becomes larger."""
+    return bound_of(x)
+
+
+@of("abs")
+def sized(r: Rounding, func, made, x):
+    """What the operand is off by, at most; the length of a complex number is rounded, too."""
+    return total(bound_of(x), r.rounded(made, 2) if x.is_complex() else None)
+
+
+@of("add", "sub", "__rsub__")
+def added(r: Rounding, func, made, a, b):
+    """`a + b`: u·|a + b|."""
+    return total(r.bound(a), r.bound(b), r.rounded(made))
+
+
+@of("mul")
+def multiplied(r: Rounding, func, made, a, b):
+    """`ab`: |b| times the bound of a, |a| times that of b, and u·|ab|."""
+    first, second = bound_of(a), bound_of(b)
+    first = None if first is None else first * r.size(b)
+    second = None if second is None else second * r.size(a)
+    return total(first, second, None if shifts(a) or shifts(b) else r.rounded(made))
+
+
+def shifts(x) -> bool:
+    """Whether x is a power of two or 0, by which products and quotients are exact."""
+    return isinstance(x, (int, float)) and (x == 0 or abs(frexp(x)[0]) == 0.5)
+
+
+@of("div", "true_divide")
+def divided(r: Rounding, func, made, a, b):
+    """`a / b`: the bound of a and |a / b| times that of b, over |b|, and u·|a / b|; what comes out whole of whole
+    numbers is exact."""
+    first, second = bound_of(a), bound_of(b)
+    bound = total(first, None if second is None else second * r.size(made))
+    bound = None if bound is None else bound / r.size(b)
+    whole = not any(isinstance(one, float) or (isinstance(one, torch.Tensor) and fractional(one)) for one in (a, b))
+    exact = shifts(b) or (whole and bool((made == made.floor()).all()))
+    return total(bound, None if exact else r.rounded(made))
+
+
+@of("__rdiv__")
+def divides(r: Rounding, func, made, b, a):
+    """`a / b` of a number a."""
+    return divided(r, func, made, a, b)
+
+
+@of("pow")
+def raised(r: Rounding, func, made, base, exponent):
+    """`aⁿ`: |n aⁿ⁻¹| times the bound of a, |aⁿ log a| times that of n, and a rounding for each of up to 16 factors."""
+    first, second = bound_of(base), bound_of(exponent)
+    if not fractional(made) or (isinstance(exponent, (int, float)) and exponent == 1):
+        return first
+    kind = torch.complex128 if made.is_complex() else torch.float64
+    base, exponent = (torch.as_tensor(one, dtype=kind) for one in (base, exponent))
+    bound = r.rounded(made) * (1 + r.size(exponent).clamp(max=16))
+    if first is not None:
+        bound = bound + first * r.size(exponent * base ** (exponent - 1))
+    if second is not None:
+        bound = bound + (second * r.size(made) * r.size(base.abs().log())).nan_to_num(nan=0.0, posinf=torch.inf)
+    return bound
+
+
+@of("__rpow__")
+def raises(r: Rounding, func, made, exponent, base):
+    """`aⁿ` of a number a."""
+    return raised(r, func, made, base, exponent)
+
+
+@of("sum", "mean", "cumsum", "diff")
+def summed(r: Rounding, func, made, x, *arguments, **settings):
+    """The sum of the bounds, and u·Σ|terms|."""
+    bound = total(bound_of(x), r.size(x).mul_(r.unit) if fractional(x) else None)
+    if bound is None:
+        return None
+    return bound[..., 1:] + bound[..., :-1] if func.__name__ == "diff" else func(bound, *arguments, **settings)
+
+
+@of("bincount")
+def counted(r: Rounding, func, made, places, values, count):
+    """A sum for each place."""
+    terms = total(bound_of(values), r.size(values) * (r.unit))
+    return None if terms is None else torch.bincount(places, terms.double(), count).to(r.kind)
+
+
+@of("matmul")
+def product(r: Rounding, func, made, left, right):
+    """u·Σ|terms|, and for each factor the sum of its bound times the other factor."""
+    return products(r, made, func, (left, right))
+
+
+@of("einsum")
+def contracted(r: Rounding, func, made, axes: str, *factors):
+    """As of a matrix product."""
+    return products(r, made, lambda *tensors: func(axes, *tensors), factors)
+
+
+def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
+    """The bound of a sum of products of the factors' cells."""
+    if not fractional(made):
+        return None
+    sizes = [r.size(one) for one in factors]
+    bound = r.terms(made, sizes, func)
+    for place, one in enumerate(factors):
+        if (inner := bound_of(one)) is not None:
+            bound = bound + func(*sizes[:place], inner, *sizes[place + 1 :])
+    return bound
+
+
+@of("amax", "amin")
+def extreme(r: Rounding, func, made, x, *arguments, **settings):
+    """How far the extreme of the numbers can move, as each of them moves within its bound."""
+    if (bound := bound_of(x)) is None:
+        return None
+    bound = bound.masked_fill(x.isinf(), 0)
+    ends = (func(x + sign * bound, *arguments, **settings) for sign in (1, -1))
+    return reduce(torch.maximum, (r.size(end - made) for end in ends))
+
+
+@of("maximum", "minimum")
+def either(r: Rounding, func, made, a, b):
+    """The larger of both bounds."""
+    first, second = r.bound(a), r.bound(b)
+    return second if first is None else first if second is None else torch.maximum(first, second)
+
+
+@of("where")
+def chosen(r: Rounding, func, made, mask, a, b):
+    """That of the number that is chosen; where the choice may fall the other way, how far they are apart, too."""
+    bounds = [r.bound(one) for one in (a, b)]
+    bound = None
+    if any(one is not None for one in bounds):
+        none = torch.zeros((), dtype=r.kind)
+        bound = torch.where(mask, *(none if one is None else one for one in bounds))
+    if (open := bound_of(mask)) is not None:
+        bound = total(bound, torch.where(open > 0, r.size(torch.as_tensor(a) - b), 0))
+    return bound
+
+
+@of("masked_fill")
+def filled(r: Rounding, func, made, x, mask, value):
+    """As of `where`."""
+    return chosen(r, func, made, mask, value, x)
+
+
+@of("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "eq", "ne", "lt", "le", "gt", "ge")
+def compared(r: Rounding, func, made, a, b):
+    """1 where the operands are too near to each other for their bounds to tell."""
+    near = total(r.bound(a), r.bound(b))
+    return None if near is None else (r.size(a - b) <= FACTOR * near).to(r.kind)
+
+
+@of("__and__", "__or__", "__xor__", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or")
+def combined(r: Rounding, func, made, a, b):
+    """1 where an operand is not told."""
+    return total(bound_of(a), bound_of(b))
+
+
+@of("floor", "ceil", "round", "trunc", "sign")
+def stepped(r: Rounding, func, made, x):
+    """How far the result jumps, as the operand moves within its bound."""
+    if (bound := bound_of(x)) is None:
+        return None
+    return r.size(func(x + FACTOR * bound) - func(x - FACTOR * bound))
+
+
+@of("sqrt")
+def rooted(r: Rounding, func, made, x):
+    """`√x`: the bound over 2√x, and no more than its own root; u·√x."""
+    if (bound := bound_of(x)) is None:
+        return r.rounded(made)
+    return total(
+        torch.minimum(bound / (2 * r.size(made)), bound.sqrt()).nan_to_num(nan=0.0, posinf=torch.inf), r.rounded(made)
+    )
+
+
+@of("rsqrt")
+def inverted_root(r: Rounding, func, made, x):
+    """`1/√x`: the bound over 2·x·√x, and u/√x."""
+    bound = bound_of(x)
+    return total(None if bound is None else bound * r.size(made) ** 3 / 2, r.rounded(made, 2))
+
+
+@of("exp", "exp2", "expm1")
+def exponential(r: Rounding, func, made, x):
+    """`eˣ`: eˣ (e^d - 1) for a bound d, and 2u·eˣ; what is 0 stays so."""
+    bound = bound_of(x)
+    if bound is not None:
+        power = r.size(x.exp())
+        bound = (power * bound.expm1()).masked_fill(power == 0, 0)
+    return total(bound, r.rounded(made, 2))
+
+
+@of("log")
+def logarithm(r: Rounding, func, made, x):
+    """`log x`: -log(1 - d/x) for a bound d, and 2u·|log x|."""
+    bound = bound_of(x)
+    return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounded(made, 2))
+
+
+def smooth(derivative: Callable[[torch.Tensor, torch.Tensor], Any]) -> Rule:
+    """The rule of a function with this derivative, of its operand and result: |f'(x)| times the bound, 2u·|f(x)|."""
+
+    def rule(r: Rounding, func, made, x):
+        bound = bound_of(x)
+        return total(None if bound is None else bound * r.size(derivative(x, made)), r.rounded(made, 2))
+
+    return rule
+
+
+RULES |= {
+    "log1p": smooth(lambda x, y: 1 / (1 + x)),
+    "erf": smooth(lambda x, y: 2 / sqrt(pi) * (-x * x).exp()),
+    "tanh": smooth(lambda x, y: 1 - y * y),
+    "sigmoid": smooth(lambda x, y: y * (1 - y)),
+    "sin": smooth(lambda x, y: x.cos()),
+    "cos": smooth(lambda x, y: x.sin()),
+    "atan": smooth(lambda x, y: 1 / (1 + x * x)),
+    "reciprocal": smooth(lambda x, y: y * y),
+}
+
+
+@of("atan2")
+def angle(r: Rounding, func, made, y, x):
+    """`atan2(y, x)`: the bounds over the length of (x, y), and 2u of the angle."""
+    bound = total(bound_of(x), bound_of(y))
+    return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounded(made, 2))
+
+
+def room(r: Rounding, x: torch.Tensor) -> torch.Tensor:
+    """The bound of a tensor that is written into."""
+    if (bound := bound_of(x)) is None:
+        attach(x, bound := torch.zeros(x.shape, dtype=r.kind))
+    return bound
+
+
+@of("__setitem__", table=WRITES)
+def put(r: Rounding, x, places, values) -> None:
+    """The bounds of what is written, in its places."""
+    if bound_of(values) is not None or bound_of(x) is not None:
+        room(r, x)[places] = 0 if (bound := bound_of(values)) is None else bound
+
+
+@of("index_add_", table=WRITES)
+def put_more(r: Rounding, x, axis, places, values) -> None:
+    """The bounds of what is added, and u times that."""
+    room(r, x).index_add_(axis, places, total(bound_of(values), r.size(values) * (r.unit)))

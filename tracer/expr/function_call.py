@@ -1,0 +1,332 @@
+r"""A word with settings below it and operands in brackets, `\operatorname{mean}_{H,\,W}\left(\mathbf{X}\right)`.
+
+Most functions of tensors are printed that way; a class says its word, the names of its settings and what it computes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import sympy
+import torch
+from sympy.core.symbol import Str
+from sympy.logic.boolalg import BooleanAtom
+from torch.utils._pytree import tree_map_only
+
+from tracer.expr.node import Node, broadcast
+
+COMMA = r",\,"
+
+
+def encoded(value) -> sympy.Basic:
+    """A setting as something that sympy can hold: numbers, truth, text, None, sizes, and tuples of these."""
+    if value is None or isinstance(value, str):
+        return Str(value or "")
+    if isinstance(value, (tuple, list)):
+        return sympy.Tuple(*map(encoded, value))
+    return sympy.sympify(value)
+
+
+def decoded(value: sympy.Basic):
+    """The Python value of a setting; a size stays a sympy expression."""
+    if isinstance(value, Str):
+        return value.name or None
+    if isinstance(value, BooleanAtom):
+        return bool(value)
+    if isinstance(value, sympy.Tuple):
+        return tuple(map(decoded, value))
+    if isinstance(value, sympy.Integer):
+        return int(value)
+    return float(value) if value.is_number and not value.is_Rational else value
+
+
+def decimal(value: complex) -> str:
+    r"""A number as LaTeX, with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`, `2\,\mathrm{i}`."""
+    if isinstance(value, complex):
+        imaginary = rf"{decimal(abs(value.imag))}\,\mathrm{{i}}" if abs(value.imag) != 1 else r"\mathrm{i}"
+        sign = "-" if value.imag < 0 else "+" if value.real else ""
+        return " ".join(filter(None, (decimal(value.real) if value.real else "", sign, imaginary)))
+    if math.isnan(value):
+        return r"\text{NaN}"
+    if value < 0:
+        return f"-{decimal(-value)}"
+    if math.isinf(value):
+        return r"\infty"
+    if value == int(value) < 1e16:
+        return str(int(value))
+    digits, _, power = repr(float(value)).partition("e")
+    if len(digits) > SHORT and (exact := closed(value)):
+        return exact
+    if not power:
+        return digits
+    power = f"10^{{{int(power)}}}"
+    return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
+
+
+SHORT = 12
+"""Digits of a number that somebody wrote as it is, at most."""
+WHOLE = 10**6
+"""The largest whole number below a root, or in a logarithm."""
+
+
+def closed(value: float) -> str:
+    r"""What a number was computed as, where that is a root, a logarithm or a multiple of π: `\sqrt{32}`, `8^{1/4}`,
+    `\frac{\ln 10^{4}}{8}`; "" for any other. Only one to the last digits is."""
+    square, times_pi = value * value, [rf"{n}\,\pi" if n > 1 else r"\pi" for n in range(5)]
+    for n in range(1, 5):
+        for below in range(1, 13):
+            if _same(value, n * math.pi / below):
+                return rf"\frac{{{times_pi[n]}}}{{{below}}}" if below > 1 else times_pi[n]
+        if _same(square, n / math.pi):
+            return rf"\sqrt{{\frac{{{n}}}{{\pi}}}}"
+        if _same(square, n * math.pi):
+            return rf"\sqrt{{{times_pi[n]}}}"
+    roots = r"\sqrt{%s}", r"\frac{1}{\sqrt{%s}}", "%s^{1/4}", "%s^{-1/4}"
+    for power, text in zip((2, -2, 4, -4), roots, strict=True):
+        number = round(value**power) if 2 <= value**power < WHOLE else 0
+        if math.isqrt(number) ** 2 < number and _same(value**power, number):
+            return text % number
+    power = round(math.exp(min(value, math.log(WHOLE))))
+    if power > 1 and _same(value, math.log(power)):
+        return _logarithm(power)
+    for n, times in ((1, ""), (2, r"2\,")):
+        below = n * math.log(BASE) / value
+        if 1 < below < WHOLE and _same(below, round(below)):
+            return rf"\frac{{{times}{_logarithm(BASE)}}}{{{round(below)}}}"
+    return ""
+
+
+BASE = 10000
+"""The number whose powers are the wave lengths of positions (Vaswani et al. 2017)."""
+
+
+def _same(value: float, exact: float) -> bool:
+    """Whether two numbers are one but for a few roundings."""
+    return abs(value - exact) <= 8 * sys.float_info.epsilon * abs(exact)
+
+
+def _logarithm(number: int) -> str:
+    """The natural logarithm of a whole number."""
+    power = round(math.log10(number))
+    return rf"\ln 10^{{{power}}}" if number == 10**power and power > 1 else rf"\ln {number}"
+
+
+LARGEST = {
+    torch.finfo(dtype).max: rf"\text{{max}}_{{\text{{{str(dtype).removeprefix('torch.')}}}}}"
+    for dtype in (torch.float32, torch.bfloat16, torch.float64)
+}
+"""The largest numbers of their kinds, as they are printed: masks have them with a minus, in place of infinite ones."""
+
+
+def written(value, printer) -> str:
+    """A setting as LaTeX; several numbers with a sign between them, or one if they are the same."""
+    if isinstance(value, tuple):
+        same = len(set(value)) == 1
+        return written(value[0], printer) if same else r" \times ".join(written(one, printer) for one in value)
+    return decimal(value) if isinstance(value, (int, float)) else printer._print(value)
+
+
+def whole(value, size) -> int:
+    """A setting that is a whole number, or a size."""
+    return value if isinstance(value, int) else round(float(size(value)))
+
+
+def worded(word: str, settings, operands) -> str:
+    r"""`\operatorname{word}_{settings}\left(operands\right)`."""
+    below = rf"_{{{COMMA.join(settings)}}}" if settings else ""
+    return rf"{word}{below}\left({COMMA.join(operands)}\right)"
+
+
+def tight(node: Node, printer) -> str:
+    """A node's LaTeX where something is set above or below it: in brackets unless it is closed in itself."""
+    text = printer._print(node)
+    return rf"\left({text}\right)" if node.loose or node.open else text
+
+
+class _Held(Node):
+    """A node with settings behind its operands: those of `fields`, by name, None where one is not given."""
+
+    fields: tuple[str, ...] = ()
+
+    def __new__(cls, *args, **settings):
+        if unknown := settings.keys() - set(cls.fields):
+            raise TypeError(f"{cls.__name__} has no setting {unknown.pop()!r}, but {', '.join(cls.fields) or 'none'}")
+        if cls.fields and (settings or not args or isinstance(args[-1], Node)):
+            args = (*args, *(encoded(settings.get(field)) for field in cls.fields))
+        return super().__new__(cls, *args)
+
+    def __getnewargs__(self):
+        return self.args
+
+    def get(self, field: str):
+        """A setting's value."""
+        return decoded(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
+
+
+class _Call(_Held):
+    """A function that is printed as its word."""
+
+    word = ""
+
+    def below(self, printer) -> list[str]:
+        """What stands below the word, one after the other."""
+        return []
+
+    def _latex(self, printer):
+        return worded(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+
+def _number(value: sympy.Expr) -> complex:
+    """A number of sympy's as one of Python's."""
+    return complex(value) if value.is_extended_real is False else float(value)
+
+
+class Scalar(Node):
+    r"""A number, or a size: `Scalar(0.5)`, `Scalar(sqrt(D))`; no axes."""
+
+    def __new__(cls, value):
+        return super().__new__(cls, sympy.sympify(value))
+
+    @property
+    def loose(self):
+        negative = self.value.is_Add or bool(self.value.is_extended_negative)
+        return negative or (self.value.is_Float and decimal(float(self.value)).startswith(r"\ln"))
+
+    @property
+    def value(self) -> sympy.Expr:
+        return self.args[0]
+
+    def _latex(self, printer):
+        if not self.value.is_number:
+            return printer._print(self.value)
+        number = _number(self.value)
+        if isinstance(number, complex):
+            return decimal(number)
+        largest = LARGEST.get(abs(number))
+        return decimal(number) if largest is None else f"-{largest}" if number < 0 else largest
+
+    def infer(self, same):
+        return ()
+
+    def run(self, size):
+        value = _number(self.value) if self.value.is_number else float(size(self.value))
+        if isinstance(value, complex):
+            return torch.tensor(value, dtype=torch.complex128)
+        whole = self.value.is_integer and abs(value) < 2**53
+        return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
+
+
+class Opaque(_Held):
+    r"""A call that could not be written, by its name and the tensors that went into it: `\operatorname{op}(x)`.
+
+    It claims no more than that, and refuses to run. `Opaque(*operands, name=…, reason=…, result=…)`: `reason` says why
+    in a few words, `result` is the shape that the call gave.
+    """
+
+    fields = ("name", "reason", "result")
+
+    def _latex(self, printer):
+        name = (self.get("name") or "op").strip("_").replace("_", r"\_")
+        return worded(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
+
+    def infer(self, same, *shapes):
+        return tuple(map(sympy.sympify, self.get("result")))
+
+    @property
+    def note(self) -> str:
+        """Why there is nothing to execute."""
+        return f"not executed: no equation could be written for it ({self.get('reason')})"
+
+    def run(self, size, *tensors):
+        raise ValueError(self.note)
+
+
+def _single(tensor: torch.Tensor) -> torch.Tensor:
+    """The same in float32."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor that keeps only some of them, or that keeps them in steps, all written out."""
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+class Kernel(_Held):
+    """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
+    were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so. With
+    `single` it is run in float32, as another precision may come to another of several right results."""
+
+    fields = ("name", "arguments", "position", "result", "single")
+
+    @classmethod
+    def of(cls, func, arguments: dict, position: int, result: tuple, single: bool = False) -> Kernel:
+        """`arguments` by their names: a node, a list of nodes, or any plain value; `result` the shape that is made."""
+        operands: list[Node] = []
+
+        def plain(value):
+            if isinstance(value, Node):
+                operands.append(value)
+                return {"operand": len(operands) - 1}
+            if isinstance(value, (tuple, list)):
+                return [plain(one) for one in value]
+            if value is None or isinstance(value, (bool, int, float, str)):
+                return value
+            return {"torch": str(value).removeprefix("torch.")}
+
+        text = json.dumps({name: plain(value) for name, value in arguments.items()})
+        return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result), single=single)
+
+    def _latex(self, printer):
+        name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
+        operands = [printer._print(operand) for operand in self.operands] or self._numbers()
+        return worded(rf"\operatorname{{{name}}}", [], operands)
+
+    def _numbers(self) -> list[str]:
+        """The numbers that a call without tensors was given, in their order."""
+        given = json.loads(self.get("arguments"))
+        values = (value for name, value in given.items() if name != "dtype")
+        flat = (one for value in values for one in (value if isinstance(value, list) else [value]))
+        return [decimal(one) for one in flat if isinstance(one, (int, float)) and not isinstance(one, bool)]
+
+    def infer(self, same, *shapes):
+        return tuple(map(sympy.sympify, self.get("result")))
+
+    def run(self, size, *tensors):
+        space, name, overload = self.get("name").split(".")
+        func = getattr(getattr(getattr(torch.ops, space), name), overload)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise ValueError("its numbers are random, so it is not run a second time")
+
+        def real(value):
+            if isinstance(value, list):
+                return [real(one) for one in value]
+            if not isinstance(value, dict):
+                return value
+            if "operand" in value:
+                return tensors[value["operand"]]
+            if value["torch"] in ("float16", "bfloat16", "float32"):
+                return torch.float64
+            found = getattr(torch, value["torch"], None)
+            return found if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)) else None
+
+        arguments = {name: real(value) for name, value in json.loads(self.get("arguments")).items()}
+        positional = []
+        for argument in func._schema.arguments:  # some may not be named: `self` is a name in Python too
+            if argument.kwarg_only or argument.name not in arguments:
+                break
+            positional.append(arguments.pop(argument.name))
+        if self.get("single"):
+            positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
+        try:
+            made = func(*positional, **arguments)
+        except RuntimeError:  # some kernels don't take float64
+            positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
+            made = func(*positional, **arguments)
+        return dense(made[self.get("position")] if isinstance(made, (tuple, list)) else made)

@@ -1,0 +1,1 @@
+"""Nodes that move numbers and compute none: views, permutations, gathers, windows."""

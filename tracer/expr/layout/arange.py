@@ -1,0 +1,106 @@
+"""What a run makes of nothing: numbers that are counted up, or evenly spaced, and the identity."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call, whole, written
+from tracer.expr.node import Node
+from tracer.expr.provenance_rules import Linear, spread
+
+
+def counted(length: sympy.Expr, printer) -> str:
+    """The numbers from 0 up to one less than a size, as they are printed."""
+    return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
+
+
+class Counted(Node):
+    """The numbers `[T]` from 0 up to T - 1."""
+
+    def __new__(cls, length):
+        return super().__new__(cls, sympy.sympify(length))
+
+    def _latex(self, printer):
+        return counted(self.args[0], printer)
+
+    def infer(self, same):
+        return (self.args[0],)
+
+    def run(self, size):
+        return torch.arange(int(size(self.args[0])))
+
+
+FEW = 3
+"""How many counted numbers are all printed."""
+
+
+class CountedFrom(Node):
+    """The numbers `[n]` from a first one on, each so much larger than the one before: `CountedFrom(n, 1, 1)` is
+    1, 2, … n."""
+
+    def __new__(cls, length, first, step):
+        return super().__new__(cls, *map(sympy.sympify, (length, first, step)))
+
+    def _latex(self, printer):
+        length, first, step = self.args
+        few = length.is_Integer and length <= FEW
+        said = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
+        return r"\left({}\right)".format(", ".join(said if few else (*said[:2], r"\ldots", said[2])))
+
+    def infer(self, same):
+        return (self.args[0],)
+
+    def run(self, size):
+        length, first, step = (int(size(one)) for one in self.args)
+        return first + step * torch.arange(length)
+
+
+class Identity(Node):
+    r"""The matrix `[n, m]` with 1 on the diagonal, 0 elsewhere: `\mathbb{I}_{T}`, `\mathbb{I}_{S \times T}`."""
+
+    def __new__(cls, rows, columns):
+        return super().__new__(cls, *map(sympy.sympify, (rows, columns)))
+
+    def _latex(self, printer):
+        sides = self.args[:1] if self.args[0] == self.args[1] else self.args
+        return r"\mathbb{I}_{" + r" \times ".join(map(printer._print, sides)) + "}"
+
+    def infer(self, same):
+        return self.args
+
+    def run(self, size):
+        return torch.eye(*(int(size(side)) for side in self.args), dtype=torch.float64)
+
+
+class EvenlySpaced(Linear, _Call):
+    """Numbers `[n]` from a first one to a last one: `EvenlySpaced(first, last, count=n)`."""
+
+    word = r"\operatorname{linspace}"
+    fields = ("count",)
+    counted, alone = None, False
+
+    def below(self, printer):
+        return [written(self.get("count"), printer)]
+
+    def infer(self, same, first, last):
+        return (sympy.sympify(self.get("count")),)
+
+    def run(self, size, first, last):
+        return first + (last - first) * torch.linspace(0, 1, whole(self.get("count"), size), dtype=torch.float64)
+
+    def _reads(self, size, cells, *ends):
+        return tuple(spread(cells, ()) for _ in ends)
+
+
+class Nonzero(_Call):
+    """The places `[n, rank]` of all numbers but 0, row by row; `Nonzero(x, count=n)`."""
+
+    word = r"\operatorname{nonzero}"
+    fields = ("count",)
+
+    def infer(self, same, shape):
+        return sympy.sympify(self.get("count")), sympy.Integer(len(shape))
+
+    def run(self, size, x):
+        return x.nonzero()

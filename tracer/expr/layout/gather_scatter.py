@@ -1,0 +1,299 @@
+r"""Choosing cells by their places, and writing into them: `{\mathbf{X}}_{[:,\,\mathbf{t},\,:]}`, counted from 0."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call, _Held, encoded, tight, written
+from tracer.expr.index_sets import Cells, aligned, changed, said, shape_of
+from tracer.expr.math.comparisons import condition, holds
+from tracer.expr.math.reductions import along
+from tracer.expr.node import Node, ShapeError, broadcast
+from tracer.expr.provenance_rules import Copied, Picking
+
+FULL = (None, None, None)
+
+
+def pattern(entries, printer) -> str:
+    r"""Places along each axis: `:,\,0,\,a:b`; axes in front that are taken whole are `\ldots` where there are several,
+    or where a single entry would be read as a row."""
+    said = []
+    for entry in entries:
+        if not isinstance(entry, tuple):
+            said.append(entry if isinstance(entry, str) else written(entry, printer))
+            continue
+        start, stop, step = entry
+        text = f"{'' if start is None else written(start, printer)}:{'' if stop is None else written(stop, printer)}"
+        said.append(text if step in (None, 1) else f"{text}:{step}")
+    whole = next((i for i, text in enumerate(said) if text != ":"), len(said))
+    if whole > 1 or len(said) == 1:
+        said = [r"\ldots", *said[whole:]]
+    return r",\,".join(said)
+
+
+def _int(value, size) -> int | None:
+    return value if value is None or isinstance(value, int) else round(float(size(value)))
+
+
+def _length(n, start, stop, step):
+    """How many places a slice takes of an axis of n, as sizes: ends that are negative count from the end."""
+    first = 0 if start is None else start + n if sympy.sympify(start).is_negative else start
+    last = n if stop is None else stop + n if sympy.sympify(stop).is_negative else stop
+    return sympy.sympify(last - first) if step in (None, 1) else sympy.ceiling(sympy.sympify(last - first) / step)
+
+
+class Picked(Picking, _Held):
+    r"""Some cells of each axis: `Picked(X, ((None, None, None), 0, (a, b, None)))` is `X[:, 0, a:b]`.
+
+    One entry for each axis: a place, which takes the axis away, or (start, stop, step), None where nothing is said.
+    """
+
+    fields = ("entries",)
+
+    def __new__(cls, x, entries):
+        return super().__new__(cls, x, entries if isinstance(entries, sympy.Tuple) else encoded(entries))
+
+    @property
+    def entries(self) -> tuple:
+        return self.get("entries")
+
+    def _latex(self, printer):
+        return rf"{{{tight(self.args[0], printer)}}}_{{[{pattern(self.entries, printer)}]}}"
+
+    def infer(self, same, shape):
+        if len(shape) != len(self.entries):
+            raise ShapeError(f"{shape} has {len(shape)} axes, {len(self.entries)} were expected")
+        picked = zip(shape, self.entries, strict=True)
+        return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
+
+    def run(self, size, x):
+        return x[tuple(self.places(size, x.shape))]
+
+    def places(self, size, shape):
+        return [
+            slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
+            for entry in self.entries
+        ]
+
+
+class _Places(_Held):
+    """`…(x, *values, *places)`: entries of the pattern are None where an axis is taken whole, `"t"` where the next of
+    the places stands, `"m"` where the next of them is a mask (of one axis or several), or as in `Picked`."""
+
+    def entries_said(self, places, printer) -> list:
+        places, said = list(places), []
+        for entry in self.get("entries"):
+            if entry in ("t", "m"):
+                place = places.pop(0)
+                said.append(printer._print(place) if entry == "t" else condition(place, printer))
+            else:
+                said.append(FULL if entry is None else entry)
+        return said
+
+    def where(self, size, places) -> tuple:
+        places, found = list(places), []
+        for entry in self.get("entries"):
+            if entry == "t":
+                found.append(places.pop(0).long())
+            elif entry == "m":
+                found.append(holds(places.pop(0)))
+            elif isinstance(entry, tuple):
+                found.append(slice(*(_int(one, size) for one in entry)))
+            else:
+                found.append(slice(None) if entry is None else _int(entry, size))
+        return tuple(found)
+
+
+class At(Copied, _Places):
+    """The cells at places that tensors say: `At(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
+    places run together. `result` is the shape that is made, where masks choose."""
+
+    fields = ("entries", "result")
+
+    def _latex(self, printer):
+        x, *places = self.operands
+        return rf"{{{tight(x, printer)}}}_{{[{pattern(self.entries_said(places, printer), printer)}]}}"
+
+    def infer(self, same, x, *places):
+        if "m" in self.get("entries") or any(isinstance(entry, tuple) for entry in self.get("entries")):
+            return tuple(map(sympy.sympify, self.get("result")))
+        kinds = [entry == "t" for entry in self.get("entries")]
+        run, first = broadcast(same, *places), kinds.index(True)
+        together = all(kinds[first : first + sum(kinds)])
+        rest = [n for n, chosen in zip(x, kinds, strict=True) if not chosen]
+        return (*rest[:first], *run, *rest[first:]) if together else (*run, *rest)
+
+    def run(self, size, x, *places):
+        return x[self.where(size, places)]
+
+    def terms(self, size, cell, x, *places):
+        copied = Copied if "m" not in self.get("entries") else Node
+        return copied.terms(self, size, cell, x, *places)
+
+    def _reads(self, size, cells, x, *places):
+        """All of it where a mask chooses: the cells say nothing of where they were."""
+        entries = self.get("entries")
+        if "m" in entries:
+            return super()._reads(size, cells, x, *places)
+        shape, asked = shape_of(x), [shape_of(place) for place in places]
+        said_by = [entry for entry in entries if entry is None or entry == "t" or isinstance(entry, tuple)]
+        kinds = [entry == "t" for entry in said_by]
+        first, count = kinds.index(True), sum(kinds)
+        rank = max(map(len, asked))
+        start = first if all(kinds[first : first + count]) else 0
+        run = cells.axes[start : start + rank]
+        rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
+        where = [Cells.of(n, aligned(run, n)) for n in asked]
+        found, numbers = [], iter(zip(where, places, strict=True))
+        for entry, n in zip(entries, shape, strict=True):
+            if entry == "t":
+                one, place = next(numbers)
+                found.append(said(one, place, n))
+            elif isinstance(entry, tuple):
+                begin, _, step = slice(*(_int(one, size) for one in entry)).indices(n)
+                found.append([begin + step * i for i in next(rest)])
+            else:
+                found.append(next(rest) if entry is None else (_int(entry, size) % n,))
+        return Cells.of(shape, found), *where
+
+
+class Replaced(_Places):
+    r"""x with other numbers at some places, `{\mathbf{X}}_{[:,\,\mathbf{t}] \gets \mathbf{V}}`; with `add` they are
+    added. `Replaced(x, values, *places, entries=…)`."""
+
+    fields = ("entries", "add")
+
+    def _latex(self, printer):
+        x, values, *places = self.operands
+        sign = "+" if self.get("add") else ""
+        chosen = pattern(self.entries_said(places, printer), printer)
+        return rf"{{{tight(x, printer)}}}_{{[{chosen}] \gets {sign}{printer._print(values)}}}"
+
+    def infer(self, same, x, values, *places):
+        return x
+
+    def run(self, size, x, values, *places):
+        made, where = _room(x, values), self.where(size, places)
+        values = values.to(made.dtype)
+        if not self.get("add"):
+            made[where] = values
+            return made
+        return made + _totals(made, where, values)
+
+
+def _room(x, values):
+    """A copy of x that holds such values: whole numbers that are written out have no fractions."""
+    return x.to(torch.promote_types(x.dtype, values.dtype), copy=True)
+
+
+class _Along(_Call):
+    fields: tuple[str, ...] = ("axes", "labels")
+
+    def below(self, printer):
+        return along(self.get("labels"), self.get("axes"), printer)
+
+    @property
+    def axis(self) -> int:
+        return self.get("axes")[0]
+
+
+def _totals(like, where, values):
+    """What comes to each cell of a tensor like that if `values` are added at these places, one by one."""
+    cells = torch.arange(like.numel()).reshape(like.shape)[where]
+    values = values.expand(cells.shape).flatten().double()
+    return torch.bincount(cells.flatten(), values, like.numel()).reshape(like.shape).to(like.dtype)
+
+
+def _grid(index, axis: int):
+    """The places of all cells of `index` along each axis, with those that it says along one."""
+    places = [torch.arange(n).reshape(-1, *(1,) * (index.dim() - 1 - i)) for i, n in enumerate(index.shape)]
+    places[axis] = index.long()
+    return tuple(places)
+
+
+class Gathered(Copied, _Along):
+    """Cell by cell, the number of x at the place along one axis that an index says; `Gathered(x, index, …)`."""
+
+    word = r"\operatorname{gather}"
+
+    def infer(self, same, x, index):
+        return index
+
+    def run(self, size, x, index):
+        if index.dim() == 0:
+            return x[index.long()] if x.dim() else x
+        return x[_grid(index, self.axis)]
+
+    def _reads(self, size, cells, x, index):
+        shape, asked = shape_of(x), shape_of(index)
+        if not shape or not asked:
+            return super()._reads(size, cells, x, index)
+        where = Cells.of(asked, cells.axes)
+        return changed(cells, shape, {self.axis: said(where, index, shape[self.axis])}), where
+
+
+class Scattered(_Along):
+    """x with each number of `values` at the place along one axis that an index says; `Scattered(x, index, values)`.
+
+    `how`: None writes it, "add" adds it, "amax", "amin" and "prod" take the extreme or the product.
+    """
+
+    word = r"\operatorname{scatter}"
+    fields = ("how", "axes", "labels")
+
+    def below(self, printer):
+        how = self.get("how")
+        return [*([rf"\text{{{how}}}"] if how else []), *super().below(printer)]
+
+    def infer(self, same, x, index, values):
+        return x
+
+    def run(self, size, x, index, values):
+        made, how = _room(x, values), self.get("how")
+        values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
+        where, values = _grid(index, self.axis), values.to(made.dtype)
+        if not how:
+            made[where] = values
+            return made
+        if how == "add":
+            return made + _totals(made, where, values)
+        join = {"prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}[how]
+        places = [place.expand(index.shape).flatten().tolist() for place in where]
+        for *place, value in zip(*places, values.flatten(), strict=True):
+            made[tuple(place)] = join(made[tuple(place)], value)
+        return made
+
+
+class Filled(_Call):
+    """x with the numbers of `values`, one after the other, where a mask is 1; `Filled(x, mask, values)`."""
+
+    word = r"\operatorname{fill}"
+
+    def infer(self, same, x, mask, values):
+        return broadcast(same, x, mask)
+
+    def run(self, size, x, mask, values):
+        x, mask = torch.broadcast_tensors(x, holds(mask))
+        place = (mask.flatten().double().cumsum(0) - 1).clamp(min=0).long()
+        return torch.where(mask, values.flatten()[place].reshape(x.shape), x)
+
+
+class OneHot(_Call):
+    """1 at the place that a number says, 0 elsewhere, along a new last axis; `OneHot(x, classes=K)`."""
+
+    word = r"\operatorname{onehot}"
+    fields = ("classes",)
+
+    def below(self, printer):
+        return [written(self.get("classes"), printer)]
+
+    def infer(self, same, shape):
+        return (*shape, sympy.sympify(self.get("classes")))
+
+    def run(self, size, x):
+        return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
+
+    def _reads(self, size, cells, x):
+        shape = shape_of(x)
+        return (Cells.of(shape, cells.axes[:-1]),)

@@ -1,0 +1,123 @@
+r"""Windows of a picture as columns, and back: `\operatorname{im2col}_{3 \times 3,\,\text{pad }1}\left(X\right)`."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call, written
+from tracer.expr.index_sets import Cells, divided, joined, shape_of, windows
+from tracer.expr.provenance_rules import Copied, Linear
+
+
+class _Columns(_Call):
+    """`window`, `stride`, `padding` and `dilation` are two numbers each, for rows and columns."""
+
+    fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
+
+    def below(self, printer):
+        found = [r" \times ".join(written(one, printer) for one in self.get("window"))]
+        found += [rf"\downarrow {written(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
+        for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
+            if any(one != usual for one in self.get(word)):
+                found.append(rf"\text{{{text} }}{written(self.get(word), printer)}")
+        return found
+
+    def counts(self, sizes) -> list:
+        """How many windows there are along rows and columns of a picture."""
+        return [
+            (size + 2 * p - d * (k - 1) - 1) // s + 1
+            for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)
+        ]
+
+    def symbolic(self, sizes) -> list:
+        """The same in symbols."""
+        return [
+            sympy.floor((size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)) + 1
+            for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)
+        ]
+
+    def taps(self, sizes):
+        """For each number of a window: its place in it, and which rows and columns of a picture of these sizes, with
+        what is around it, the windows have there."""
+        made = self.counts(sizes)
+        for tap in product(*map(range, self.get("window"))):
+            starts = zip(tap, made, self.get("stride"), self.get("dilation"), strict=True)
+            yield [slice(i * d, i * d + (count - 1) * s + 1, s) for i, count, s, d in starts]
+
+
+class WindowColumns(Copied, _Columns):
+    """The windows of a picture, each as one column: `[B, C, H, W]` to `[B, C·k², L]`; around the picture are zeros."""
+
+    word = r"\operatorname{im2col}"
+
+    def infer(self, same, shape):
+        *lead, channels, height, width = shape
+        return (*lead, channels * prod(self.get("window")), sympy.Mul(*self.symbolic((height, width))))
+
+    def run(self, size, x):
+        *lead, channels, height, width = x.shape
+        down, right = self.get("padding")
+        wide = torch.zeros(*lead, channels, height + 2 * down, width + 2 * right, dtype=x.dtype)
+        wide[..., down : down + height, right : right + width] = x
+        taps = [wide[..., rows, columns].flatten(-2) for rows, columns in self.taps((height, width))]
+        return torch.stack(taps, -2).reshape(*lead, channels * len(taps), -1)
+
+    def _reads(self, size, cells, x):
+        shape = shape_of(x)
+        *lead, made, places = cells.axes
+        window, counts = self.get("window"), self.counts(shape[-2:])
+        channels, *taps = divided(made, (shape[-3], *window))
+        found = []
+        for i, (where, n) in enumerate(zip(divided(places, counts), shape[-2:], strict=True)):
+            s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
+            found.append(windows(where, lambda place, s=s, p=p: place * s - p, [d * tap for tap in taps[i]], n)[0])
+        return (Cells.of(shape, (*lead, channels, *found)),)
+
+
+class WindowSums(Linear, _Columns):
+    """Columns as the windows of a picture of `sizes`, added up where they overlap: `[B, C·k², L]` to `[B, C, H, W]`."""
+
+    alone = False
+
+    word = r"\operatorname{col2im}"
+    fields = (*_Columns.fields, "sizes")
+
+    def below(self, printer):
+        sizes = r" \times ".join(written(one, printer) for one in self.get("sizes"))
+        return [rf"\to {sizes}", *super().below(printer)]
+
+    def infer(self, same, shape):
+        *lead, rows, _ = shape
+        sizes = tuple(map(sympy.sympify, self.get("sizes")))
+        return (*lead, rows / prod(self.get("window")), *sizes)
+
+    def run(self, size, x):
+        *lead, rows, _ = x.shape
+        height, width = sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        down, right = self.get("padding")
+        taps = x.reshape(*lead, rows // prod(self.get("window")), prod(self.get("window")), *self.counts(sizes))
+        whole = 0
+        for number, (above, beside) in enumerate(self.taps(sizes)):
+            wide = torch.zeros(*taps.shape[:-3], height + 2 * down, width + 2 * right, dtype=x.dtype)
+            wide[..., above, beside] = taps.select(-3, number)
+            whole = whole + wide
+        return whole[..., down : down + height, right : right + width]
+
+    def _reads(self, size, cells, x):
+        shape = shape_of(x)
+        *lead, channels, rows, columns = cells.axes
+        sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        counts, window = self.counts(sizes), self.get("window")
+        taps, places = [], []
+        for i, where in enumerate((rows, columns)):
+            s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
+            met = [(t, n) for n in range(counts[i]) for t in range(window[i]) if n * s - p + t * d in where]
+            taps.append(sorted({t for t, _ in met}))
+            places.append(sorted({n for _, n in met}))
+        rest = shape[-2] // prod(window)
+        made = joined((channels, *taps), (rest, *window))
+        return (Cells.of(shape, (*lead, made, joined(places, counts))),)

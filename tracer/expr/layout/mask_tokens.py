@@ -1,0 +1,92 @@
+"""Choosing tokens by their numbers, and putting them back among mask tokens (He et al. 2022, section 3)."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.index_sets import Cells, said, shape_of
+from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.provenance_rules import Copied, Leading
+
+
+class Take(Copied, Node):
+    """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
+
+    def _latex(self, printer):
+        tokens, numbers = self.args
+        return rf"{tokens.inside(printer)}\left[{printer._print(numbers)}\right]"
+
+    def infer(self, same, tokens, numbers):
+        if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):
+            raise ShapeError(f"{tokens} taken at {numbers}: [B, N, D] and [B, n] were expected")
+        return (*numbers, tokens[-1])
+
+    def run(self, size, tokens, numbers):
+        return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
+
+    def _reads(self, size, cells, tokens, numbers):
+        shape, asked = shape_of(tokens), shape_of(numbers)
+        batch, rows, width = cells.axes
+        where = Cells.of(asked, (batch, rows))
+        return Cells.of(shape, (batch, said(where, numbers, shape[1]), width)), where
+
+
+class Repeat(Leading, Node):
+    """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
+
+    def __new__(cls, token, batch, count):
+        return super().__new__(cls, token, sympy.sympify(batch), sympy.sympify(count))
+
+    def _latex(self, printer):
+        token, count = printer._print(self.args[0]), printer._print(self.args[2])
+        return rf"\left[{token}\ ;\ \dots\ ;\ {token}\right]_{{{count}}}"
+
+    def infer(self, same, token):
+        return (*self.args[1:], *token)
+
+    def run(self, size, token):
+        batch, count = (int(size(argument)) for argument in self.args[1:])
+        return torch.stack([torch.stack([token] * count)] * batch)
+
+
+class Put(Copied, Node):
+    """Tokens at their places, others elsewhere: `Put(M, π, X)` has row i of X at place π_i, and M's rows else."""
+
+    cells = "[j]"
+
+    def _latex(self, printer):
+        others, numbers, tokens = (operand.inside(printer) for operand in self.operands)
+        placed = rf"{below(tokens, '[i]')} & j = {below(numbers, 'i')}"
+        return rf"\begin{{cases}} {placed} \\ {below(others, '[j]')} & \text{{else}} \end{{cases}}"
+
+    def infer(self, same, others, numbers, tokens):
+        if not all(map(same, (*numbers, others[-1]), tokens)):
+            raise ShapeError(f"{tokens} put at {numbers} into {others}: one token for each number was expected")
+        return others
+
+    def run(self, size, others, numbers, tokens):
+        made = others.clone()
+        for i, (places, values) in enumerate(zip(numbers, tokens, strict=True)):
+            made[i, places] = values
+        return made
+
+    sources = 3
+
+    def _reads(self, size, cells, others, numbers, tokens):
+        """The numbers of a sequence's places are read as a whole: any of them may say the cell's."""
+        shapes = [shape_of(operand) for operand in (others, numbers, tokens)]
+        batch, rows, width = cells.axes
+        where = Cells.of(shapes[1], (batch, None))
+        if not hasattr(numbers, "tolist"):
+            return Cells.of(shapes[0], cells.axes), where, Cells.of(shapes[2], (batch, None, width))
+        placed = [numbers[b].tolist() for b in batch]
+        found = {i for row in placed for i, place in enumerate(row) if place in rows}
+        stays = [j for j in rows if any(j not in row for row in placed)]
+        return Cells.of(shapes[0], (batch, stays, width)), where, Cells.of(shapes[2], (batch, found, width))
+
+    def terms(self, size, cell, *tensors):
+        return [
+            term._replace(share=None, factor=None, counted=False) if term.operand == 1 else term
+            for term in super().terms(size, cell, *tensors)
+        ]

@@ -1,0 +1,145 @@
+"""Layouts of the libraries: kernels as matrices, parts of packed products, and sequences that come before batches."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.layout.arange import counted
+from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.provenance_rules import Layout, Leading, Picking
+
+
+class Unrolled(Layout, Node):
+    """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
+    `[CP², D]`, in the order of `Unfold`."""
+
+    def _latex(self, printer):
+        return rf"\operatorname{{unroll}}\left({printer._print(self.args[0])}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) != 4:
+            raise ShapeError(f"{shape} are no kernels: [D, C, P, P] was expected")
+        return (sympy.prod(shape[1:]), shape[0])
+
+    def run(self, size, kernels):
+        return kernels.flatten(1).T
+
+    def pattern(self, size, shape):
+        return "k c p q -> (c p q) k", {}
+
+
+class Columns(Picking, Node):
+    """Columns from `start` up to `stop` of the last axis, counted from 0: the part Q of a packed `QKV`."""
+
+    def __new__(cls, tensor, start, stop):
+        return super().__new__(cls, tensor, sympy.sympify(start), sympy.sympify(stop))
+
+    def _latex(self, printer):
+        start, stop = map(printer._print, self.args[1:])
+        return rf"{{{self.args[0].inside(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-1], self.args[2] - self.args[1])
+
+    def run(self, size, tensor):
+        return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
+
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
+
+
+class Swapped(Layout, Node):
+    """The first two axes exchanged: `Swapped(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
+    `nn.MultiheadAttention`."""
+
+    def __new__(cls, tensor, first, second):
+        return super().__new__(cls, tensor, sympy.sympify(first), sympy.sympify(second))
+
+    def _latex(self, printer):
+        first, second = map(printer._print, self.args[1:])
+        return rf"{{{self.args[0].inside(printer)}}}^{{{first} \leftrightarrow {second}}}"
+
+    def infer(self, same, shape):
+        if not all(map(same, shape[:2], self.args[1:])):
+            raise ShapeError(f"{shape} has no axes {self.args[1]} and {self.args[2]} in front")
+        return (shape[1], shape[0], *shape[2:])
+
+    def run(self, size, tensor):
+        return tensor.transpose(0, 1)
+
+    def pattern(self, size, shape):
+        return "a b ... -> b a ...", {}
+
+
+class Squeezed(Picking, Node):
+    """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
+
+    def __new__(cls, tensor, axes):
+        return super().__new__(cls, tensor, sympy.Integer(axes))
+
+    def _latex(self, printer):
+        return printer._print(self.args[0])
+
+    def infer(self, same, shape):
+        return shape[int(self.args[1]) :]
+
+    def run(self, size, tensor):
+        for _ in range(int(self.args[1])):
+            tensor = tensor.squeeze(0)
+        return tensor
+
+    def places(self, size, shape):
+        axes = int(self.args[1])
+        return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
+
+
+class Stacked(Leading, Node):
+    """The same tensor for each of a batch: `Stacked(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
+
+    def __new__(cls, tensor, *sizes):
+        return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
+
+    @property
+    def cells(self):
+        return self.args[0].cells
+
+    def _latex(self, printer):
+        return printer._print(self.args[0])
+
+    def infer(self, same, shape):
+        return (*self.args[1:], *shape)
+
+    def run(self, size, tensor):
+        return tensor.expand(*(int(size(argument)) for argument in self.args[1:]), *tensor.shape)
+
+
+class Counting(Node):
+    """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
+
+    def __new__(cls, length):
+        return super().__new__(cls, sympy.sympify(length))
+
+    def _latex(self, printer):
+        return counted(self.args[0], printer)
+
+    def infer(self, same):
+        return (sympy.Integer(1), self.args[0])
+
+    def run(self, size):
+        return torch.arange(int(size(self.args[0])))[None]
+
+
+class OneRun(Node):
+    """1 where the numbers of places count up by one all along, so that the row holds one text, else 0; no axes."""
+
+    def _latex(self, printer):
+        place = printer._print(self.args[0])
+        one, before = below(place, "j"), below(place, "j - 1")
+        return rf"\left[\,{one} - {before} = 1 \text{{ for all }} j\,\right]"
+
+    def infer(self, same, shape):
+        return ()
+
+    def run(self, size, places):
+        return (places.diff() == 1).all().double()

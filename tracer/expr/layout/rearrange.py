@@ -1,0 +1,86 @@
+r"""Layouts as patterns of einops: axes split, permuted, merged, repeated, nothing computed (Rogozhnikov 2022)."""
+
+from __future__ import annotations
+
+from math import prod
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Held, encoded, tight
+from tracer.expr.index_sets import moved
+from tracer.expr.node import ShapeError
+from tracer.expr.provenance_rules import Copied
+
+
+def atoms(sizes, printer) -> list[str]:
+    """How each atom is written: by its size, in brackets where that is a sum or a product, with a prime for each atom
+    before it that is written alike; an axis of size 1 is always 1."""
+    texts: list[str] = []
+    for size in sizes:
+        text = printer._print(size)
+        texts.append(text if size.is_Symbol or size.is_Integer else rf"\left({text}\right)")
+    return [text + "'" * (texts[:i].count(text) if text != "1" else 0) for i, text in enumerate(texts)]
+
+
+class Rearranged(Copied, _Held):
+    r"""`{\mathbf{X}}_{[B\,S\,(h\,d_k) \to B\,h\,S\,d_k]}`.
+
+    `Rearranged(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
+    outer to inner, by their places in `sizes`, `right[k]` those of output axis k. An atom of `right` alone is listed
+    in `repeated`: all its cells are the same. Atoms of size 1 may be left out on either side.
+    """
+
+    fields = ("sizes", "left", "right", "repeated")
+
+    def __new__(cls, x, sizes, left, right, repeated=()):
+        return super().__new__(cls, x, *map(encoded, map(_plain, (sizes, left, right, repeated))))
+
+    @property
+    def sizes(self) -> tuple:
+        return tuple(self.args[1])
+
+    def _latex(self, printer):
+        names = atoms(self.sizes, printer)
+
+        def side(axes):
+            return r"\,".join(names[axis[0]] if len(axis) == 1 else _group(names, axis) for axis in axes)
+
+        left, right = side(self.get("left")), side(self.get("right"))
+        return rf"{{{tight(self.args[0], printer)}}}_{{[{left} \to {right}]}}"
+
+    def infer(self, same, shape):
+        left = [sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("left")]
+        if len(left) != len(shape) or not all(map(same, left, shape)):
+            raise ShapeError(f"{shape} is not laid out as {tuple(left)}")
+        return tuple(sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("right"))
+
+    def run(self, size, x):
+        counts = self.counts(size)
+        left = [atom for axis in self.get("left") for atom in axis]
+        right = [atom for axis in self.get("right") for atom in axis]
+        x = x.reshape([counts[atom] for atom in left])
+        for place in reversed([i for i, atom in enumerate(left) if atom not in right]):
+            x = x.squeeze(place)
+            del left[place]
+        for atom in right:
+            if atom not in left:
+                x, left = x[None].expand(counts[atom], *x.shape), [atom, *left]
+        x = x.permute([left.index(atom) for atom in right]) if right else x
+        return torch.reshape(x, [prod(counts[atom] for atom in axis) for axis in self.get("right")])
+
+    def counts(self, size) -> list[int]:
+        """How long the atoms are."""
+        return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
+
+    def _reads(self, size, cells, x):
+        return (moved(cells, self.counts(size), self.get("left"), self.get("right")),)
+
+
+def _group(names, axis) -> str:
+    return "(" + r"\,".join(names[atom] for atom in axis) + ")" if axis else "1"
+
+
+def _plain(value):
+    """Tuples of tuples, from lists or from what sympy holds."""
+    return tuple(map(_plain, value)) if isinstance(value, (tuple, list, sympy.Tuple)) else value

@@ -1,0 +1,1 @@
+"""Nodes of arithmetic, functions, reductions and comparisons."""

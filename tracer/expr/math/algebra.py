@@ -1,0 +1,142 @@
+"""Sums, products and quotients of tensors."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.index_sets import Cells, aligned, real, shape_of
+from tracer.expr.node import Node, ShapeError, broadcast
+from tracer.expr.provenance_rules import Layout, Linear, Multiplied, Picking, Summed
+
+
+def beside(factors, printer) -> str:
+    """Factors side by side: `a ⊙ b` in brackets, and what has square ones, which behind a name would be its rows."""
+    texts = []
+    for factor in factors:
+        text = factor.inside(printer)
+        apart = isinstance(factor, Times) or (texts and text.startswith(r"\left["))
+        texts.append(rf"\left({text}\right)" if apart else text)
+    return r"\,".join(texts)
+
+
+class Plus(Summed, Node):
+    """`a + b`, element by element, broadcast from the last axis."""
+
+    loose = True
+    additive = True
+
+    def _latex(self, printer):
+        return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, first, *rest):
+        for other in rest:
+            first = first + other
+        return first
+
+
+class Product(Linear, Node):
+    """Matrix product of the last two axes; axes in front ride along."""
+
+    open = True
+    multilinear = 2
+
+    def _latex(self, printer):
+        return beside(self.args, printer)
+
+    def infer(self, same, left, right):
+        if min(len(left), len(right)) < 2:
+            raise ShapeError(f"{left} times {right}: expected matrices")
+        if not same(left[-1], right[-2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes {left[-1]} and {right[-2]} differ")
+        return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])
+
+    def run(self, size, left, right):
+        kind = torch.promote_types(left.dtype, right.dtype)
+        return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
+
+    def _reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        *lead, row, column = cells.axes
+        return (
+            Cells.of(left, (*aligned(lead, left[:-2]), row, None)),
+            Cells.of(right, (*aligned(lead, right[:-2]), None, column)),
+        )
+
+
+class Over(Summed, Node):
+    r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
+
+    open = True
+
+    def _latex(self, printer):
+        return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, tensor):
+        return real(tensor) / float(size(self.args[1]))
+
+
+class Transposed(Layout, Node):
+    """The last two axes exchanged."""
+
+    def _latex(self, printer):
+        return rf"{{{self.args[0].inside(printer)}}}^{{\top}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], shape[-1], shape[-2])
+
+    def run(self, size, tensor):
+        return tensor.transpose(-2, -1)
+
+    def pattern(self, size, shape):
+        return "... i j -> ... j i", {}
+
+
+class Row(Picking, Node):
+    """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
+
+    def __new__(cls, tensor, position):
+        return super().__new__(cls, tensor, sympy.sympify(position))
+
+    def _latex(self, printer):
+        return rf"{{{self.args[0].inside(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], shape[-1])
+
+    def run(self, size, tensor):
+        return tensor[..., int(size(self.args[1])), :]
+
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 2), int(size(self.args[1])), slice(None))
+
+
+class Times(Multiplied, Node):
+    """`a ⊙ b`, element by element."""
+
+    open = True
+
+    def _latex(self, printer):
+        first, *rest = self.args
+        return r" \odot ".join([first.inside(printer), *(self._factor(argument, printer) for argument in rest)])
+
+    def _factor(self, argument, printer):
+        """A product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
+        text = printer._print(argument)
+        closed = not argument.loose and (isinstance(argument, Times) or not argument.open or text.startswith(r"\frac"))
+        return text if closed else rf"\left({text}\right)"
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, left, right):
+        return left * right
+
+
+Node.operators.update({node.__name__: node for node in (Plus, Product, Over, Transposed)})

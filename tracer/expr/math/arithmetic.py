@@ -1,0 +1,152 @@
+"""Differences, quotients, powers and bounds of tensors, element by element."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.expr.function_call import _Call, _Held, decimal, tight, worded
+from tracer.expr.index_sets import plain, real
+from tracer.expr.math.algebra import beside
+from tracer.expr.node import broadcast
+from tracer.expr.provenance_rules import ByCell, Chosen, Linear, Multiplied, Summed
+
+
+class _Cellwise(ByCell, _Held):
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+
+class Minus(Summed, _Cellwise):
+    """`a - b`."""
+
+    loose = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return f"{left.summand(printer, True)} - {right.inside(printer)}"
+
+    def run(self, size, left, right):
+        return left * 1 - right * 1  # bool tensors have no difference
+
+
+class Negative(Summed, _Cellwise):
+    """`-x`."""
+
+    loose = True
+
+    def _latex(self, printer):
+        return f"-{self.args[0].inside(printer)}"
+
+    def run(self, size, x):
+        return -x
+
+
+class Ratio(_Cellwise):
+    """`a / b`."""
+
+    open = True
+
+    def _latex(self, printer):
+        above, below = map(printer._print, self.operands)
+        return rf"\frac{{{above}}}{{{below}}}"
+
+    def run(self, size, above, below):
+        return real(above) / below
+
+    def shares(self, size, above, below):
+        made = plain(above / below)
+        return [(made, plain(1 / below)), (made, None, False)]
+
+
+class Scaled(Multiplied, _Cellwise):
+    """A number times a tensor: `Scaled(Scalar(2), X)`."""
+
+    open = True
+    counted = (1,)
+
+    def _latex(self, printer):
+        return beside(self.operands, printer)
+
+    def run(self, size, factor, x):
+        return factor * x
+
+
+class Power(_Cellwise):
+    """`xⁿ`, each number by itself."""
+
+    open = True
+
+    def _latex(self, printer):
+        base, exponent = self.operands
+        return rf"{{{tight(base, printer)}}}^{{{printer._print(exponent)}}}"
+
+    def run(self, size, base, exponent):
+        whole = not any(one.is_floating_point() or one.is_complex() for one in (base, exponent))
+        return (base.double() if whole and (exponent < 0).any() else base) ** exponent
+
+
+class Remainder(_Cellwise):
+    """`a - b⌊a/b⌋`."""
+
+    loose = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return rf"{left.inside(printer)} \bmod {tight(right, printer)}"
+
+    def run(self, size, left, right):
+        return left - right * (left / right).floor()
+
+
+class Least(Chosen, _Call):
+    """The smaller of two numbers."""
+
+    word = r"\min"
+
+    def run(self, size, left, right):
+        return torch.where(left < right, left, right)
+
+
+class Greatest(Chosen, _Call):
+    """The larger of two numbers."""
+
+    word = r"\max"
+
+    def run(self, size, left, right):
+        return torch.where(left > right, left, right)
+
+
+class Between(Linear, _Cellwise):
+    """`a + t(b - a)`: `Between(a, b, t)`."""
+
+    loose = True
+    counted = (0, 1)
+
+    def _latex(self, printer):
+        start, end, share = self.operands
+        return (
+            rf"{start.summand(printer, True)} + {share.inside(printer)} \odot "
+            rf"\left({end.summand(printer, True)} - {start.inside(printer)}\right)"
+        )
+
+    def run(self, size, start, end, share):
+        return start + share * (end - start)
+
+
+class Finite(_Held):
+    """Numbers in the place of NaN and infinities: `Finite(x, nan=0, above=…, below=…)`."""
+
+    fields = ("nan", "above", "below")
+
+    def _latex(self, printer):
+        return worded(
+            r"\operatorname{finite}", [decimal(float(self.get(f))) for f in self.fields], [printer._print(self.args[0])]
+        )
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        nan, above, below = (float(self.get(field)) for field in self.fields)
+        x = torch.where(x == float("inf"), above, torch.where(x == -float("inf"), below, x))
+        return torch.where(x != x, nan, x)

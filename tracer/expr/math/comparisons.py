@@ -1,0 +1,81 @@
+"""Comparisons, which are 1 where they hold and 0 elsewhere (Iverson's brackets), logic, and cases."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.expr.function_call import _Held, tight
+from tracer.expr.math.elementwise import _Named, _Of, function
+from tracer.expr.node import Node, broadcast
+from tracer.expr.provenance_rules import ByCell, Chosen
+
+
+def holds(x):
+    """Where a tensor is not 0."""
+    return x != 0
+
+
+def condition(node: Node, printer) -> str:
+    """A node as what has to hold: a comparison without its brackets, and `M = 1` of anything else."""
+    return node.relation(printer) if isinstance(node, Compared) else f"{tight(node, printer)} = 1"
+
+
+COMPARISONS = {"=": torch.eq, r"\ne": torch.ne, "<": torch.lt, ">": torch.gt, r"\le": torch.le, r"\ge": torch.ge}
+"""What each sign compares."""
+
+
+class Compared(ByCell, _Held):
+    r"""`[a ≤ b]`; `Compared(a, b, sign=r"\le")`."""
+
+    fields = ("sign",)
+
+    def relation(self, printer) -> str:
+        left, right = map(printer._print, self.operands)
+        return f"{left} {self.get('sign')} {right}"
+
+    def _latex(self, printer):
+        return rf"\left[\,{self.relation(printer)}\,\right]"
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, left, right):
+        return COMPARISONS[self.get("sign")](left, right).double()
+
+
+class _Logic(_Of):
+    loose = True
+
+    def _latex(self, printer):
+        return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
+
+
+And = function("And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 where both are, else 0.", _Logic)
+Or = function(
+    "Or", r"\lor", lambda a, b: (holds(a) | holds(b)).double(), "1 where one of two is or both are, else 0.", _Logic
+)
+Either = function(
+    "Either",
+    r"\oplus",
+    lambda a, b: (holds(a) ^ holds(b)).double(),
+    "1 where one of two is and the other is not, else 0.",
+    _Logic,
+)
+Not = function("Not", r"\lnot", lambda x: (~holds(x)).double(), "1 where the operand is 0, else 0.", _Named, open=True)
+
+
+class Where(Chosen, Node):
+    """a where a condition holds, b elsewhere: `Where(m, a, b)`."""
+
+    linear = counted = (1, 2)
+
+    def _latex(self, printer):
+        said, then, other = self.operands
+        first = rf"{printer._print(then)} & {condition(said, printer)}"
+        return rf"\begin{{cases}} {first} \\ {printer._print(other)} & \text{{else}} \end{{cases}}"
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, said, then, other):
+        return torch.where(holds(said), then, other)

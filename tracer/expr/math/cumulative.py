@@ -1,0 +1,123 @@
+"""Functions along one axis that stays: running sums, softmax along any axis, gates."""
+
+from __future__ import annotations
+
+from math import exp
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call
+from tracer.expr.index_sets import changed, shape_of
+from tracer.expr.math.reductions import along
+from tracer.expr.provenance_rules import Linear, OfAll, Shares
+
+
+class _Scan(OfAll, _Call):
+    """Along one axis, which stays as it is; nothing is said of the last axis."""
+
+    fields: tuple[str, ...] = ("axes", "labels")
+
+    def below(self, printer):
+        return along(self.get("labels"), self.get("axes") or (), printer)
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        if not x.dim():
+            return self.over(x[None])[0]
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        return self.over(x.movedim(axis, -1)).movedim(-1, axis)
+
+    def over(self, x):
+        """What the last axis becomes."""
+        raise NotImplementedError
+
+    def axis_of(self, rank: int) -> int:
+        """The axis, from 0."""
+        return self.get("axes")[0] % rank if self.get("axes") else rank - 1
+
+    def places(self, made, n: int):
+        """The places along the axis, of n, that these are made of."""
+        return None
+
+    def _reads(self, size, cells, x):
+        shape = shape_of(x)
+        if not shape:
+            return (cells,)
+        axis = self.axis_of(len(shape))
+        return (changed(cells, shape, {axis: self.places(cells.axes[axis], shape[axis])}),)
+
+
+class SoftmaxAlong(Shares, _Scan):
+    """`eˣ / Σ eˣ` along an axis that is not the last."""
+
+    word = r"\operatorname{softmax}"
+
+    def over(self, x):
+        powers = (x - x.amax(-1, keepdim=True)).exp()
+        return powers / powers.sum(-1, keepdim=True)
+
+
+class LogSoftmax(_Scan):
+    """`x - log Σ eˣ`."""
+
+    word = r"\log\operatorname{softmax}"
+
+    def over(self, x):
+        x = x - x.amax(-1, keepdim=True)
+        return x - x.exp().sum(-1, keepdim=True).log()
+
+
+class RunningProduct(_Scan):
+    """The product of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumprod}"
+    first = 1
+
+    def over(self, x):
+        made, total = [], self.first
+        for one in x.unbind(-1):
+            total = self.next(total, one)
+            made.append(total)
+        return torch.stack(made, -1) if made else x
+
+    def next(self, total, one):
+        """The number after `total`."""
+        return total * one
+
+    def places(self, made, n):
+        return range(max(made) + 1)
+
+
+class RunningSum(Linear, RunningProduct):
+    """The sum of all numbers up to each, itself too."""
+
+    word = r"\operatorname{cumsum}"
+    first = 0
+
+    def next(self, total, one):
+        return total + one * 1
+
+
+class GLU(_Scan):
+    """`a ⊙ σ(b)` of the two halves of an axis (Dauphin et al. 2017)."""
+
+    word = r"\operatorname{GLU}"
+
+    def infer(self, same, shape):
+        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
+        return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
+
+    def over(self, x):
+        half = x.shape[-1] // 2
+        return x[..., :half] / (1 + (-x[..., half:]).exp())
+
+    def places(self, made, n):
+        return [*made, *(i + n // 2 for i in made)]
+
+    def parts(self, cell, indices, numbers):
+        gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is no float, and the gate is 0
+        share = numbers[0] * gate
+        return [{"share": share, "factor": gate}, {"share": share, "counted": False}]

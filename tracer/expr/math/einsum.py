@@ -1,0 +1,167 @@
+r"""Sums of products with named axes, as `einsum` says them: `\left[\sum_{k} A_{ik}\,B_{jk}\right]_{ij}`."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call, _Held, tight
+from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.math.algebra import Transposed, beside
+from tracer.expr.node import Node, ShapeError
+from tracer.expr.provenance_rules import Linear
+
+SPACE = r"\,"
+LETTERS = "ijklmnpqrstuv"
+"""Letters of axes: none that sizes or constants have."""
+
+
+class Einsum(Linear, _Held):
+    """`Einsum(A, B, axes="ik,jk->ij")`: cell ij is the sum over k of A_ik B_jk; letters of `LETTERS`."""
+
+    fields = ("axes",)
+
+    @property
+    def multilinear(self):
+        return len(self.operands)
+
+    @property
+    def parts(self) -> tuple[list[str], str]:
+        given, made = self.get("axes").split("->")
+        return given.split(","), made
+
+    def _latex(self, printer):
+        given, made = self.parts
+        summed = "".join(dict.fromkeys(letter for letters in given for letter in letters if letter not in made))
+        cells = [
+            rf"{{{tight(x, printer)}}}_{{{letters}}}" if letters else tight(x, printer)
+            for x, letters in zip(self.operands, given, strict=True)
+        ]
+        total = rf"\sum_{{{summed}}} " if summed else ""
+        return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{made}}}" if made else r"_{\,}")
+
+    def infer(self, same, *shapes):
+        sizes: dict[str, sympy.Expr] = {}
+        for shape, letters in zip(shapes, self.parts[0], strict=True):
+            for n, letter in zip(shape, letters, strict=True):
+                if sizes.get(letter, sympy.Integer(1)) == 1:
+                    sizes[letter] = n
+                elif n != 1 and not same(sizes[letter], n):
+                    raise ShapeError(f"{' and '.join(map(str, shapes))}: the index {letter} is {sizes[letter]} and {n}")
+        return tuple(sizes[letter] for letter in self.parts[1])
+
+    def run(self, size, *tensors):
+        return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
+
+    def _reads(self, size, cells, *operands):
+        shapes = [shape_of(operand) for operand in operands]
+        given, made = self.parts
+        axes = dict(zip(made, cells.axes, strict=True))
+        return tuple(
+            Cells.of(
+                shape, (range(1) if n == 1 else axes.get(letter) for letter, n in zip(letters, shape, strict=True))
+            )
+            for letters, shape in zip(given, shapes, strict=True)
+        )
+
+
+class Outer(Linear, Node):
+    """`a bᵀ` of two vectors: each number of one times each of the other."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return beside((Transposed(left), right), printer)
+
+    def infer(self, same, left, right):
+        return (*left, *right)
+
+    def run(self, size, left, right):
+        return left[:, None] * right
+
+    def _reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        return Cells.of(left, cells.axes[:1]), Cells.of(right, cells.axes[1:])
+
+
+class RowProduct(Linear, Node):
+    """A vector, as one row, times a matrix."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return beside((left, right), printer)
+
+    def infer(self, same, left, right):
+        if len(left) != 1 or not same(left[0], right[-2]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return (*right[:-2], right[-1])
+
+    def run(self, size, left, right):
+        return (left[:, None] * right).sum(-2)
+
+    def _reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        return Cells.all(left), Cells.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
+
+
+class Dot(Linear, Node):
+    """`⟨x, y⟩`: the sum over the last axis of two vectors."""
+
+    open = True
+
+    def _latex(self, printer):
+        left, right = self.operands
+        return rf"\left\langle {printer._print(left)},\, {printer._print(right)} \right\rangle"
+
+    def infer(self, same, left, right):
+        if len(right) != 1 or not same(left[-1], right[0]):
+            raise ShapeError(f"{left} times {right}: the inner sizes differ")
+        return left[:-1]
+
+    def run(self, size, left, right):
+        return (left * right).sum(-1)
+
+    def _reads(self, size, cells, left, right):
+        left, right = shape_of(left), shape_of(right)
+        return Cells.of(left, (*cells.axes, None)), Cells.all(right)
+
+
+class ColumnProduct(Dot):
+    """A matrix times a vector, as one column."""
+
+    def _latex(self, printer):
+        return beside(self.operands, printer)
+
+
+class ByGroups(Linear, _Call):
+    """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
+    times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+
+    linear, alone = (0, 1), False
+
+    word = r"\operatorname{groups}"
+
+    def infer(self, same, x, w, ends):
+        if not same(x[1], w[1]) or not same(w[0], ends[0]):
+            raise ShapeError(f"{x} by groups that end at {ends} times {w}: the sizes don't fit")
+        return (x[0], w[2])
+
+    def run(self, size, x, w, ends):
+        made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
+        for matrix, end in zip(w, ends.tolist(), strict=True):
+            made[start:end] = x[start:end] @ matrix
+            start = end
+        return made
+
+    def _reads(self, size, cells, x, w, ends):
+        x, w, count = shape_of(x), shape_of(w), shape_of(ends)
+        rows, columns = cells.axes
+        last = None
+        if hasattr(ends, "tolist"):
+            after = [sum(end <= row for end in ends.tolist()) for row in rows]
+            last = {expert for expert in after if expert < w[0]}
+            rows = [row for row, expert in zip(rows, after, strict=True) if expert < w[0]]
+        return Cells.of(x, (rows, None)), Cells.of(w, (last, None, columns)), Cells.all(count)

@@ -1,0 +1,176 @@
+"""Functions along named axes that become one number: sums, means, extremes, lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import mul
+
+import sympy
+
+from tracer.expr.function_call import COMMA, _Call, decimal, written
+from tracer.expr.index_sets import Cells, changed, shape_of
+from tracer.expr.math.elementwise import function
+from tracer.expr.provenance_rules import Linear, OfAll, OneOf
+
+
+def along(labels, axes, printer) -> list[str]:
+    r"""Axes by their sizes, `H` and `W`; where that would not tell one from another, `\text{axis }1`, from 0."""
+    if labels:
+        return [written(label, printer) for label in labels]
+    return [rf"\text{{axis }}{axis}" for axis in axes]
+
+
+class _Reduced(OfAll, _Call):
+    """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
+
+    fields: tuple[str, ...] = ("axes", "labels", "keep")
+    compute: Callable
+
+    def below(self, printer):
+        *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
+        return [*first, rf"{last} \to 1"] if self.get("keep") else [*first, last] if last else []
+
+    def infer(self, same, shape):
+        axes = self.get("axes")
+        if self.get("keep"):
+            return tuple(sympy.Integer(1) if i in axes else size for i, size in enumerate(shape))
+        return tuple(size for i, size in enumerate(shape) if i not in axes)
+
+    def run(self, size, x):
+        axes = self.get("axes")
+        stay = [i for i in range(x.dim()) if i not in axes]
+        made = self.over(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
+        return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
+
+    def over(self, x):
+        """What the last axis becomes."""
+        return self.compute(x)
+
+    def _reads(self, size, cells, x):
+        shape = shape_of(x)
+        axes, made = self.get("axes"), iter(cells.axes)
+        if self.get("keep"):
+            return (changed(cells, shape, dict.fromkeys(axes)),)
+        return (Cells.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
+
+
+class _Linear(Linear, _Reduced):
+    """One in which each number has a share."""
+
+
+Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _Linear)
+Total = function("Total", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _Linear)
+ProductOf = function(
+    "ProductOf", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduced
+)
+
+
+class Largest(OneOf, _Reduced):
+    """The largest number."""
+
+    word = r"\max"
+
+    def over(self, x):
+        return x.sort(-1).values[..., -1]
+
+    def one(self, cell, numbers):
+        return max(numbers)
+
+
+class Smallest(OneOf, _Reduced):
+    """The smallest number."""
+
+    word = r"\min"
+
+    def over(self, x):
+        return x.sort(-1).values[..., 0]
+
+    def one(self, cell, numbers):
+        return min(numbers)
+
+
+ArgLargest = function(
+    "ArgLargest",
+    r"\operatorname{argmax}",
+    lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
+    "Where the largest number is, from 0; the first of several.",
+    _Reduced,
+)
+ArgSmallest = function(
+    "ArgSmallest",
+    r"\operatorname{argmin}",
+    lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
+    "Where the smallest number is, from 0; the first of several.",
+    _Reduced,
+)
+AnyOf = function(
+    "AnyOf",
+    r"\operatorname{any}",
+    lambda x: ((x != 0).sum(-1) > 0).double(),
+    "1 where any number is not 0.",
+    _Reduced,
+)
+AllOf = function(
+    "AllOf",
+    r"\operatorname{all}",
+    lambda x: ((x == 0).sum(-1) == 0).double(),
+    "1 where no number is 0.",
+    _Reduced,
+)
+HowMany = function(
+    "HowMany", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduced
+)
+
+
+class LogSumExp(_Reduced):
+    """`log Σ eˣ`."""
+
+    word = r"\operatorname{logsumexp}"
+
+    def over(self, x):
+        largest = x.amax(-1, keepdim=True)
+        return (x - largest).exp().sum(-1).log() + largest[..., 0]
+
+
+class Variance(_Reduced):
+    """The mean of `(x - μ)²`; with `less` (1: unbiased) the sum is divided by n - less."""
+
+    word = r"\operatorname{var}"
+    fields = ("less", "axes", "labels", "keep")
+
+    def below(self, printer):
+        less = self.get("less")
+        said = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
+        return [*said, *super().below(printer)]
+
+    def over(self, x):
+        centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
+        return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
+
+
+class Deviation(Variance):
+    """The root of the variance."""
+
+    word = r"\operatorname{std}"
+
+    def over(self, x):
+        return super().over(x).sqrt()
+
+
+class Length(_Reduced):
+    """`‖x‖_p = (Σ |x|^p)^{1/p}`; p may be infinite."""
+
+    fields = ("p", "usual", "axes", "labels", "keep")
+
+    def _latex(self, printer):
+        below = [written(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
+        return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
+
+    def over(self, x):
+        p = self.get("p")
+        if p == float("inf"):
+            return x.abs().amax(-1)
+        if p == 0:
+            return (x != 0).double().sum(-1)
+        return (x.abs() ** p).sum(-1) ** (1 / p)

@@ -1,0 +1,86 @@
+"""Numbers in order: sorted, the largest of each row, and where they stood."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.function_call import written
+from tracer.expr.math.cumulative import _Scan
+from tracer.expr.provenance_rules import OfAll, OneOf
+
+
+class Sorted(OneOf, _Scan):
+    """The numbers of each row in order; `down` has the largest first."""
+
+    word = r"\operatorname{sort}"
+    fields: tuple[str, ...] = ("down", "axes", "labels")
+
+    def below(self, printer):
+        return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
+
+    def over(self, x):
+        return x.gather(-1, self.order(x))
+
+    def order(self, x):
+        """Where the numbers of each row stand, in their order; those that are equal from left to right."""
+        rows = x.reshape(-1, x.shape[-1]).tolist()
+        places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
+        return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
+
+    def one(self, cell, numbers):
+        place = cell[self.axis_of(len(cell))] if cell else 0
+        return sorted(numbers, reverse=bool(self.get("down")))[place]
+
+
+class _Places(Sorted):
+    """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
+
+    def over(self, x):
+        return self.order(x)
+
+    terms = OfAll.terms
+
+    def settled(self, found, other, value):
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        found, other, x = (one.movedim(axis, -1) for one in (found, other, value(self.operands[0])))
+        within = bool(((other >= 0) & (other < x.shape[-1])).all())
+        if not within or (other.sort(-1).values.diff(dim=-1) == 0).any():  # it names a place twice
+            return None
+        return torch.where(x.gather(-1, other) == x.gather(-1, found), other, found).movedim(-1, axis)
+
+
+class SortingOrder(_Places):
+    """Where the numbers of a row stand that come first, second …; from 0."""
+
+    word = r"\operatorname{argsort}"
+
+
+class TopK(Sorted):
+    """The k largest numbers of each row, the largest first; the smallest, if not `down`."""
+
+    word = r"\operatorname{top}"
+    fields = ("k", "down", "axes", "labels")
+
+    def below(self, printer):
+        return [
+            written(self.get("k"), printer),
+            *([] if self.get("down") else [r"\uparrow"]),
+            *_Scan.below(self, printer),
+        ]
+
+    def infer(self, same, shape):
+        axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
+        return tuple(sympy.sympify(self.get("k")) if i == axis else n for i, n in enumerate(shape))
+
+    def run(self, size, x):
+        axis = self.get("axes")[0] if self.get("axes") else -1
+        k = self.get("k")
+        made = self.over(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        return made.movedim(-1, axis)
+
+
+class ArgTopK(_Places, TopK):
+    """Where the k largest numbers of each row are, from 0."""
+
+    word = r"\operatorname{argtop}"

@@ -1,0 +1,1 @@
+"""Nodes of neural networks: norms, convolutions, embeddings, positions, recurrences."""

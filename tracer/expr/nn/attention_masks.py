@@ -1,0 +1,105 @@
+"""Masks as they are added to the scores: 0 where a query may look, -∞ where it may not."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.index_sets import Cells, shape_of, spread
+from tracer.expr.node import Node, ShapeError
+from tracer.expr.provenance_rules import Copied
+from tracer.symbols.notation import number
+
+
+class CausalMask(Node):
+    """`M_ij = 0` for `j ≤ i`, else `-∞`; `[S, S]` (Vaswani et al. 2017, section 3.2.3).
+
+    `CausalMask(S, lowest)` has another number than -∞: some libraries add the lowest one of float32.
+    """
+
+    cells = "ij"
+
+    def __new__(cls, length, *lowest):
+        return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
+
+    def _latex(self, printer):
+        lowest = r"-\infty" if len(self.args) == 1 else number(float(self.args[1]))
+        return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[0])
+
+    def run(self, size):
+        length = int(size(self.args[0]))
+        lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
+        i, j = torch.arange(length)[:, None], torch.arange(length)
+        return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
+
+
+class CausalMaskBetween(CausalMask):
+    """`M_ij = 0` for `j ≤ i`, else `-∞`, where there are not as many keys as queries; `[S_q, S_k]`.
+
+    Both are counted from the first, as `scaled_dot_product_attention(is_causal=True)` does.
+    """
+
+    def __new__(cls, queries, keys):
+        return Node.__new__(cls, sympy.sympify(queries), sympy.sympify(keys))
+
+    def _latex(self, printer):
+        return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[1])
+
+    def run(self, size):
+        queries, keys = (int(size(argument)) for argument in self.args)
+        i, j = torch.arange(queries)[:, None], torch.arange(keys)
+        return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, float("-inf"))
+
+
+class Provided(Copied, Node):
+    """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
+
+    @property
+    def cells(self):
+        return self.args[0].cells
+
+    def _latex(self, printer):
+        mask, condition = map(printer._print, self.args)
+        return rf"{mask} \quad \text{{since }} {condition} = 1"
+
+    def infer(self, same, mask, condition):
+        if condition:
+            raise ShapeError(f"a mask is taken by one number, not by {condition}")
+        return mask
+
+    def run(self, size, mask, condition):
+        return mask if condition == 1 else mask * float("nan")
+
+    def _reads(self, size, cells, mask, condition):
+        shape = shape_of(condition)
+        return spread(cells, shape_of(mask)), Cells.all(shape)
+
+
+class PrefixMask(Node):
+    """`M_ij = 0` for `j ≤ i` or `j < n`, else `-∞`: the first n tokens see each other fully; `[S, S]`.
+
+    Source: Raffel et al. 2020, section 3.2.1. `PrefixMask(S, n)`.
+    """
+
+    cells = "ij"
+
+    def __new__(cls, length, prefix):
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(prefix))
+
+    def _latex(self, printer):
+        prefix = printer._print(self.args[1])
+        return rf"\begin{{cases}} 0 & j \le i \text{{ or }} j < {prefix} \\ -\infty & \text{{else}} \end{{cases}}"
+
+    def infer(self, same):
+        return (self.args[0], self.args[0])
+
+    def run(self, size):
+        length, prefix = (int(size(argument)) for argument in self.args)
+        i, j = torch.arange(length)[:, None], torch.arange(length)
+        return torch.zeros(length, length, dtype=torch.float64).masked_fill((j > i) & (j >= prefix), float("-inf"))

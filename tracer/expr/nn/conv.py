@@ -1,0 +1,229 @@
+r"""Convolutions over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below ⋆."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import sympy
+import torch
+
+from tracer.expr.function_call import COMMA, _Held, tight, written
+from tracer.expr.index_sets import Cells, Term, listed, plain, shape_of, windows
+from tracer.expr.node import ShapeError
+
+
+class _Convolved(_Held):
+    """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
+
+    loose = True
+    by_channel = True
+    multilinear = 2
+    star = r"\star"
+
+    def _latex(self, printer):
+        x, w, *b = self.operands
+        below = self.below(printer)
+        star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
+        made = rf"{tight(w, printer)} {star} {tight(x, printer)}"
+        return f"{made} + {b[0].inside(printer)}" if b else made
+
+    def said(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
+        """The settings that are not as usual, each with its word."""
+        found = []
+        for field, word in words.items():
+            value = self.get(field)
+            if any(one != usual[field] for one in (value if isinstance(value, tuple) else (value,))):
+                found.append(f"{word}{written(value, printer)}")
+        return found
+
+    @staticmethod
+    def batched(x, w):
+        return x if x.dim() == w.dim() else x[None]
+
+    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
+        """Along each axis of the picture: the places that are read, and the taps that read them."""
+        raise NotImplementedError
+
+    def channels(self, size, made, inputs, w) -> tuple:
+        """The channels of x that are read, and the places along the first two axes of w."""
+        raise NotImplementedError
+
+    def split(self, size, outputs: int, made) -> tuple[list[int], int]:
+        """The groups of these output channels, and how many of these channels a group has."""
+        groups = self.get("groups")
+        each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
+        return sorted({k // each for k in made}), each
+
+    def _reads(self, size, cells, x, w, *b):
+        x, w, *b = map(shape_of, (x, w, *b))
+        made = cells.axes[1 - len(w)]
+        batch = cells.axes[: len(x) + 1 - len(w)]
+        channels, kernels = self.channels(size, made, x[1 - len(w)], w)
+        spatial = self.spatial(cells.axes[2 - len(w) :], x[2 - len(w) :], w[2:])
+        places, taps = zip(*spatial, strict=True)
+        return (
+            Cells.of(x, (*batch, channels, *places)),
+            Cells.of(w, (*kernels, *taps)),
+            *(Cells.of(shape, [made]) for shape in b),
+        )
+
+    def terms(self, size, cell, x, w, *b):
+        found = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, w, *b)
+        kernel = w.dim() - 2
+        made, pairs = cell[-1 - kernel], []
+        for at in listed(found[:1], (x,)):
+            tap = self.tap(size, made, cell[-kernel:], at.index[-1 - kernel :], shape_of(x)[-1 - kernel], shape_of(w))
+            pairs.append((at, tap, plain(w[tap])))
+        return [
+            *(at._replace(share=at.value * weight, factor=weight) for at, _, weight in pairs),
+            *(Term(1, tap, weight, at.value * weight, at.value, False) for at, tap, weight in pairs),
+            *(term._replace(share=term.value, factor=1.0) for term in listed(found[2:], b, 2)),
+        ]
+
+
+class Convolution(_Convolved):
+    """Each output cell is the sum of a window's numbers times a kernel's (Dumoulin and Visin 2016).
+
+    `Convolution(x, w, b, stride=…, before=…, after=…, dilation=…, groups=…)`; w is `[K, C/groups, …]`, `before` and
+    `after` are how many zeros stand around x along each axis. A stride may be a size: that of a kernel which cuts x
+    into patches, `[…, H]` to `[…, H/P]`.
+    """
+
+    fields = ("stride", "before", "after", "dilation", "groups")
+
+    def below(self, printer):
+        usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
+        words = {
+            "stride": r"\downarrow ",
+            "before": r"\text{pad }",
+            "dilation": r"\text{dilation }",
+            "groups": r"\text{groups }",
+        }
+        if self.get("before") != self.get("after"):
+            del words["before"]
+            words |= {"before": r"\text{before }", "after": r"\text{after }"}
+        return self.said(printer, usual, words)
+
+    def infer(self, same, x, w, b=()):
+        if not same(x[1 - len(w)], w[1] * self.get("groups")):
+            raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
+        made = []
+        for size, kernel, s, p, q, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
+            whole = not isinstance(s, int)  # it cuts the axis into pieces
+            length = (size + p + q - d * (kernel - 1) - 1) / sympy.sympify(s)
+            made.append(size / kernel if whole else sympy.floor(length) + 1)
+        return (*x[: 1 - len(w)], w[0], *made)
+
+    def run(self, size, x, w, b=None):
+        given, x = x, self.batched(x, w)
+        stride, before, after, dilation = map(self.get, self.fields[:4])
+        stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        batch, channels, *sizes = x.shape
+        wide = torch.zeros(
+            batch, channels, *(p + n + q for p, n, q in zip(before, sizes, after, strict=True)), dtype=x.dtype
+        )
+        wide[(..., *(slice(p, p + n) for p, n in zip(before, sizes, strict=True)))] = x
+        kernel = w.shape[2:]
+        made = [
+            (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)
+        ]
+        total = torch.zeros((), dtype=x.dtype)
+        for tap in product(*map(range, kernel)):
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, made, strict=True)
+            ]
+            part = wide[(..., *places)].reshape(batch, groups, channels // groups, -1)
+            weights = w[(..., *tap)].reshape(groups, -1, channels // groups)
+            total = total + torch.einsum("bgcn,gkc->bgkn", part, weights)
+        total = total.reshape(batch, len(w), *made)
+        if b is not None:
+            total = total + b.reshape(-1, *(1,) * len(kernel))
+        return total if given.dim() == w.dim() else total[0]
+
+    def channels(self, size, made, inputs, w):
+        groups, _ = self.split(size, w[0], made)
+        return [g * w[1] + c for g in groups for c in range(w[1])], (made, None)
+
+    def spatial(self, made, sizes, kernel):
+        stride, before, _, dilation = map(self.get, self.fields[:4])
+        every = zip(made, sizes, kernel, stride, before, dilation, strict=True)
+        return [windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n) for o, n, k, s, p, d in every]
+
+    def tap(self, size, made, cell, place, inputs, w):
+        """The cell of w that stands over a number of x."""
+        stride, before, _, dilation = map(self.get, self.fields[:4])
+        every = zip(cell, place[1:], stride, before, dilation, strict=True)
+        return (made, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
+
+
+class TransposedConvolution(_Convolved):
+    """Each number of x spread over a window by a kernel, and summed where windows overlap: a convolution's gradient.
+
+    `TransposedConvolution(x, w, b, stride=…, padding=…, extra=…, dilation=…, groups=…)`; w is `[C, K/groups, …]`,
+    `padding` cells are cut off on both sides, `extra` of them stay at the end.
+    """
+
+    star = r"\star^{\top}"
+    fields = ("stride", "padding", "extra", "dilation", "groups")
+
+    def below(self, printer):
+        usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
+        words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
+        words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}
+        return self.said(printer, usual, words)
+
+    def infer(self, same, x, w, b=()):
+        if not same(x[1 - len(w)], w[0]):
+            raise ShapeError(f"transposed kernels {w} don't fit {x}")
+        made = []
+        for size, kernel, s, p, extra, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
+            made.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
+        return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
+
+    def run(self, size, x, w, b=None):
+        given, x = x, self.batched(x, w)
+        stride, padding, extra, dilation = map(self.get, self.fields[:4])
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        batch, channels, *sizes = x.shape
+        kernel, channels_made = w.shape[2:], w.shape[1] * groups
+        every = zip(sizes, stride, dilation, kernel, extra, strict=True)
+        wide = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in every]
+        total = torch.zeros(batch, channels_made, *wide, dtype=x.dtype)
+        parts = x.reshape(batch, groups, channels // groups, -1)
+        for tap in product(*map(range, kernel)):
+            weights = w[(..., *tap)].reshape(groups, channels // groups, -1)
+            part = torch.einsum("bgcn,gck->bgkn", parts, weights).reshape(batch, channels_made, *sizes)
+            places = [
+                slice(d * i, d * i + s * (n - 1) + 1, s)
+                for d, i, s, n in zip(dilation, tap, stride, sizes, strict=True)
+            ]
+            total[(..., *places)] += part
+        total = total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
+        if b is not None:
+            total = total + b.reshape(-1, *(1,) * len(kernel))
+        return total if given.dim() == w.dim() else total[0]
+
+    def channels(self, size, made, inputs, w):
+        groups = self.get("groups")
+        groups = groups if isinstance(groups, int) else int(size(groups))
+        found, each = self.split(size, w[1] * groups, made)
+        channels = [g * (inputs // groups) + c for g in found for c in range(inputs // groups)]
+        return channels, (channels, [k % each for k in made])
+
+    def spatial(self, made, sizes, kernel):
+        stride, padding, _, dilation = map(self.get, self.fields[:4])
+        found = []
+        for cells, n, k, s, p, d in zip(made, sizes, kernel, stride, padding, dilation, strict=True):
+            pairs = [((o + p - d * t) // s, t) for o in cells for t in range(k) if (o + p - d * t) % s == 0]
+            pairs = [(i, t) for i, t in pairs if 0 <= i < n]
+            found.append(([i for i, _ in pairs], [t for _, t in pairs]))
+        return found
+
+    def tap(self, size, made, cell, place, inputs, w):
+        """The cell of w that spreads a number of x to here."""
+        stride, padding, _, dilation = map(self.get, self.fields[:4])
+        every = zip(cell, place[1:], stride, padding, dilation, strict=True)
+        return (place[0], made % w[1], *((o + p - i * s) // d for o, i, s, p, d in every))

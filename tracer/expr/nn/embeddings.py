@@ -1,0 +1,92 @@
+"""Two encoders' outputs made comparable: read at one token, brought to unit length, scaled (Radford et al. 2021)."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.index_sets import Cells, plain, said, shape_of
+from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.provenance_rules import AlongLast, ByCell, Copied, Standardised
+
+
+class FirstOf(Node):
+    """Where a token number first stands in each row: `[K, T]` to `[K]`, counted from 0; 0 where it does not."""
+
+    def __new__(cls, tokens, number):
+        return super().__new__(cls, tokens, sympy.Integer(number))
+
+    def _latex(self, printer):
+        tokens = printer._print(self.args[0])
+        return rf"\min\left\{{ j : {below(tokens, 'j')} = {printer._print(self.args[1])} \right\}}"
+
+    def infer(self, same, shape):
+        return shape[:-1]
+
+    def run(self, size, tokens):
+        wanted = int(self.args[1])
+        found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
+        return torch.tensor(found, dtype=tokens.dtype)
+
+    def _reads(self, size, cells, tokens):
+        shape = shape_of(tokens)
+        return (Cells.of(shape, (*cells.axes, None)),)
+
+
+class RowsAt(Copied, Node):
+    """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
+
+    def _latex(self, printer):
+        tokens, places = self.args
+        return rf"{{{tokens.inside(printer)}}}_{{[\,{printer._print(places)}\,]}}"
+
+    def infer(self, same, tokens, places):
+        if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):
+            raise ShapeError(f"{tokens} taken at {places}: [K, T, D] and [K] were expected")
+        return (tokens[0], tokens[-1])
+
+    def run(self, size, tokens, places):
+        return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
+
+    def _reads(self, size, cells, tokens, places):
+        shape, asked = shape_of(tokens), shape_of(places)
+        batch, width = cells.axes
+        where = Cells.of(asked, (batch,))
+        return Cells.of(shape, (batch, said(where, places, shape[1]), width)), where
+
+
+class UnitLength(Standardised, AlongLast, Node):
+    """`x / ‖x‖₂`, each vector on its own."""
+
+    def _latex(self, printer):
+        x = self.args[0].inside(printer)
+        return rf"\frac{{{x}}}{{\left\lVert {x} \right\rVert_2}}"
+
+    def infer(self, same, shape):
+        return shape
+
+    def run(self, size, x):
+        return x / (x * x).sum(dim=-1, keepdim=True).sqrt()
+
+    def unit(self, x):
+        return x / (x * x).sum().sqrt()
+
+
+class ScaledBy(ByCell, Node):
+    """`e^τ X`: a tensor times the power of a learned number; `ScaledBy(τ, X)`."""
+
+    def _latex(self, printer):
+        power, x = self.args
+        return rf"e^{{{printer._print(power)}}}\,{x.inside(printer)}"
+
+    def infer(self, same, power, x):
+        if power:
+            raise ShapeError(f"{power} is no single number")
+        return x
+
+    def run(self, size, power, x):
+        return power.exp() * x
+
+    def shares(self, size, power, x):
+        factor = plain(power.exp())
+        return [(factor * plain(x), None, False), (factor * plain(x), factor)]

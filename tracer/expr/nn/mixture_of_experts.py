@@ -1,0 +1,142 @@
+r"""A mixture of experts: a sum over the chosen ones, `\sum_{e \in \mathbf{e}} \mathbf{g}_{e}\,\left(…\right)`, or over
+all, `\sum_{e < 5}`, counted from 0.
+
+Each token has k experts of its own and a gate for each of them (Shazeer et al. 2017, equation 1). What an expert does
+is an equation of its own, on the token and on the expert's share of the weights, `\mathbf{W}_{[e,\,:,\,:]}`.
+"""
+
+from __future__ import annotations
+
+import torch
+from sympy import sympify
+
+from tracer.expr.index_sets import Cells, plain, shape_of
+from tracer.expr.node import Node, ShapeError, Tensor, below, execute, infer
+
+TOKEN = "expert token"
+"""The key of the token in an expert's equation; its weights are `expert 0`, `expert 1` … in order."""
+
+
+class _Mixture(Node):
+    """A sum over experts, each what `body` makes of a token, times a gate; the gates are operand number 1."""
+
+    loose = True
+
+    @property
+    def body(self) -> Node:
+        """What one expert makes of one token."""
+        return self.args[0]
+
+    def _made(self, x, expert: int, weights, size):
+        """What an expert makes of tokens, `[…, D]`."""
+        given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
+        return execute(self.body, lambda tensor: given[tensor.key], size)
+
+    def _weights(self, rest):
+        """The weights among the operands behind the gates."""
+        return rest
+
+    def _expert(self, term, rest) -> int:
+        """Which expert a gate is of."""
+        return term.index[-1]
+
+    def terms(self, size, cell, x, gates, *rest):
+        """Each gate has what its expert makes of the token as its factor."""
+        found, weights = [], self._weights(rest)
+        for term in super().terms(size, cell, x, gates, *rest):
+            if term.operand == 1:
+                made = self._made(x[cell[:-1]][None], self._expert(term, rest), weights, size)
+                factor = plain(made[0, cell[-1]].item())
+                found.append(term._replace(share=factor * term.value, factor=factor))
+            else:
+                found.append(term._replace(counted=False))
+        return found
+
+
+class Experts(_Mixture):
+    """`Experts(body, x, gates, chosen, *weights)`: x `[…, D]`, a row for each token; gates and chosen `[N, k]`, a row
+    for each of these tokens, in order; weights `[E, …]`, one part for each expert."""
+
+    def __new__(cls, body: Node, x: Node, gates: Node, chosen: Node, *weights: Node):
+        return super().__new__(cls, body, x, gates, chosen, *weights)
+
+    @property
+    def operands(self):
+        return self.args[1:]
+
+    def _latex(self, printer):
+        gates, chosen = (printer._print(one) for one in self.args[2:4])
+        body = printer._print(self.body)
+        return rf"\sum_{{e \in {chosen}}} {below(gates, 'e')}\,\left({body}\right)"
+
+    def infer(self, same, x, gates, chosen, *weights):
+        if len(gates) != 2 or len(gates) != len(chosen) or not all(map(same, gates, chosen)):
+            raise ShapeError(f"gates {gates} and chosen experts {chosen} don't fit")
+        return infer(self.body, same)
+
+    def run(self, size, x, gates, chosen, *weights):
+        rows, made = x.reshape(-1, x.shape[-1]), None
+        for expert in chosen.unique().tolist():
+            tokens, places = (chosen == expert).nonzero(as_tuple=True)
+            found = self._made(rows[tokens], expert, weights, size)
+            if made is None:
+                made = torch.zeros(len(rows), found.shape[-1], dtype=found.dtype)
+            made.index_add_(0, tokens, found * gates[tokens, places, None])
+        return made.reshape(*x.shape[:-1], made.shape[-1])
+
+    def _reads(self, size, cells, x, gates, chosen, *weights):
+        """A token as a whole, the others not at all; of the weights those of its experts."""
+        shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
+        rows, experts = [0], None
+        for places, count in zip(cells.axes[:-1], shapes[0][:-1], strict=True):
+            rows = [row * count + place for row in rows for place in (range(count) if places is None else places)]
+        if hasattr(chosen, "tolist"):
+            experts = sorted({expert for row in rows for expert in chosen[row].tolist()})
+        routes = (Cells.of(shape, (rows, None)) for shape in shapes[1:3])
+        parts = (Cells.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
+        return Cells.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
+
+    def _weights(self, rest):
+        return rest[1:]
+
+    def _expert(self, term, rest):
+        return rest[0][term.index].item()
+
+
+class AllExperts(_Mixture):
+    """`AllExperts(body, E, x, gates, *weights)`: x `[…, D]`; gates `[…, E]`, a share of each token for every expert;
+    weights `[E, …]`, one part for each expert."""
+
+    def __new__(cls, body: Node, count, x: Node, gates: Node, *weights: Node):
+        return super().__new__(cls, body, sympify(count), x, gates, *weights)
+
+    @property
+    def operands(self):
+        return self.args[2:]
+
+    def _latex(self, printer):
+        body, count, _, gates, *_ = (printer._print(one) for one in self.args)
+        return rf"\sum_{{e < {count}}} {below(gates, 'e')}\,\left({body}\right)"
+
+    def infer(self, same, x, gates, *weights):
+        if len(gates) != len(x) or not all(map(same, gates[:-1], x[:-1])):
+            raise ShapeError(f"tokens {x} and the shares {gates} of their experts don't fit")
+        if not all(same(self.args[1], one) for one in (gates[-1], *(weight[0] for weight in weights))):
+            raise ShapeError(f"there are {self.args[1]} experts, but shares {gates} and parts of weights {weights}")
+        return infer(self.body, same)
+
+    def run(self, size, x, gates, *weights):
+        return sum(gates[..., e, None] * self._made(x, e, weights, size) for e in range(gates.shape[-1]))
+
+    def _reads(self, size, cells, x, gates, *weights):
+        """A token and its shares as a whole, the others not at all; all weights."""
+        shapes = [shape_of(one) for one in (x, gates, *weights)]
+        tokens = (Cells.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
+        return *tokens, *map(Cells.all, shapes[2:])
+
+
+def part(weight: Tensor, number: int) -> Tensor:
+    """An expert's share of the weights: the placeholder for one of the operands, printed as its part number e."""
+    rest = r",\,:" * (len(weight.shape) - 1)
+    name = rf"{{{weight.name}}}_{{[e{rest}]}}"
+    return Tensor(name, weight.shape[1:], f"expert {number}")

@@ -1,0 +1,271 @@
+r"""Normalisation over named axes, over groups of channels, and by running statistics.
+
+In `\left(…\right)_{\text{by channel}}` a vector lies along the channels, the axis behind the batch.
+"""
+
+from __future__ import annotations
+
+import sympy
+from sympy import sympify
+
+from tracer.expr.function_call import _Held, decimal, tight
+from tracer.expr.index_sets import Cells, by_channel, changed, divided, joined, listed, shape_of, spread
+from tracer.expr.math.reductions import along
+from tracer.expr.node import broadcast
+from tracer.expr.provenance_rules import Standardised
+
+
+def _affine(text: str, given: str | None, operands, printer) -> str:
+    r"""`… \odot \gamma + \beta`, with those that are given: "weight bias", "weight", "bias" or nothing."""
+    operands = list(operands)
+    if "weight" in (given or ""):
+        text = rf"{text} \odot {operands.pop(0).inside(printer)}"
+    return f"{text} + {operands[0].inside(printer)}" if operands else text
+
+
+def _by_channel(x, vector):
+    """A vector along the axis behind the batch."""
+    return vector.reshape(-1, *(1,) * (x.dim() - 2))
+
+
+def _applied(x, given: str | None, vectors):
+    vectors = list(vectors)
+    if "weight" in (given or ""):
+        x = x * vectors.pop(0)
+    return x + vectors[0] if vectors else x
+
+
+class _Normed(_Held):
+    @property
+    def loose(self):
+        return bool(self.get("given")) and not self.marked
+
+    @property
+    def open(self):
+        return not self.marked
+
+    @property
+    def marked(self) -> bool:
+        """Whether vectors lie along channels, and that has to be said."""
+        return False
+
+    def around(self, text: str) -> str:
+        return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.marked else text
+
+    def infer(self, same, x, *vectors):
+        return x
+
+    @property
+    def weighted(self) -> bool:
+        return "weight" in (self.get("given") or "")
+
+    def last_axes(self, cells, x, vectors):
+        """What a norm over the last axes reads."""
+        shape = shape_of(x)
+        over = range(len(shape) - len(self.get("axes") or (1,)), len(shape))
+        return (changed(cells, shape, dict.fromkeys(over)), *(spread(cells, shape_of(vector)) for vector in vectors))
+
+
+class BatchNorm(_Normed):
+    """`(x - μ) / √(σ² + ε) ⊙ γ + β` for each channel, with the running mean and variance (Ioffe and Szegedy 2015).
+
+    `BatchNorm(x, mean, variance, γ, β, eps=…, given="weight bias", wide=True)`; `wide` if there are axes behind the
+    channels.
+    """
+
+    fields = ("eps", "given", "wide")
+
+    @property
+    def marked(self):
+        return bool(self.get("wide"))
+
+    def _latex(self, printer):
+        x, mean, variance = (operand.inside(printer) for operand in self.operands[:3])
+        text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
+        return self.around(_affine(text, self.get("given"), self.operands[3:], printer))
+
+    def run(self, size, x, *vectors):
+        mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
+        return _applied((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
+
+    def _reads(self, size, cells, x, *vectors):
+        return spread(cells, shape_of(x)), *(by_channel(cells, shape_of(vector)) for vector in vectors)
+
+    def terms(self, size, cell, x, *vectors):
+        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, *vectors)
+        at, mean, variance, *rest = listed(read, (x, *vectors))
+        scale = variance.value + self.get("eps")
+        if scale <= 0:  # a root of nothing: the run has no number there either
+            return [at, mean, variance, *rest]
+        unit = 1 / scale**0.5
+        gamma = rest[0].value if self.weighted else 1.0
+        factor, share = unit * gamma, (at.value - mean.value) * unit * gamma
+        found = [at._replace(share=at.value * factor, factor=factor)]
+        found += [
+            mean._replace(share=-mean.value * factor, factor=-factor),
+            variance._replace(share=share, counted=False),
+        ]
+        if self.weighted:
+            found.append(rest.pop(0)._replace(share=share, counted=False))
+        return found + [term._replace(share=term.value, factor=1.0) for term in rest]
+
+
+class _Statistics(Standardised, _Normed):
+    """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
+
+    def over(self, printer) -> str:
+        raise NotImplementedError
+
+    def _latex(self, printer):
+        x, below = self.operands[0].inside(printer), self.over(printer)
+        below = rf"_{{{below}}}" if below else ""
+        added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
+        deviation = rf"\sqrt{{\sigma^2{below}({x}){added}}}"
+        text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
+        return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
+
+    def normed(self, x):
+        """Over the last axis."""
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
+
+    def unit(self, x):
+        return (x - x.mean()) / (x.var(correction=0) + self.get("eps")).sqrt()
+
+
+class GroupNorm(_Statistics):
+    """Over groups of channels, of each input alone (Wu and He 2018). `GroupNorm(x, γ, β, eps=…, given=…, groups=…)`."""
+
+    fields = ("eps", "given", "groups")
+
+    @property
+    def marked(self):
+        return bool(self.get("given"))
+
+    def over(self, printer):
+        return rf"\text{{groups }}{self.get('groups')}"
+
+    def run(self, size, x, *vectors):
+        made = self.normed(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
+        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+
+    def _reads(self, size, cells, x, *vectors):
+        shape = shape_of(x)
+        counts = (self.get("groups"), shape[1] // self.get("groups"))
+        channels = joined([divided(cells.axes[1], counts)[0], range(counts[1])], counts)
+        rows = changed(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
+        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
+
+
+class ChannelNorm(_Statistics):
+    """Over named axes, with one γ and β for each channel: over those of the picture an instance norm (Ulyanov et al.
+    2016), over the batch's too a batch norm that trains. `ChannelNorm(x, γ, β, eps=…, given=…, axes=…, labels=…)`."""
+
+    fields = ("eps", "given", "axes", "labels")
+
+    @property
+    def marked(self):
+        return bool(self.get("given"))
+
+    def over(self, printer):
+        return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
+
+    def run(self, size, x, *vectors):
+        axes = self.get("axes")
+        centred = x - x.mean(axes, keepdim=True)
+        made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
+        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+
+    def _reads(self, size, cells, x, *vectors):
+        shape = shape_of(x)
+        rows = changed(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
+        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
+
+
+class LayerNormOver(_Statistics):
+    """A layer norm over the last axes, with or without γ and β (Ba et al. 2016). `LayerNormOver(x, γ, β, eps=…,
+    given=…, axes=…, labels=…)`; axes are None where it is the last one."""
+
+    fields: tuple[str, ...] = ("eps", "given", "axes", "labels")
+
+    def over(self, printer):
+        return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, x, *vectors):
+        lead = x.shape[: -len(self.get("axes") or (1,))]
+        return _applied(self.normed(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
+
+    def _reads(self, size, cells, x, *vectors):
+        return self.last_axes(cells, x, vectors)
+
+
+INSIDE, OUTSIDE, CLAMPED = "inside", "outside", "clamped"
+"""Where a norm has its ε: added to the variance, added to its root, or as the least that the root may be."""
+
+
+class DeviationNorm(LayerNormOver):
+    """A norm that divides by another deviation: by that of n - 1 numbers (`less=1`), by the root of the mean square
+    (`centred=False`), or with ε elsewhere (`how`). `DeviationNorm(x, γ, β, eps=…, given=…, axes=…, labels=…,
+    centred=…, less=…, how=…, count=…)`; `count` is n."""
+
+    fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
+
+    def _latex(self, printer):
+        x, below = self.operands[0].inside(printer), self.over(printer)
+        eps, how, count = self.get("eps"), self.get("how"), sympify(self.get("count"))
+        added, below = f" + {decimal(eps)}" if eps else "", rf"_{{{below}}}" if below else ""
+        variance = rf"\sigma^2{below}({x})"
+        if not self.get("centred"):
+            below = rf"_{{{below[2:-1]} \to 1}}" if below else ""
+            variance = rf"\operatorname{{mean}}{below}\left({{{tight(self.operands[0], printer)}}}^2\right)"
+        elif self.get("less"):
+            variance = rf"\frac{{{printer._print(count)}}}{{{printer._print(count - self.get('less'))}}}\,{variance}"
+        deviation = rf"\sqrt{{{variance}{added}}}" if how == INSIDE else rf"\sqrt{{{variance}}}"
+        deviation += added if how == OUTSIDE else ""
+        deviation = rf"\max\left({deviation},\,{decimal(eps)}\right)" if how == CLAMPED else deviation
+        above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
+        return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
+
+    def normed(self, x):
+        centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
+        variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
+        eps, how = self.get("eps"), self.get("how")
+        root = (variance + eps).sqrt() if how == INSIDE else variance.sqrt()
+        return centred / (root + eps if how == OUTSIDE else root.clamp(min=eps) if how == CLAMPED else root)
+
+    def unit(self, x):
+        return self.normed(x.reshape(-1)).reshape(x.shape)
+
+
+class RMSNormOver(Standardised, _Normed):
+    """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
+    labels=…)`; axes are None where it is the last one."""
+
+    fields = ("eps", "given", "axes", "labels")
+
+    def _latex(self, printer):
+        x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
+        below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
+        below = rf"_{{{below} \to 1}}" if below else ""
+        eps = self.get("eps")
+        mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
+        return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("given"), self.operands[1:], printer)
+
+    def infer(self, same, *shapes):
+        return broadcast(same, *shapes)
+
+    def run(self, size, x, *vectors):
+        axes = tuple(range(-len(self.get("axes") or (1,)), 0))
+        made = (
+            x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
+        )
+        return _applied(made, self.get("given"), vectors)
+
+    def _reads(self, size, cells, x, *vectors):
+        return self.last_axes(cells, x, vectors)
+
+    def unit(self, x):
+        return x / ((x * x).mean() + self.get("eps")).sqrt()

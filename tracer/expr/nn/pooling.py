@@ -1,0 +1,173 @@
+r"""Pooling, the mean or the largest number of each window: `\operatorname{maxpool}_{3 \times 3,\,\downarrow 2}`."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import sympy
+import torch
+
+from tracer.expr.function_call import _Call, written
+from tracer.expr.index_sets import Cells, shape_of, windows
+from tracer.expr.provenance_rules import Linear, OfAll, OneOf
+
+
+class _Pooled(OfAll, _Call):
+    """Windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one number for each axis.
+
+    `up`: a last window that begins in the picture counts, though it ends outside.
+    """
+
+    fields: tuple[str, ...] = ("window", "stride", "padding", "dilation", "up")
+
+    def below(self, printer):
+        window, stride = self.get("window"), self.get("stride")
+        found = [r" \times ".join(written(one, printer) for one in window)]
+        found += [rf"\downarrow {written(stride, printer)}"] if stride != window else []
+        for word, usual in (("padding", 0), ("dilation", 1)):
+            if any(one != usual for one in self.get(word)):
+                found.append(rf"\text{{{word.removesuffix('ding')} }}{written(self.get(word), printer)}")
+        return [*found, *[r"\text{ceil}"] * bool(self.get("up"))]
+
+    def infer(self, same, shape):
+        window, stride, padding, dilation, up = map(self.get, _Pooled.fields)
+        rank, made = len(window), []
+        for size, k, s, p, d in zip(shape[-rank:], window, stride, padding, dilation, strict=True):
+            moved = (size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)
+            if up:
+                last = sympy.floor((size + p - 1) / sympy.Integer(s))
+                made.append(sympy.Min(sympy.ceiling(moved), last) + 1)
+            else:
+                made.append(sympy.floor(moved) + 1)
+        return (*shape[:-rank], *made)
+
+    def run(self, size, x):
+        window, stride, padding, dilation, up = map(self.get, _Pooled.fields)
+        rank = len(window)
+        sizes, counts = x.shape[-rank:], []
+        for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True):
+            moved = n + 2 * p - d * (k - 1) - 1
+            counts.append(min(-(-moved // s), (n + p - 1) // s) + 1 if up else moved // s + 1)
+        taps = []
+        for tap in product(*map(range, window)):
+            made, inside = x, torch.ones((), dtype=torch.bool)
+            for axis, (i, n, s, p, d, count) in enumerate(
+                zip(tap, sizes, stride, padding, dilation, counts, strict=True)
+            ):
+                places = torch.arange(count) * s - p + i * d
+                made = made.index_select(axis - rank, places.clamp(0, n - 1))
+                there = ((places >= 0) & (places < n)).reshape(-1, *(1,) * (rank - 1 - axis))
+                inside = inside & there
+            taps.append((made, inside))
+        return self.pooled(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
+
+    def pooled(self, taps, ends, counts):
+        raise NotImplementedError
+
+    def _reads(self, size, cells, x):
+        shape, window = shape_of(x), self.get("window")
+        rank = len(window)
+        every = zip(
+            cells.axes[-rank:], shape[-rank:], window, *map(self.get, ("stride", "padding", "dilation")), strict=True
+        )
+        found = [
+            windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n)[0] for o, n, k, s, p, d in every
+        ]
+        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
+
+
+class MaxPool(OneOf, _Pooled):
+    """The largest number of each window."""
+
+    word = r"\operatorname{maxpool}"
+
+    def pooled(self, taps, ends, counts):
+        made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
+        return torch.stack(made).amax(0)
+
+    def one(self, cell, numbers):
+        return max(numbers)
+
+
+class AveragePool(Linear, _Pooled):
+    """The mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
+    numbers there are."""
+
+    alone = False
+
+    word = r"\operatorname{avgpool}"
+    fields = ("window", "stride", "padding", "dilation", "up", "bare", "divisor")
+
+    def below(self, printer):
+        divisor = self.get("divisor")
+        said = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
+        return [*super().below(printer), *said, *([rf"\text{{by }}{divisor}"] if divisor else [])]
+
+    def pooled(self, taps, ends, counts):
+        total = sum(torch.where(inside, x, 0) for x, inside in taps)
+        if divisor := self.get("divisor"):
+            return total / divisor
+        if self.get("bare"):
+            return total / sum(inside.double() for _, inside in taps)
+        number = torch.ones((), dtype=torch.float64)
+        for axis, (end, count) in enumerate(zip(ends, counts, strict=True)):
+            k, s, p = (self.get(field)[axis] for field in ("window", "stride", "padding"))
+            starts = torch.arange(count) * s - p
+            wide = (starts + k).clamp(max=end) - starts
+            number = number * wide.reshape(-1, *(1,) * (len(counts) - 1 - axis))
+        return total / number
+
+
+class _Adaptive(OfAll, _Call):
+    """As many windows as are asked for, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
+
+    fields = ("sizes",)
+
+    def below(self, printer):
+        return [r"\to " + r" \times ".join(written(one, printer) for one in self.get("sizes"))]
+
+    def infer(self, same, shape):
+        sizes = tuple(map(sympy.sympify, self.get("sizes")))
+        return (*shape[: -len(sizes)], *sizes)
+
+    def run(self, size, x):
+        sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
+        for axis, m in zip(range(-len(sizes), 0), sizes, strict=True):
+            x = self.along(x.movedim(axis, -1), m).movedim(-1, axis)
+        return x
+
+    def along(self, x, m):
+        n = x.shape[-1]
+        return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
+
+    def _reads(self, size, cells, x):
+        shape, rank = shape_of(x), len(self.get("sizes"))
+        sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
+        found = [
+            {place for i in made for place in range(i * n // m, -(-(i + 1) * n // m))}
+            for made, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
+        ]
+        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
+
+
+class AdaptiveAverage(Linear, _Adaptive):
+    """The mean of each window."""
+
+    alone = False
+
+    word = r"\operatorname{avgpool}"
+
+    def of(self, x):
+        return x.sum(-1) / x.shape[-1]
+
+
+class AdaptiveMax(OneOf, _Adaptive):
+    """The largest number of each window."""
+
+    word = r"\operatorname{maxpool}"
+
+    def of(self, x):
+        return x.amax(-1)
+
+    def one(self, cell, numbers):
+        return max(numbers)

@@ -1,0 +1,97 @@
+r"""Recurrent layers, one step after the other: `\operatorname{LSTM}\left(X, h, c, W, U, b, d\right)`.
+
+x is `[T, B, D]`; W `[n·H, D]` and U `[n·H, H]` hold the matrices of n gates one under the other, b and d their biases.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.expr.function_call import _Call
+from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.node import ShapeError
+
+
+class _Recurrent(_Call):
+    """`…(x, *states, W, U, b, d, back=…, last=…)`: `back` reads from the end to the start; `last` is None for the first
+    state at each step, `[T, B, H]`, else which state it is at the end, `[B, H]`."""
+
+    fields: tuple[str, ...] = ("back", "last")
+    states = 1
+
+    def below(self, printer):
+        last = self.get("last")
+        said = [] if last is None else [r"\text{last}" if not last else r"\text{last cell}"]
+        return [*([r"\text{back}"] if self.get("back") else []), *said]
+
+    def infer(self, same, x, *rest):
+        state, (wide, narrow) = rest[0], (rest[self.states], rest[self.states + 1])
+        if len(x) != 3 or not same(x[2], wide[1]) or not same(state[-1], narrow[1]):
+            raise ShapeError(f"{x} and states {state} don't fit the weights {wide} and {narrow}")
+        return (x[1], state[-1]) if self.get("last") is not None else (x[0], x[1], state[-1])
+
+    def run(self, size, x, *rest):
+        rest = [one.to(x.dtype) for one in rest]
+        states, weights, made = rest[: self.states], rest[self.states :], []
+        steps = list(x.unbind(0))
+        for one in reversed(steps) if self.get("back") else steps:
+            states = self.step(one, states, *weights)
+            made.append(states[0])
+        if (last := self.get("last")) is not None:
+            return states[last]
+        return torch.stack(made[::-1] if self.get("back") else made)
+
+    @staticmethod
+    def gates(x, h, w, u, b=0, d=0):
+        return x @ w.T + b, h @ u.T + d
+
+    def _reads(self, size, cells, x, *rest):
+        """A state is read at its place in the batch, x at all steps up to the cell's, and the weights as a whole."""
+        x, *shapes = map(shape_of, (x, *rest))
+        batch, times = cells.axes[-2], None
+        if self.get("last") is None:
+            made = cells.axes[0]
+            times = range(made[0], x[0]) if self.get("back") else range(made[-1] + 1)
+        states = (Cells.of(shape, (*(None,) * (len(shape) - 2), batch, None)) for shape in shapes[: self.states])
+        return Cells.of(x, (times, batch, None)), *states, *map(Cells.all, shapes[self.states :])
+
+
+class LSTM(_Recurrent):
+    """`i, f, o = σ(…)`, `g = tanh(…)` of `W x + b + U h + d`; `c ← f ⊙ c + i ⊙ g`, `h ← o ⊙ tanh c` (Hochreiter and
+    Schmidhuber 1997); the rows of W and U in the order i, f, g, o."""
+
+    word = r"\operatorname{LSTM}"
+    states = 2
+
+    def step(self, x, states, *weights):
+        h, c = states
+        i, f, g, o = sum(self.gates(x, h, *weights)).chunk(4, -1)
+        c = c / (1 + (-f).exp()) + g.tanh() / (1 + (-i).exp())
+        return c.tanh() / (1 + (-o).exp()), c
+
+
+class GRU(_Recurrent):
+    """`r, z = σ(…)`, `n = tanh(W x + b + r ⊙ (U h + d))`, `h ← (1 - z) ⊙ n + z ⊙ h` (Cho et al. 2014); the rows of W
+    and U in the order r, z, n."""
+
+    word = r"\operatorname{GRU}"
+
+    def step(self, x, states, *weights):
+        (h,) = states
+        given, kept = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
+        r, z = (1 / (1 + (-given[k] - kept[k]).exp()) for k in (0, 1))
+        return ((1 - z) * (given[2] + r * kept[2]).tanh() + z * h,)
+
+
+class RNN(_Recurrent):
+    """`h ← tanh(W x + b + U h + d)` (Elman 1990); with `relu`, `max(0, …)`."""
+
+    word = r"\operatorname{RNN}"
+    fields = ("relu", "back", "last")
+
+    def below(self, printer):
+        return [*([r"\text{relu}"] if self.get("relu") else []), *super().below(printer)]
+
+    def step(self, x, states, *weights):
+        made = sum(self.gates(x, states[0], *weights))
+        return (made.clamp(min=0) if self.get("relu") else made.tanh(),)

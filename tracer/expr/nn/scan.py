@@ -1,0 +1,110 @@
+r"""A loop over time as one line, `\mathbf{h}_{t} = \mathbf{A}_{t} \odot \mathbf{h}_{t-1} + \mathbf{B}_{t}`, for each t.
+
+In such a line `x_t` is the part of x at t along the axis that t runs over, counted from 0. Where a state is carried on,
+the line says what it starts from. It is executed turn by turn, each on the state that the run had before it. A loop
+that goes from the last part to the first has its states from t + 1, and one over the parts in another order than that
+of its results has `x_{T-1-t}`.
+"""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.function_call import COMMA, encoded
+from tracer.expr.node import Node, Tensor, below, execute, infer, latex
+
+TURN = "turn "
+"""The keys of the operands of one turn: `turn 0`, `turn 1` … in order."""
+TURNED = "turned "
+"""The same of a matrix `[in, out]`, that the model keeps as `[out, in]`."""
+WHOLE, NOW, BEFORE, START, MIRRORED = 0, 1, 2, 3, 4
+"""What a turn has of an operand: all of it, its part at t, that of the turn before, or that only in the first turn, or
+its part as far from the end as t is from the beginning."""
+PARTS = NOW, MIRRORED
+"""What a turn has of a sequence that is not carried on."""
+
+
+class Turns(Node):
+    """`Turns(body, length, axis, (back, kept), places, *operands)`: what `body` gives at each t, along `axis`; `places`
+    says for each operand what a turn has of it, along which axis, and for what is carried on which operand it starts
+    from. `back`: t goes from the last to the first. `kept`: the parts that a turn has keep their axis, of size 1."""
+
+    def __new__(cls, body: Node, length, axis: int, way, places, *operands: Node):
+        axis, way, places = sympy.Integer(axis), encoded(tuple(map(int, way))), encoded(tuple(places))
+        return super().__new__(cls, body, sympy.sympify(length), axis, way, places, *operands)
+
+    @property
+    def operands(self):
+        return self.args[5:]
+
+    @property
+    def back(self) -> bool:
+        """Whether t goes from the last to the first."""
+        return bool(self.args[3][0])
+
+    @property
+    def kept(self) -> bool:
+        """Whether the parts that a turn has keep their axis."""
+        return bool(self.args[3][1])
+
+    @property
+    def body(self) -> Node:
+        """One turn."""
+        return self.args[0]
+
+    @property
+    def places(self) -> tuple[tuple[int, int, int], ...]:
+        """(what, axis, start) for each operand."""
+        return tuple((int(what), int(axis), int(start)) for what, axis, start in self.args[4])
+
+    @property
+    def cells(self) -> str:  # type: ignore[override] # what others say once for all
+        """What stands below the name of what is made."""
+        return "t"
+
+    def _latex(self, printer):
+        said = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"
+        first = printer._print(self.args[1]) if self.back else "-1"
+        starts = [
+            rf"{below(printer._print(operand), first)} = {printer._print(self.operands[start])}"
+            for operand, (what, _, start) in zip(self.operands, self.places, strict=True)
+            if what == BEFORE
+        ]
+        way = "back from" if self.back else "from"
+        return said + (rf"\text{{ {way} }}{COMMA.join(starts)}" if starts else "")
+
+    def infer(self, same, *shapes):
+        made, axis = list(infer(self.body, same)), int(self.args[2])
+        return (*made[:axis], self.args[1], *made[axis + self.kept :])
+
+    def run(self, size, *tensors):
+        length, axis = int(size(self.args[1])), int(self.args[2])
+        made = []
+        for t in range(length):
+            parts = {f"{key}{n}": self._part(t, n, tensors) for n in range(len(tensors)) for key in (TURN, TURNED)}
+            made.append(execute(self.body, lambda tensor, parts=parts: parts[tensor.key], size))
+        shape = torch.broadcast_shapes(*(one.shape for one in made))
+        made = [one.expand(shape) for one in made]
+        return torch.cat(made, axis) if self.kept else torch.stack(made, axis)
+
+    def _part(self, t: int, number: int, tensors):
+        what, axis, start = self.places[number]
+        tensor = tensors[number]
+        if what == BEFORE:
+            t += 1 if self.back else -1
+            if not 0 <= t < tensor.shape[axis]:
+                first = tensors[start].to(tensor.dtype).expand(tensor.select(axis, 0).shape)
+                return first.unsqueeze(axis) if self.kept else first
+        elif what == MIRRORED:
+            t = tensor.shape[axis] - 1 - t
+        elif what != NOW:
+            return tensor
+        return tensor.narrow(axis, t, 1) if self.kept else tensor.select(axis, t)
+
+
+def turn(text: str, number: int, what: int, shape: tuple, length, turned: bool = False, back: bool = False) -> Tensor:
+    """The placeholder for what a turn has of an operand, which is printed as `text`."""
+    indices = {NOW: "t", BEFORE: "t+1" if back else "t-1", MIRRORED: f"{latex(length - 1)} - t"}
+    name = below(text, indices[what]) if what in indices else text
+    return Tensor(name, shape, f"{TURNED if turned else TURN}{number}")

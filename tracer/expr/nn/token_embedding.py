@@ -1,0 +1,116 @@
+"""From pixels to tokens, and tokens to one sequence."""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from tracer.expr.index_sets import Cells, aligned, said, shape_of, within
+from tracer.expr.node import Node, ShapeError, broadcast
+from tracer.expr.provenance_rules import Copied, Layout, Picking
+
+
+class Patches(Layout, Node):
+    """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
+
+    It is printed with the order of a patch's numbers, hwc: row, column, channel.
+
+    Source: Dosovitskiy et al. 2021, section 3.1.
+    """
+
+    order = "hwc"
+
+    def __new__(cls, image, side):
+        return super().__new__(cls, image, sympy.sympify(side))
+
+    def _latex(self, printer):
+        image, side = map(printer._print, self.args)
+        return rf"\mathcal{{U}}^{{\mathrm{{{self.order}}}}}_{{{side}}}\left({image}\right)"
+
+    def infer(self, same, shape):
+        if len(shape) < 3:
+            raise ShapeError(f"{shape} is no image: [B, C, H, W] was expected")
+        channels, height, width = shape[-3:]
+        side = self.args[1]
+        return (*shape[:-3], height * width / side**2, side**2 * channels)
+
+    def run(self, size, image):
+        side = int(size(self.args[1]))
+        rows = image.unfold(-2, side, side).unfold(-2, side, side)  # [B, C, H/P, W/P, P, P]
+        return rows.movedim(-5, -1).flatten(-3).flatten(-3, -2)
+
+    def pattern(self, size, shape):
+        side = int(size(self.args[1]))
+        return "... c (n p) (m q) -> ... (n m) (p q c)", {"p": side, "q": side}
+
+
+class Lookup(Copied, Node):
+    """Rows of a matrix by their numbers: `E[t]`, `[V, D]` and `[B, T]` to `[B, T, D]`."""
+
+    def _latex(self, printer):
+        matrix, numbers = self.args
+        return rf"{matrix.inside(printer)}\left[{printer._print(numbers)}\right]"
+
+    def infer(self, same, matrix, numbers):
+        return (*numbers, matrix[-1])
+
+    def run(self, size, matrix, numbers):
+        return matrix[numbers]
+
+    def _reads(self, size, cells, matrix, numbers):
+        shape, asked = shape_of(matrix), shape_of(numbers)
+        where = Cells.of(asked, cells.axes[:-1])
+        return Cells.of(shape, (said(where, numbers, shape[0]), cells.axes[-1])), where
+
+
+class Rows(Picking, Node):
+    """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
+
+    def __new__(cls, table, count):
+        return super().__new__(cls, table, sympy.sympify(count))
+
+    def _latex(self, printer):
+        table = self.args[0].inside(printer)
+        table = rf"{{{table}}}" if "_" in table else table
+        return rf"{table}_{{[:{printer._print(self.args[1])}]}}"
+
+    def infer(self, same, shape):
+        return (*shape[:-2], self.args[1], shape[-1])
+
+    def run(self, size, table):
+        return table[..., : int(size(self.args[1])), :]
+
+    def places(self, size, shape):
+        return (*[slice(None)] * (len(shape) - 2), slice(0, int(size(self.args[1]))), slice(None))
+
+
+class Concat(Copied, Node):
+    """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
+
+    def _latex(self, printer):
+        return r"\left[" + r"\ ;\ ".join(printer._print(argument) for argument in self.args) + r"\right]"
+
+    def infer(self, same, *shapes):
+        shapes = [shape if len(shape) > 1 else (sympy.Integer(1), *shape) for shape in shapes]
+        length = sum((shape[-2] for shape in shapes), sympy.Integer(0))
+        lead = broadcast(same, *(shape[:-2] for shape in shapes))
+        return (*lead, length, broadcast(same, *(shape[-1:] for shape in shapes))[0])
+
+    def run(self, size, *tensors):
+        tensors = [tensor if tensor.dim() > 1 else tensor[None] for tensor in tensors]
+        lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
+        return torch.cat([tensor.expand(*lead, *tensor.shape[-2:]) for tensor in tensors], dim=-2)
+
+    sources = 2
+
+    def _reads(self, size, cells, *operands):
+        found, start = [], 0
+        for shape in map(shape_of, operands):
+            wide = shape if len(shape) > 1 else (1, *shape)
+            part = within(cells, len(cells.axes) - 2, start, wide[-2])
+            start += wide[-2]
+            if part.axes is None:
+                found.append(Cells.none(shape))
+            else:
+                found.append(Cells.of(shape, aligned(part.axes, wide)[len(wide) - len(shape) :]))
+        return tuple(found)

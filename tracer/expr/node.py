@@ -1,0 +1,236 @@
+"""What an equation is made of: sympy objects that print themselves, infer their shape, and run on tensors.
+
+A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods say all about it: `_latex` (how it
+reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). Two more follow its cells:
+`_reads` (which of its operands' cells they are made of) and `terms` (what each of these contributes). sympy's own sums
+and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
+Batch and head axes ride along in front of the last two.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import sympy
+from sympy.core.symbol import Str
+
+from tracer.expr.index_sets import Cells, Term, listed, shape_of
+from tracer.symbols.notation import SizePrinter
+
+
+class ShapeError(ValueError):
+    """Operands whose shapes don't fit together."""
+
+
+class Node(sympy.Expr):
+    """A tensor-valued expression. Subclasses define `_latex(printer)`, `infer(same, *shapes)`, `run(size, *tensors)`.
+
+    `same(a, b)` says whether two sizes are one; `size(expr)` is the value of a size at this run.
+    """
+
+    is_commutative = False
+    loose = False
+    """Whether the node needs brackets inside a product."""
+    open = False
+    """Whether it needs brackets where something is set above or below it, as all that is loose does."""
+    by_channel = False
+    """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
+    operators: ClassVar[dict[str, type[Node]]] = {}
+    """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
+    multilinear = 0
+    """How many of the first operands each term is a product of, where the result is a sum of such terms; what is behind
+    them is added. 0 where it is none."""
+    additive = False
+    """Whether the result is the sum of the operands."""
+    analysed = False
+    """Whether `errors` says what rounding may do to each cell."""
+    cells = ""
+    """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        return tuple(argument for argument in self.args if isinstance(argument, Node))
+
+    def _sympystr(self, printer) -> str:
+        return f"{type(self).__name__}({', '.join(map(printer._print, self.args))})"
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that the node casts to; None where it has that of its operands."""
+        return None
+
+    def infer(self, same, *shapes) -> tuple:
+        raise NotImplementedError
+
+    def errors(self, made, *operands):
+        """What rounding may do to each cell, in units of the unit roundoff, where the operands are exact."""
+        raise NotImplementedError
+
+    def run(self, size, *tensors):
+        raise NotImplementedError
+
+    def reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+        """Which cells of each operand these cells of the result are made of, never fewer than that.
+
+        `operands` are tensors, or shapes where the numbers don't matter or are not at hand.
+        """
+        if cells.axes is None:
+            return tuple(Cells.none(shape_of(operand)) for operand in operands)
+        return self._reads(size, cells, *operands)
+
+    def _reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+        """The same of at least one cell: all of them, unless a node knows better."""
+        return tuple(Cells.all(shape_of(operand)) for operand in operands)
+
+    def settled(self, found, other, value):
+        """`found` with the cells of `other` that answer as well, where there are several right answers, such as places
+        of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
+        return None
+
+    def terms(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
+        """The numbers that one cell is made of, and what each contributes: the cells that it reads, without shares,
+        unless a node knows better. TooMany where these are more than are listed."""
+        return listed(self.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors), tensors)
+
+    def inside(self, printer) -> str:
+        """This node's LaTeX as a factor."""
+        text = printer._print(self)
+        return rf"\left({text}\right)" if self.loose else text
+
+    def summand(self, printer, first: bool) -> str:
+        """This node's LaTeX as a term of a sum."""
+        text = printer._print(self)
+        return rf"\left({text}\right)" if self.by_channel or (not first and text.startswith("-")) else text
+
+    def __add__(self, other):
+        return self.operators["Plus"](self, other)
+
+    def __matmul__(self, other):
+        return self.operators["Product"](self, other)
+
+    def __truediv__(self, other):
+        return self.operators["Over"](self, sympy.sympify(other))
+
+    @property
+    def T(self):
+        return self.operators["Transposed"](self)
+
+
+class Tensor(Node):
+    """A named tensor: `Tensor(r"\\mathbf{Q}", (B, h, S, d_k), "block1.attention.query")`.
+
+    `key` says where its value is found: the id of the step that made it, `input NAME` or `parameter PATH`, read
+    transposed if `transposed` (PyTorch keeps weights as [out, in], equations as [in, out]).
+    """
+
+    def __new__(cls, latex: str, shape: tuple, key: str, transposed: bool = False):
+        latex, key = (text if isinstance(text, Str) else Str(text) for text in (latex, key))
+        return super().__new__(cls, latex, sympy.Tuple(*shape), key, sympy.Integer(bool(transposed)))
+
+    @property
+    def name(self) -> str:
+        return self.args[0].name
+
+    @property
+    def shape(self) -> tuple:
+        return tuple(self.args[1])
+
+    @property
+    def key(self) -> str:
+        return self.args[2].name
+
+    @property
+    def transposed(self) -> bool:
+        return bool(self.args[3])
+
+    def _latex(self, printer):
+        return self.name
+
+    def _sympystr(self, printer):
+        return self.key
+
+    def infer(self, same):
+        return self.shape
+
+
+def weight(latex: str, shape: tuple, path: str) -> Tensor:
+    """The matrix of an `nn.Linear`, `[in, out]`, by the path of its parameter."""
+    return Tensor(latex, shape, f"parameter {path}", transposed=True)
+
+
+def parameter(latex: str, shape: tuple, path: str) -> Tensor:
+    """A parameter as the module keeps it, by its path."""
+    return Tensor(latex, shape, f"parameter {path}")
+
+
+@lru_cache(maxsize=4096)
+def latex(node: sympy.Basic) -> str:
+    """LaTeX of a node or an equation, in reading order."""
+    return SizePrinter().doprint(node)
+
+
+def statement(made: Tensor, node: Node) -> str:
+    """The whole line `made = node` as it is printed, with the indices of its cells."""
+    return f"{below(made.name, node.cells) if node.cells else made.name} = {latex(node)}"
+
+
+def below(name: str, indices: str) -> str:
+    r"""A name with indices below it: `\mathbf{M}_{ij}`; in braces where it has something there already, or where a row
+    is meant, `{\mathbf{Y}}_{[\,j\,]}`."""
+    if indices.startswith("["):
+        return rf"{{{name}}}_{{[\,{indices[1:-1]}\,]}}"
+    return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
+
+
+def vanishes(size: sympy.Expr) -> bool:
+    """Whether a difference of sizes is 0 at any sizes: most that are not show it where sizes are primes. sympy's own
+    simplification is the last resort: it is slow, and its first call imports what takes seconds."""
+    size = sympy.expand(size)
+    if size == 0 or size.is_polynomial():
+        return size == 0
+    letters = sorted(size.free_symbols, key=str)
+    if size.xreplace({letter: sympy.Integer(sympy.prime(30 + i)) for i, letter in enumerate(letters)}).is_nonzero:
+        return False
+    size = sympy.cancel(size)
+    return size == 0 or (bool(size.atoms(sympy.Function)) and sympy.simplify(size) == 0)
+
+
+def equal(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether two sizes are one without knowing what derived sizes equal."""
+    return a == b or vanishes(a - b)
+
+
+@lru_cache(maxsize=4096)
+def infer(node: Node, same=equal) -> tuple:
+    """The symbolic shape of an expression, checked operand by operand. ShapeError where shapes don't fit."""
+    return node.infer(same, *(infer(operand, same) for operand in node.operands))
+
+
+def execute(node: Node, value, size):
+    """The value of an expression: `value(tensor)` gives each named tensor, `size(expr)` each size."""
+    if isinstance(node, Tensor):
+        found = value(node)
+        return found.transpose(-2, -1) if node.transposed else found
+    return node.run(size, *(execute(operand, value, size) for operand in node.operands))
+
+
+@lru_cache(maxsize=8192)
+def tensors(node: Node) -> tuple[Tensor, ...]:
+    """The named tensors of an expression, in reading order."""
+    if isinstance(node, Tensor):
+        return (node,)
+    return tuple(dict.fromkeys(t for operand in node.operands for t in tensors(operand)))
+
+
+def broadcast(same, *shapes) -> tuple:
+    """Shape of an element-wise operation, aligned at the last axis. ShapeError quotes shapes that don't fit."""
+    rank = max(map(len, shapes))
+    padded = [(sympy.Integer(1),) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        large = [size for size in sizes if size != 1]
+        if any(not same(large[0], size) for size in large[1:]):
+            raise ShapeError(f"shapes {' and '.join(map(str, shapes))} don't broadcast: {large[0]} is not {large[1]}")
+        result.append(large[0] if large else sympy.Integer(1))
+    return tuple(result)

@@ -1,0 +1,66 @@
+"""Captions of pictures in a line: the equation of a step, its tensor's shape in symbols and numbers, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracer.export import rows
+from tracer.export.to_html import equation, text
+from tracer.figures.attention.attention_payload import first
+from tracer.record import AttentionRecord, Step, Trace
+from tracer.symbols import notation
+
+SIGNS = {"proven": "✓", "disproven": "✕"}
+
+
+def lines(steps: Iterable[Step]) -> str:
+    """Return steps as HTML, a line each: the equation as MathML, the shape, the verdict, and a button to the step."""
+    return "".join(f"<p>{_line(step)}</p>" for step in steps)
+
+
+def answering(trace: Trace) -> list[Step]:
+    """Return the steps of the first look: the attention weights that its map draws, else the last, and the answer."""
+    record = first(trace)
+    weights = [step for step in trace.steps if step.symbol.startswith(_bold("A"))]
+    shown = [_weights(trace, record)] if record else weights[-1:]
+    return [*filter(None, shown), *trace.steps[-1:]]
+
+
+def _line(step: Step) -> str:
+    inside = f"{step.symbol} \\in {notation.shape_latex(step.symbolic)}" if step.shape else step.symbol
+    sign = f"{SIGNS.get(step.verdict, '')} {step.verdict}".strip()
+    return (
+        f'<span class="formula">{equation(step.latex)}</span>'
+        f'<span class="formula">{equation(inside)} = {text(rows.numbers(step.shape))}</span>'
+        f'<button type="button" data-step="{text(step.id)}">{text(step.title)}: {text(sign)}</button>'
+    )
+
+
+def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> str:
+    """Return the lines of an attention's mask "M", scores "S" and weights "A", as far as the run has them.
+
+    The mask is among them if its scores name it.
+    """
+    found = {"A": _weights(trace, record)}
+    if found["A"] is not None:
+        found["S"] = _before(trace, found["A"], "S")
+    if (scores := found.get("S")) is not None:
+        mask = _before(trace, scores, "M")
+        found["M"] = mask if mask is not None and mask.symbol in scores.latex else None
+    return lines(step for letter in letters if (step := found.get(letter)) is not None)
+
+
+def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
+    """Return the step of an attention's weights: the softmax that the record names, or the one inside the fused op."""
+    steps = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
+    return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
+
+
+def _before(trace: Trace, step: Step, letter: str) -> Step | None:
+    """Return the nearest step before this one whose symbol has that letter."""
+    earlier = trace.steps[: trace.steps.index(step)]
+    return next((one for one in reversed(earlier) if one.symbol.startswith(_bold(letter))), None)
+
+
+def _bold(letter: str) -> str:
+    return rf"\mathbf{{{letter}}}"

@@ -1,0 +1,1 @@
+"""Pictures of how data flows between the steps of a run."""

@@ -1,0 +1,87 @@
+"""The most probable classes as horizontal bars, in HTML."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracer.figures.html_bars import Part, Row
+from tracer.figures.html_bars import bars as drawn_bars
+from tracer.figures.palette import OTHER, stage_colour
+
+SMALL = 0.05
+"""Probabilities below this are no bar on an axis of 0 to 100 %."""
+TOP = 5
+"""Bars that are drawn, of however many classes."""
+
+
+def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> str:
+    """Return the `top` classes with their probabilities, the most probable first, as bars in HTML.
+
+    The first bar has the head's colour. The axis goes to 100 %, unless no bar could be seen on it: then little further
+    than the largest. `axis` names a bar.
+    """
+    ranked = ranking(classes, probabilities)[:top]
+    end = scale_end(max((share for _, share in ranked), default=0))
+    count = 4 if end == 1 else 2
+    rows = [
+        Row(name, [Part(share, OTHER if place else stage_colour("head"), f"{name}: {share:.4f}")], percent(share))
+        for place, (name, share) in enumerate(ranked)
+    ]
+    ticks = {at: _tick(at) for at in (end * step / count for step in range(count + 1))}
+    said = describe(classes, probabilities, top)
+    return drawn_bars(rows, ticks, (axis, "probability"), said, f"The probability of each {axis}")
+
+
+def scale_end(largest: float) -> float:
+    """Return the end of the bars' axis: 1, or a round number from the largest up if that is small."""
+    if largest >= SMALL or largest <= 0:
+        return 1.0
+    unit = 10.0 ** math.floor(math.log10(largest))
+    return next(step * unit for step in (1, 2, 4, 6, 8, 10) if step * unit >= largest)
+
+
+def _tick(share: float) -> str:
+    return f"{100 * share:.3g}\N{NO-BREAK SPACE}%"
+
+
+def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
+    """Return (classes, probabilities) of a run's result, or None if it has none, such as after a model of text."""
+    names, shares = result.get("classes"), result.get("probabilities")
+    if isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares):
+        return names, shares
+    return None
+
+
+def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tuple[str, float]]:
+    """Return (class, probability), the most probable first; equal ones in the model's order."""
+    pairs = zip(classes, map(float, probabilities), strict=True)
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def percent(share: float) -> str:
+    """Return a probability in per cent with as many digits as it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`.
+
+    Its blanks do not break, so a sign never begins a line.
+    """
+    if 0 < share < 0.0001:
+        return "<\N{NO-BREAK SPACE}0.01\N{NO-BREAK SPACE}%"
+    if 0.9995 <= share < 1:
+        return ">\N{NO-BREAK SPACE}99.9\N{NO-BREAK SPACE}%"
+    return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f}\N{NO-BREAK SPACE}%"
+
+
+def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:
+    """Return the text alternative of the bars."""
+    return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
+
+
+def caption(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
+    """Return a sentence on the bars; if some classes are left out, with their number and the sum of the bars.
+
+    `what` names the classes in the plural; `count` is the number of classes that the model knows, if the run says so.
+    """
+    shares = sorted(map(float, probabilities), reverse=True)[:top]
+    if count is not None and count <= len(shares):
+        return "Softmax of the logits."
+    known = "" if count is None else f"of {count:,} "
+    return f"Softmax of the logits; the {len(shares)} likeliest {known}{what}, together {percent(sum(shares))}."

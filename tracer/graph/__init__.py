@@ -1,0 +1,1 @@
+"""The graph of a run: calls, the values between them, and the passes that rewrite it."""

@@ -1,0 +1,118 @@
+"""Where a run attends: the fused calls, and products around a softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tracer.capture.composite_calls import Call, Ref, refs
+from tracer.graph.dataflow import Graph
+from tracer.ops import ANCHORS, ATTENTION, MATMULS, SOFTMAXES, base
+
+
+class Site(NamedTuple):
+    """One attention: the values of queries, keys and values, of the weights where they were made, and of the result;
+    `call` is the fused call, or the product of queries and keys; with linear attention, that of keys and values."""
+
+    q: str
+    k: str
+    v: str
+    weights: str | None
+    result: str
+    call: int
+    fused: bool
+    linear: bool = False
+
+
+def is_heavy(name: str) -> bool:
+    """Whether a line has one such call at most."""
+    return base(name) == ATTENTION or base(name) in ANCHORS
+
+
+def sites(graph: Graph) -> Iterator[Site]:
+    """The attentions of a run: fused calls, and each softmax between a product and a product that takes it."""
+    for index in graph.computing():
+        call = graph.calls[index]
+        if call.name == ATTENTION:
+            q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
+            yield Site(q, k, v, None, call.outputs[0].key, index, True)
+        elif call.name in SOFTMAXES:
+            weights = call.outputs[0].key
+            after = _after(graph, weights)
+            before = _before(graph, call)
+            if after is None or before is None:
+                continue
+            pair = [ref.key for ref in graph.inputs[before]][-2:]
+            values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
+            if len(pair) == 2 and values:
+                yield Site(pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False)
+
+
+def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
+    """The linear attentions of a run: each product of keys and values over all tokens, with queries times that.
+    `sizes` gives the symbolic shape of a value."""
+    tokens = {sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.given if len(ref.shape) > 1}
+    for index in graph.computing():
+        call, pair = graph.calls[index], graph.inputs[index]
+        summed = _summed(call) if base(call.name) in MATMULS and len(pair) == 2 else None
+        if summed is None or any(graph.depends[ref.key] != "x" for ref in pair):
+            continue
+        ref, axis = summed
+        size = sizes(ref.key)[axis]
+        if size not in tokens or size.is_Integer:
+            continue
+        made = call.outputs[0].key
+        for after in [i for i in graph.consumers[made] if base(graph.calls[i].name) in MATMULS][:1]:
+            queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != made]
+            if not queries or any(graph.depends[ref.key] != "x" for ref in queries):
+                continue
+            keys, values = (
+                pair if _summed_alone(graph, pair[0].key) or not _summed_alone(graph, pair[1].key) else pair[::-1]
+            )
+            q = max(queries, key=lambda ref: graph.count(ref.key))
+            yield Site(q.key, keys.key, values.key, None, graph.calls[after].outputs[0].key, index, False, True)
+
+
+def _summed(call: Call) -> tuple[Ref, int] | None:
+    """The axis of a product's first operand that it sums over; None where these are several."""
+    if base(call.name) != "einsum":
+        return next(iter(refs(call.arguments))), -1
+    given, _, made = call.arguments["equation"].replace(" ", "").partition("->")
+    first, *others = given.split(",")
+    summed = [i for i, letter in enumerate(first) if letter not in made and all(letter in one for one in others)]
+    return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 and "..." not in first else None
+
+
+def _summed_alone(graph: Graph, key: str) -> bool:
+    """Whether a value is also summed by itself: keys are, for what the result is divided by."""
+    return any(base(graph.calls[index].name) == "sum" for index in graph.consumers[graph.root(key)])
+
+
+def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
+    """The product that takes values by these weights: the nearest."""
+    near = [weights]
+    for _ in range(steps + 1):
+        takers = [index for key in near for index in graph.consumers[key]]
+        found = next((index for index in takers if base(graph.calls[index].name) in MATMULS), None)
+        if found is not None:
+            return found
+        light = (graph.calls[index] for index in takers if not is_heavy(graph.calls[index].name))
+        near = [call.outputs[0].key for call in light if call.outputs]
+    return None
+
+
+def _before(graph: Graph, call: Call) -> int | None:
+    """The product that the scores of a softmax were made by."""
+    waiting, seen = [next(iter(call.arguments.values())).key], 0
+    while waiting and seen < 40:
+        key, seen = graph.root(waiting.pop(0)), seen + 1
+        index = graph.maker.get(key)
+        if index is None:
+            continue
+        name, given = base(graph.calls[index].name), graph.inputs[index]
+        computed = not any(graph.root(ref.key).startswith("parameter ") for ref in given)
+        if name in MATMULS and graph.depends[key] == "x" and computed:
+            return index
+        if not is_heavy(graph.calls[index].name):
+            waiting += [ref.key for ref in graph.inputs[index]][:2]
+    return None

@@ -1,0 +1,285 @@
+"""The graph of a run: which value came of which, through which calls."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from math import prod
+
+import torch
+
+from tracer.capture.composite_calls import Call, Calls, Ref, refs
+from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
+
+
+def loses(before: torch.dtype, after: torch.dtype) -> bool:
+    """Whether a cast to 16 bits rounds some numbers, or has no room for them. One from float64 to float32 does no more
+    than the operations around it."""
+    if not before.is_floating_point or after not in (torch.float16, torch.bfloat16):
+        return False
+    held, room = torch.finfo(before), torch.finfo(after)
+    return room.eps > held.eps or room.max < held.max
+
+
+class Graph:
+    """The dataflow graph of a run: its calls in order, who made each value, and who takes it.
+
+    Calls go by their numbers, values by the keys of their `Ref`s. A pass that rewrites the graph returns another one
+    (`replace`). What else is known of a value, such as whether it lives, is worked out when it is first asked for.
+    """
+
+    def __init__(self, calls: Iterable[Call], run: Calls):
+        self.calls, self.run = tuple(calls), run
+        self.given, self.outputs, self.modules = run.inputs, run.outputs, run.modules
+        self.returned = frozenset(ref.key for ref in run.outputs)
+        self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in self.calls]
+        self.maker: dict[str, int] = {}
+        self.users: dict[str, list[int]] = {}
+        self.ref: dict[str, Ref] = {ref.key: ref for ref in run.inputs}
+        for index, call in enumerate(self.calls):
+            taken = {ref.key for ref in self.inputs[index]}
+            for ref in self.inputs[index]:
+                self.users.setdefault(ref.key, []).append(index)
+                self.ref.setdefault(ref.key, ref)
+            for ref in call.outputs:
+                if ref.key not in taken:
+                    self.maker.setdefault(ref.key, index)
+                    self.ref[ref.key] = ref
+
+    @classmethod
+    def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
+        """Return the graph of a run, with calls that have no lowering of their own opened into what they ran."""
+        taken = {ref.key for call in run.made for ref in refs(call.arguments)}
+        return cls(cls._opened(run.made, known, taken), run)
+
+    def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
+        """Return the graph with other calls in the place of each group of calls, where the last of the group stood."""
+        groups = list(groups)
+        if not groups:
+            return self
+        gone = {index for group, _ in groups for index in group}
+        there = {max(group): calls for group, calls in groups}
+        calls = ([call] if index not in gone else there.get(index, []) for index, call in enumerate(self.calls))
+        return Graph((call for some in calls for call in some), self.run)
+
+    def name(self, index: int) -> str:
+        """What a call computes."""
+        return base(self.calls[index].name)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all values, also of parameters that the run did not take."""
+        return self.run.weights | {key: ref.shape for key, ref in self.ref.items()}
+
+    def only_in(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
+        """Return these calls with those before them that `may` be of them and whose values nothing else takes."""
+        found, waiting = set(region), list(region)
+        while waiting:
+            for ref in self.inputs[waiting.pop()]:
+                index = self.maker.get(ref.key)
+                if index is None or index in found or ref.key in self.returned or not may(self.calls[index]):
+                    continue
+                if all(user in found for value in self.calls[index].outputs for user in self.users.get(value.key, ())):
+                    found.add(index)
+                    waiting.append(index)
+        return found
+
+    @cached_property
+    def kind(self) -> list[str]:
+        """For each call, whether it is a "layout", gives the "same" numbers again, or has to "compute"."""
+        return [self._kind(call, inputs) for call, inputs in zip(self.calls, self.inputs, strict=True)]
+
+    @cached_property
+    def instance(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """For each call of a module, its number and how many modules it calls."""
+        around = Counter(module.around for module in self.modules)
+        return {(module.path, module.call): (number, around[number]) for number, module in enumerate(self.modules)}
+
+    @staticmethod
+    def _opened(made, known, taken: set[str]) -> Iterator[Call]:
+        for call in made:
+            returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
+            if returned and (call.name.endswith("_") or not call.inner):
+                continue  # it gave what it was given
+            name = base(call.name)
+            saved = [one for one in call.inner if Graph._saved(one, call, taken)]
+            if saved:  # a gradient that is computed in forward takes what was computed inside of this call
+                inside = {ref.key for one in call.inner for ref in one.outputs} - {ref.key for ref in call.outputs}
+                apart = not any(ref.key in inside for one in saved for ref in refs(one.arguments))
+                yield from (call, *saved) if apart else Graph._opened(call.inner, known, taken)
+            elif call.inner and not (known(name) or name in LAYOUTS or name in IDENTITIES or name == ATTENTION):
+                yield from Graph._opened(call.inner, known, taken)
+            else:
+                yield call
+
+    @staticmethod
+    def _saved(inner: Call, call: Call, taken: set[str]) -> bool:
+        """Whether a later call takes what only the inside of an earlier one made."""
+        return not taken.isdisjoint(ref.key for ref in inner.outputs if ref not in call.outputs)
+
+    def _kind(self, call: Call, inputs) -> str:
+        if call.name == "overwrite" or not inputs or not call.outputs:
+            return "compute"
+        before, after, name = inputs[0], call.outputs[0], base(call.name)
+        if name in JOINS:
+            full = [ref for ref in inputs if 0 not in ref.shape]
+            return "same" if len(full) == 1 and full[0].shape == after.shape else "compute"
+        if name == "copy":
+            before = call.arguments["src"]
+        if name in PADS and not any(call.arguments.get("pad", (1,))):
+            return "same"
+        if name not in IDENTITIES and name not in LAYOUTS:
+            return "compute"
+        if (
+            before.dtype.is_floating_point != after.dtype.is_floating_point
+            or before.dtype.is_complex != after.dtype.is_complex
+        ):
+            return "compute"
+        if before.dtype != after.dtype and not after.dtype.is_floating_point:
+            return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
+        if name in IDENTITIES:
+            drops = call.arguments.get("train") and call.arguments.get("p")
+            return "compute" if drops else "same"
+        return "layout" if name != "repeat_interleave" or len(inputs) == 1 else "compute"
+
+    def computes(self, index: int) -> bool:
+        return self.kind[index] == "compute"
+
+    def computing(self) -> list[int]:
+        """The calls that compute what lives."""
+        return [index for index in range(len(self.calls)) if self.computes(index) and self.lives(index)]
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return self.ref[key].shape
+
+    def count(self, key: str) -> int:
+        return prod(self.shape(key))
+
+    def made(self, key: str) -> Call | None:
+        """The call that made a value, or None for what the run was given."""
+        return self.calls[self.maker[key]] if key in self.maker else None
+
+    def call_of(self, key: str) -> Call:
+        """The call that made a value. LookupError for what the run was given."""
+        call = self.made(key)
+        if call is None:
+            raise LookupError(f"{key} was given to the run, so no call made it")
+        return call
+
+    def source(self, key: str) -> str | None:
+        """The value that this one is a rearrangement of; None where it was computed or given."""
+        index = self.maker.get(key)
+        if index is None or self.kind[index] == "compute":
+            return None
+        call = self.calls[index]
+        if base(call.name) == "copy":
+            return call.arguments["src"].key
+        if base(call.name) in JOINS:  # all but one of what it joins is empty
+            return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
+        return self.inputs[index][0].key
+
+    def laid_from(self, key: str) -> str:
+        """The value that this one is a rearrangement of. LookupError where it was computed or given."""
+        before = self.source(key)
+        if before is None:
+            raise LookupError(f"{key} is no rearrangement of another value")
+        return before
+
+    def rounds(self, key: str) -> torch.dtype | None:
+        """The dtype that a value was cast to where that rounds its numbers; None where it does not, or where the value
+        was computed or given."""
+        before = self.source(key)
+        dtype = self.ref[key].dtype
+        return dtype if before is not None and loses(self.ref[before].dtype, dtype) else None
+
+    def root(self, key: str) -> str:
+        """The value at the start of the chain of layouts that this one ends."""
+        while (before := self.source(key)) is not None:
+            key = before
+        return key
+
+    def chain(self, key: str, start: str) -> list[str]:
+        """The values from after `start` to `key`."""
+        found = []
+        while key != start:
+            found.append(key)
+            key = self.laid_from(key)
+        return found[::-1]
+
+    @cached_property
+    def depends(self) -> dict[str, str]:
+        """What each value depends on: "x" the inputs, "p" parameters alone, "c" nothing."""
+        depends: dict[str, str] = {}
+        given = {ref.key for ref in self.given}
+        for key in self.ref:
+            if key not in self.maker:
+                depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
+        for index, call in enumerate(self.calls):
+            of = {depends.get(ref.key, "c") for ref in self.inputs[index]}
+            if takes_shape(call.name):
+                of = set()
+            for ref in call.outputs:
+                if self.maker.get(ref.key) == index:
+                    depends[ref.key] = "x" if "x" in of else "p" if "p" in of else "c"
+        return depends
+
+    @cached_property
+    def live(self) -> set[str]:
+        """What is made of a value at all: outputs, all that leads to them, and what a call made that nobody takes."""
+        live: set[str] = set()
+        taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
+        waiting = [ref.key for ref in self.outputs]
+        for index in range(len(self.calls)):
+            own = self._own(index)
+            if self.kind[index] == "compute" and own and not any(key in taken for key in own):
+                waiting.append(own[0])
+        self._revive(live, waiting)
+        for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
+            own = self._own(index)
+            if self.kind[index] == "compute" and own and self.inputs[index] and not live.intersection(own):
+                self._revive(live, own[:1])
+        return live
+
+    def _own(self, index: int) -> list[str]:
+        """The values that a call made."""
+        return [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
+
+    def _revive(self, live: set[str], waiting: list[str]) -> None:
+        """These values live, and all that they were made of."""
+        while waiting:
+            key = waiting.pop()
+            if key in live:
+                continue
+            live.add(key)
+            if key in self.maker:
+                waiting += [ref.key for ref in self.inputs[self.maker[key]]]
+
+    def lives(self, index: int) -> bool:
+        return any(ref.key in self.live for ref in self.calls[index].outputs)
+
+    @cached_property
+    def live_users(self) -> dict[str, list[int]]:
+        """The living calls that take a value."""
+        users = {key: [index for index in found if self.lives(index)] for key, found in self.users.items()}
+        return defaultdict(list, {key: found for key, found in users.items() if found})
+
+    @cached_property
+    def consumers(self) -> dict[str, list[int]]:
+        """The living calls that compute with a value, also through layouts, by the value at the start of these."""
+        consumers: dict[str, list[int]] = defaultdict(list)
+        for index in range(len(self.calls)):
+            if self.lives(index) and self.computes(index):
+                for root in dict.fromkeys(self.root(ref.key) for ref in self.inputs[index]):
+                    consumers[root].append(index)
+        return consumers
+
+    def within(self, index: int) -> int:
+        """The number of the module call that a call was made in; -1 outside of all."""
+        call = self.calls[index]
+        return self.instance.get((call.module, call.call), (-1, 0))[0]
+
+    def children(self, index: int) -> int:
+        """How many modules the module of a call calls."""
+        call = self.calls[index]
+        return self.instance.get((call.module, call.call), (-1, 1))[1]

@@ -1,0 +1,86 @@
+"""Calls of a run, run again in float64 on other numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from tracer.capture.composite_calls import Call, Ref, refs
+from tracer.ops import base, takes_shape
+
+DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())
+"""Calls that give numbers with a fraction also for whole ones."""
+
+
+class Unplayable(ValueError):
+    """A call that cannot be run again."""
+
+
+def play(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return all values that calls make, by their keys, of the values that they are given."""
+    values = dict(given)
+    with torch.no_grad():
+        for call in calls:
+            made = _overwritten(call, values) if call.name == "overwrite" else _made(call, values)
+            values.update(zip((ref.key for ref in call.outputs), made, strict=False))
+    return values
+
+
+def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What a call makes."""
+    if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
+        raise Unplayable(f"{call.name} is not run again")
+    if takes_shape(call.name):
+        values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
+    schema, arguments = call.func._schema, {name: _real(value, values) for name, value in call.arguments.items()}
+    if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
+        arguments = {n: one.double() if _whole(one) else one for n, one in arguments.items()}
+    if schema.is_mutable:
+        arguments = {n: one.clone() if isinstance(one, torch.Tensor) else one for n, one in arguments.items()}
+    positional = []
+    for argument in schema.arguments:  # some may not be named: `self` is a name in Python too
+        if argument.kwarg_only or argument.name not in arguments:
+            break
+        positional.append(arguments.pop(argument.name))
+    made = call.func(*positional, **arguments)
+    return tuple(map(_wide, made if isinstance(made, (tuple, list)) else (made,)))
+
+
+def _whole(value) -> bool:
+    """Whether a value is a tensor of whole numbers."""
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    """The same in float64, where it has a fraction."""
+    return value.double() if value.is_floating_point() else value
+
+
+def _real(value, values: dict[str, torch.Tensor]):
+    """An argument as it is here: tensors by their keys, float64 for every dtype with a fraction."""
+    if isinstance(value, Ref):
+        if value.key not in values:
+            raise Unplayable(f"{value.key} is not there")
+        return values[value.key]
+    if isinstance(value, tuple):
+        return [_real(one, values) for one in value]
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        return torch.float64
+    if isinstance(value, torch.dtype) and value.is_complex:
+        return torch.complex128
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _overwritten(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
+    """A tensor after a write into a part of its memory."""
+    old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
+    last = max(
+        one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))
+        for one in (into, part)
+    )
+    value = _real(old, values)
+    memory = torch.zeros(last + 1, dtype=value.dtype)
+    memory.as_strided(into.shape, into.stride, into.offset).copy_(value)
+    memory.as_strided(part.shape, part.stride, part.offset).copy_(_real(new, values))
+    return (memory.as_strided(into.shape, into.stride, into.offset).clone(),)

@@ -1,0 +1,327 @@
+"""A chain of layouts as one rearrangement: its index map, factored into axes, parts of axes and places that are picked.
+
+The map is that of the chain itself, call by call as PyTorch's own ops have it; a pattern of it rebuilds it, or is not
+used. A map is a function of cells, as the strides of a tensor are, and no table of them: it takes memory for each axis,
+whatever the product of their sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, having
+
+ALL_CELLS = 2**16
+"""The most cells of a map that are all compared."""
+SOME_CELLS = 2**14
+"""How many are drawn of a larger map, besides its corners."""
+
+
+REPEATS_AXES = having("repeat")
+"""Layouts that repeat numbers along each axis by itself, `repeat_interleave` where it is told an axis."""
+
+
+class IndexMap:
+    """Where each number of a tensor of `shape` stands in another tensor: `at` takes cells to places, both by their
+    numbers, row by row."""
+
+    def __init__(self, shape: Sequence[int], at: Callable[[np.ndarray], np.ndarray] = lambda cells: cells):
+        self.shape, self.at = tuple(shape), at
+        self.size = prod(self.shape)
+
+    def then(self, layout: IndexMap) -> IndexMap:
+        """Return the map of what is laid out further."""
+        return IndexMap(layout.shape, lambda cells: self.at(layout.at(cells)))
+
+    def table(self) -> np.ndarray:
+        """Return the places of all cells, in the shape of the tensor."""
+        return self.at(np.arange(self.size)).reshape(self.shape)
+
+    def along(self, axis: int) -> np.ndarray:
+        """Return the places along an axis, from the first cell on."""
+        return self.at(prod(self.shape[axis + 1 :]) * np.arange(self.shape[axis]))
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """The cells by which maps are compared: all; of a large map its corners, and drawn ones, half of their
+        coordinates near the ends and the middle of an axis, where a layout goes on in the next row."""
+        if self.size <= ALL_CELLS:
+            return np.arange(self.size)
+        draw, axes = np.random.default_rng(0), []
+        for number, size in enumerate(self.shape):
+            corners = np.array([*product((0, 1), repeat=len(self.shape))])[:, number] * (size - 1)
+            near = np.clip(draw.choice([0, 1, size // 2, size - 2, size - 1], SOME_CELLS), 0, size - 1)
+            drawn = np.where(draw.random(SOME_CELLS) < 0.5, near, draw.integers(size, size=SOME_CELLS))
+            axes.append(np.concatenate([corners, drawn]))
+        return np.asarray(np.ravel_multi_index(tuple(axes), self.shape))
+
+    def equals(self, other: IndexMap) -> bool:
+        """Return whether two maps are the same at the cells that are compared."""
+        return self.shape == other.shape and bool((self.at(self.cells) == other.at(self.cells)).all())
+
+
+def separable(shape: Sequence[int], lines: Sequence[np.ndarray], first: int = 0) -> IndexMap:
+    """Return the map whose places are `first` and a number for each axis, those of `lines` along it."""
+
+    def at(cells: np.ndarray) -> np.ndarray:
+        places = np.full(cells.shape, first)
+        for size, line in zip(reversed(shape), reversed(lines), strict=True):
+            cells, coordinate = np.divmod(cells, size)
+            places += line[coordinate]
+        return places
+
+    return IndexMap(shape, at)
+
+
+def strided(shape: Sequence[int], strides: Sequence[int], first: int = 0) -> IndexMap:
+    """Return the map of a tensor with these strides."""
+    return separable(shape, [stride * np.arange(size) for size, stride in zip(shape, strides, strict=True)], first)
+
+
+def contiguous(shape: Sequence[int]) -> list[int]:
+    """Return the strides of a tensor whose numbers lie row by row."""
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+class Pattern(NamedTuple):
+    """A rearrangement. First `picked`: what is taken of each axis of the input, as (start, stop, step), all of them
+    within the axis, or None for the whole. Then axis k is split into the parts `left[k]`, outer to inner, and the axes
+    of the output are those of `right`; a part in `repeated` stands in no `left`. `sizes` are of parts, by number.
+    """
+
+    picked: tuple[tuple[int, int, int] | None, ...]
+    sizes: tuple[int, ...]
+    left: tuple[tuple[int, ...], ...]
+    right: tuple[tuple[int, ...], ...]
+    repeated: tuple[int, ...]
+
+
+class Maps:
+    """Index maps and what they factor into, made once for chains that are alike, such as those of repeated blocks."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple, IndexMap] = {}
+        self._patterns: dict[tuple, Pattern | None] = {}
+
+    def of(self, shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
+        """Where each number of the chain's result stands in what it starts from, `shape`."""
+        outline = tuple((call.func, call.name, position, *_outline(call, position)) for call, position in chain)
+        return self._once((shape, outline), lambda: index_map(shape, chain))
+
+    def inverse(self, there: IndexMap, shape: tuple[int, ...], then: IndexMap | None) -> IndexMap:
+        """Where the numbers of a tensor of `shape`, laid out further by `then`, stand in what `there` leads to."""
+
+        def back() -> IndexMap:
+            found = inverse(there, shape, self.pattern(there, shape))
+            return found if then is None else found.then(then)
+
+        return self._once(("inverse", there, shape, then), back)
+
+    def rows(self, places: IndexMap, width: int, laid: IndexMap) -> IndexMap:
+        """The places of rows of this width, where `laid` lays out what has a row for each of them."""
+        count = laid.shape[-1]
+
+        def at(cells: np.ndarray) -> np.ndarray:
+            row, column = np.divmod(cells, width)
+            return places.at(laid.at(row * count) // count * width + column)
+
+        return self._once(("rows", places, width, laid), lambda: IndexMap((*laid.shape[:-1], width), at))
+
+    def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+        """What a map into a tensor of `shape` factors into, where that rebuilds it."""
+        if (places, shape) not in self._patterns:
+            self._patterns[places, shape] = factor(places, shape)
+        return self._patterns[places, shape]
+
+    def _once(self, key: tuple, make: Callable[[], IndexMap]) -> IndexMap:
+        if key not in self._maps:
+            self._maps[key] = make()
+        return self._maps[key]
+
+
+def _outline(call: Call, position: int) -> Iterator[object]:
+    """All of a layout's call that its index map depends on."""
+    yield call.outputs[position].shape
+    for name, value in call.arguments.items():
+        yield name, value.shape if isinstance(value, Ref) else repr(value)
+
+
+def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
+    """Where each number of the chain's result stands in what it starts from, `shape`."""
+    places = IndexMap(shape)
+    for call, position in chain:
+        places = places.then(_layout(places.shape, call, position))
+    return places
+
+
+def _layout(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
+    """The map of one layout, of a tensor of `shape` whose numbers lie row by row."""
+    name, after = base(call.name), call.outputs[position].shape
+    if call.func is None or name in JOINS | RESHAPES | SQUEEZES | IDENTITIES - {"copy"}:
+        return IndexMap(after)
+    if name == "copy":
+        view = torch.empty(shape, device="meta").expand(after)
+    elif call.func._schema.returns[0].alias_info is not None:  # a view: its strides say all
+        view = _play(torch.empty(shape, device="meta"), call, position)
+    elif name in REPEATS_AXES and (name != "repeat_interleave" or isinstance(call.arguments.get("dim"), int)):
+        return _repeated(shape, call, position)
+    else:
+        places = _play(torch.arange(prod(shape), device="cpu").reshape(shape), call, position)
+        return IndexMap(after, places.reshape(-1).numpy().__getitem__)
+    return strided(view.shape, view.stride(), view.storage_offset())
+
+
+def _repeated(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
+    """The map of a call that repeats numbers along each axis by itself: each axis is repeated alone."""
+    after = call.outputs[position].shape
+    lines = [np.zeros(size, int) for size in after[: len(after) - len(shape)]]
+    for axis, (size, stride) in enumerate(zip(shape, contiguous(shape), strict=True)):
+        alone = torch.arange(size, device="cpu").reshape((size, *[1] * (len(shape) - axis - 1)))
+        repeated = _play(alone.expand([size if one == axis else 1 for one in range(len(shape))]), call, position)
+        lines.append(stride * repeated.movedim(len(lines), 0).flatten(1)[:, 0].numpy())
+    return separable(after, lines)
+
+
+def _play(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
+    """What a layout's call gives of another tensor."""
+    first = True
+
+    def given(value):
+        nonlocal first
+        if isinstance(value, Ref):
+            if first:
+                first = False
+                return x
+            return torch.empty(value.shape, dtype=torch.long, device=x.device)
+        if isinstance(value, tuple):
+            return [given(item) for item in value]
+        return value
+
+    schema = call.func._schema.arguments
+    args = [given(call.arguments[a.name]) for a in schema if a.name in call.arguments and not a.kwarg_only]
+    made = call.func(*args)
+    return made[position] if isinstance(made, (list, tuple)) else made
+
+
+def digits(steps: np.ndarray) -> list[tuple[int, int]] | None:
+    """The parts (size, stride), outer to inner, of an axis along which the places are `steps`, from 0 on."""
+    count = len(steps)
+    if count == 1:
+        return []
+    stride = int(steps[1])
+    run = 1
+    while run < count and steps[run] == run * stride:
+        run += 1
+    for size in range(run, 1, -1):
+        if count % size:
+            continue
+        rows = steps.reshape(count // size, size)
+        if (rows == rows[:, :1] + stride * np.arange(size)).all():
+            outer = digits(rows[:, 0])
+            if outer is not None:
+                return [*outer, (size, stride)]
+    return None
+
+
+def factor(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+    """The pattern of an index map into a tensor of `shape`; None where it is none, as for overlapping windows."""
+    if not places.size or not prod(shape):
+        return None
+    pattern = _factors(places, shape)
+    return pattern if pattern is not None and rebuilt(pattern, shape, places.shape).equals(places) else None
+
+
+def _factors(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+    """The pattern of a map by its places along each axis from the first cell on."""
+    first, strides = int(places.at(np.zeros(1, int))[0]), contiguous(shape)
+    start = [first // stride % size for stride, size in zip(strides, shape, strict=True)]
+    sizes: list[int] = []
+    repeated, right = [], []
+    within: list[list[tuple[int, int, int]]] = [[] for _ in shape]
+    for axis in range(len(places.shape)):
+        found = digits(places.along(axis) - first)
+        if found is None:
+            return None
+        names = []
+        for size, stride in found:
+            waiting = [(size, stride)]
+            while waiting:
+                size, stride = waiting.pop()
+                if stride < 0:
+                    return None
+                if stride == 0:
+                    repeated.append(len(sizes))
+                else:
+                    k = next(
+                        k for k in range(len(shape)) if strides[k] <= stride and (k == 0 or stride < strides[k - 1])
+                    )
+                    end = strides[k] * shape[k]
+                    if (size - 1) * stride >= end and end % stride == 0 and size % (end // stride) == 0:
+                        waiting += [(end // stride, stride), (size // (end // stride), end)]
+                        continue
+                    within[k].append((stride // strides[k], size, len(sizes)))
+                names.append(len(sizes))
+                sizes.append(size)
+        right.append(tuple(names))
+    picked, left = [], []
+    for k, size in enumerate(shape):
+        found = _axis(sorted(within[k]), size, start[k])
+        if found is None:
+            return None
+        picked.append(found[0])
+        left.append(found[1])
+    return Pattern(tuple(picked), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
+
+
+def _axis(parts: list[tuple[int, int, int]], size: int, start: int):
+    """What is taken of one axis, and its parts from outer to inner; None for what no slice with steps takes."""
+    if not parts:
+        return (None if size == 1 else (start, start + 1, 1)), ()
+    step, reach = parts[0][0], parts[0][0]
+    for stride, length, _ in parts:
+        if stride != reach:
+            return None
+        reach = stride * length
+    count = reach // step
+    stop = start + (count - 1) * step + 1
+    if stop > size:
+        return None
+    taken = (
+        None
+        if (start, count, step) == (0, size, 1)
+        else (start, min(size, start + count * step) if step == 1 else stop, step)
+    )
+    return taken, tuple(atom for *_, atom in reversed(parts))
+
+
+def rebuilt(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...]) -> IndexMap:
+    """The index map that a pattern says."""
+    first, steps = 0, dict.fromkeys(pattern.repeated, 0)
+    for stride, taken, side in zip(contiguous(shape), pattern.picked, pattern.left, strict=True):
+        start, _, step = taken or (0, 0, 1)
+        first += start * stride
+        stride *= step
+        for part in reversed(side):
+            steps[part] = stride
+            stride *= pattern.sizes[part]
+    order = [part for side in pattern.right for part in side]
+    return IndexMap(result, strided([pattern.sizes[part] for part in order], [steps[part] for part in order], first).at)
+
+
+def inverse(there: IndexMap, shape: tuple[int, ...], pattern: Pattern | None) -> IndexMap:
+    """Where the numbers of a tensor of `shape` stand in what a map into it, of this pattern, lays out of it."""
+    if pattern is None or any(pattern.picked) or pattern.repeated:
+        back = np.empty(there.size, int)
+        back[there.table().reshape(-1)] = np.arange(there.size)
+        return IndexMap(shape, back.__getitem__)
+    before, after = ([part for side in sides for part in side] for sides in (pattern.left, pattern.right))
+    steps = dict(zip(after, contiguous([pattern.sizes[part] for part in after]), strict=True))
+    return IndexMap(shape, strided([pattern.sizes[part] for part in before], [steps[part] for part in before]).at)

@@ -1,0 +1,129 @@
+"""Where in a model a line stands: in which of its repeated blocks, and in which tower of several."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from tracer.graph.dataflow import Graph
+
+TOWERS = {
+    "encoder": "enc",
+    "decoder": "dec",
+    "vision": "vis",
+    "visual": "vis",
+    "image": "img",
+    "text": "txt",
+    "language": "lm",
+}
+
+
+class Places:
+    """Blocks are modules with modules of their own, whose names end in numbers that count; they are counted from 1, in
+    the order in which they run. Modules within one block that are all of other classes are its parts, and no blocks."""
+
+    def __init__(self, graph: Graph):
+        parents = {
+            ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
+        }
+        parents -= experts(graph) | parts_of_blocks(graph) | {path for path in parents if is_norm(path)}
+        names = {module.path for module in graph.modules}
+        self._number: dict[str, int] = {}
+        count: dict[tuple[str, str], int] = {}
+        for module in graph.modules:
+            around, _, own = module.path.rpartition(".")
+            stem = re.sub(r"\d+$", "", own)
+            if not own.isdecimal() and not _counts(names, module.path):
+                continue
+            if stem != own and module.path in parents and module.path not in self._number:
+                self._number[module.path] = count[around, stem] = count.get((around, stem), 0) + 1
+        self._outermost = tuple(path for path in self._number if not self._around(path))
+        self._towers = self._find_towers()
+        self._layers: dict[str, int] = {}
+        blocks = Counter()
+        for path in self._outermost:
+            self._layers[path] = blocks[self.part(path)]
+            blocks[self.part(path)] += 1
+
+    def _around(self, path: str) -> list[str]:
+        """The blocks around a module, the outermost first."""
+        parts = path.split(".")
+        return [before for n in range(1, len(parts)) if (before := ".".join(parts[:n])) in self._number]
+
+    def blocks(self, path: str) -> list[str]:
+        """The blocks that a module is in or is, the outermost first."""
+        return [*self._around(path), *([path] if path in self._number else [])]
+
+    def numbers(self, path: str) -> str:
+        """The numbers of these: `"1"`, `"2.1"`, or "" outside of all."""
+        return ".".join(str(self._number[block]) for block in self.blocks(path))
+
+    def layer(self, path: str) -> int | None:
+        """The number of the outermost block among all of its tower, from 0; None outside."""
+        blocks = self.blocks(path)
+        return self._layers[blocks[0]] if blocks else None
+
+    def prefix(self, path: str) -> str:
+        """The path of the innermost block, "" outside."""
+        blocks = self.blocks(path)
+        return blocks[-1] if blocks else ""
+
+    def _find_towers(self) -> dict[str, str]:
+        """The paths of what the outermost blocks are in, and their marks, where there are several."""
+        around = list(dict.fromkeys(path.rpartition(".")[0] for path in self._outermost))
+        if len(around) < 2:
+            return {}
+        found: dict[str, str] = {}
+        for path in around:
+            others = [set(other.split(".")) for other in around if other != path]
+            own = [part for part in path.split(".") if part and not all(part in other for other in others)]
+            word = own[0] if own else path.rpartition(".")[2]
+            mark = next((short for known, short in TOWERS.items() if known in word.lower()), word.replace("_", " "))
+            if mark and mark not in found.values():
+                parts = path.split(".")
+                found[".".join(parts[: parts.index(own[0]) + 1]) if own else path] = mark
+        return found
+
+    def part(self, path: str) -> str:
+        """The path of the tower that a module is in; "" in models of one, and outside of all."""
+        return next((around for around in self._towers if f"{path}.".startswith(f"{around}.")), "")
+
+    def tower(self, path: str) -> str:
+        """The mark of the tower that a module is in; "" in models of one, and outside of all."""
+        return self._towers.get(self.part(path), "")
+
+
+def _counts(names: set[str], path: str) -> bool:
+    """Whether the number that a name ends in counts: from 0 or 1, or in a row. That of `dinov2` does not."""
+    stem = path.rstrip("0123456789")
+    number = int(path[len(stem) :] or 0)
+    return number < 2 or f"{stem}{number - 1}" in names or f"{stem}{number + 1}" in names
+
+
+def own_name(module: str) -> str:
+    """A module's own name, with the one around it if it is a number."""
+    parts = module.split(".")
+    return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
+
+
+def is_norm(path: str) -> bool:
+    """Whether a module is a norm, by its own name."""
+    return "norm" in path.rpartition(".")[2].lower()
+
+
+def parts_of_blocks(graph: Graph) -> set[str]:
+    """The paths of modules that are counted within a block, as `block.0.layer.0`, and do not repeat: attention, MLP."""
+    kinds: dict[str, dict[str, str]] = {}
+    for module in graph.modules:
+        around, _, own = module.path.rpartition(".")
+        if own.isdecimal() and any(part.isdecimal() for part in around.split(".")):
+            kinds.setdefault(around, {})[module.path] = module.kind
+    unlike = (of for of in kinds.values() if len(of) > 1 and len(set(of.values())) == len(of))
+    return {path for of in unlike for path in of}
+
+
+def experts(graph: Graph) -> set[str]:
+    """The paths of modules that are experts of a list, one beside the other and not one behind the other."""
+    stacks = {ref.key for call in graph.calls if call.name == "experts" for ref in call.arguments["weights"]}
+    lists = {key.removeprefix("parameter ").partition("*")[0] for key in stacks if "*" in key}
+    return {path for module in graph.modules if (path := module.path) and path.rstrip("0123456789") in lists}

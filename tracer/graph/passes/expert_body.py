@@ -1,0 +1,199 @@
+"""What one expert of a mixture does, read off the calls of a run: its products, and what lies between them."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import factor, index_map
+from tracer.graph.list_parameters import Listed, listed
+from tracer.graph.passes.expert_tree import Applied, Columns, Part, Product, Token
+from tracer.ops import IDENTITIES, LINEAR, MATMULS, POINTWISE, RESHAPES, SQUEEZES, TRANSPOSES, base, takes_shape
+
+MULTIPLIES = MATMULS | LINEAR | {"_grouped_mm"}
+FLAT = RESHAPES | IDENTITIES
+"""Calls after which rows are the same rows, where the last axis stays."""
+MOVES = FLAT | SQUEEZES | TRANSPOSES | {"index", "select", "index_select", "repeat_interleave", "expand"}
+"""Calls that choose, or lay out anew."""
+
+
+class Unclear(Exception):
+    """The calls are no mixture that is known."""
+
+
+def _tensor(value) -> bool:
+    """Whether an argument is a tensor, or has some."""
+    return isinstance(value, Ref) or (isinstance(value, tuple) and any(map(_tensor, value)))
+
+
+class Bodies:
+    """Reads what the `count` experts of a mixture do with each of `rows` tokens: `token` is the value whose rows they
+    are given, `ups` are the values from what the first product takes up to it."""
+
+    def __init__(self, graph: Graph, count: int, rows: int):
+        self.graph, self.count, self.rows = graph, count, rows
+        self.token = ""
+        self.ups: list[str] = []
+        self.weights: list[Ref] = []
+        self.turned: dict[str, bool] = {}
+        self.members: dict[str, str] = {}
+        self.stacked: set[str] = set()
+
+    @staticmethod
+    def _helps(call: Call) -> bool:
+        """Whether a call only lays out anew, or makes numbers that nothing was given for."""
+        name = base(call.name)
+        return (
+            name in FLAT | SQUEEZES | TRANSPOSES or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
+        )
+
+    def _up(self, key: str) -> list[str]:
+        """The values from a chosen row or part up to what it was chosen of."""
+        found = [key]
+        while (call := self.graph.made(found[-1])) is not None and len(found) < 40:
+            name = base(call.name)
+            moves = name in MOVES and (name != "index" or self._by_numbers(call))
+            if not moves:
+                break
+            first = next((ref for ref in self.graph.inputs[self.graph.maker[found[-1]]]), None)
+            if first is None:
+                break
+            found.append(first.key)
+        return found
+
+    @staticmethod
+    def _by_numbers(call: Call) -> bool:
+        given = (one for one in call.arguments.get("indices", ()) if isinstance(one, Ref))
+        return not any(one.dtype.is_floating_point for one in given)
+
+    def _token(self, product: int, whole: set[int]) -> str:
+        """The value whose rows experts are given."""
+        for ref in self.graph.inputs[product]:
+            self.ups = self._up(ref.key)
+            top = self.ups[-1]
+            maker = self.graph.maker.get(top)
+            outside = maker is None or maker not in whole
+            if outside and not top.startswith("parameter ") and ref.dtype.is_floating_point:
+                return top
+        raise Unclear
+
+    def _whole_token(self, result: Ref) -> Ref:
+        """The tokens, of the shape of what the mixture gives but for the last axis; else a row for each."""
+        for key in self.ups:
+            shape = self.graph.shapes[key]
+            if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == self.rows:
+                return self.graph.ref[key]
+        raise Unclear
+
+    def _body(self, key: str, depth: int = 0):
+        """What became of a token up to a value: a tree of what is known here."""
+        if depth > 40:
+            raise Unclear
+        graph, call = self.graph, self.graph.made(key)
+        tops = self._up(key)
+        if self.token in tops:
+            return Token()
+        if call is None:
+            raise Unclear
+        name, given = base(call.name), graph.inputs[graph.maker[key]]
+        if name in MULTIPLIES:
+            return self._product(call, given, depth)
+        if name == "select" and prod(call.outputs[0].shape) == prod(given[0].shape):
+            return self._body(given[0].key, depth + 1)
+        if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
+            return self._columns(call, key, depth)
+        if name in FLAT | SQUEEZES:
+            return self._body(given[0].key, depth + 1)
+        if name == "add" and len(given) == 2 and (bias := self._bias(given[1])) is not None:
+            inner = self._body(given[0].key, depth + 1)
+            if isinstance(inner, Product) and inner.bias is None:
+                return Product(inner.left, inner.weight, bias)
+        if name not in POINTWISE:
+            raise Unclear
+        arguments = {
+            one: self._body(value.key, depth + 1) if isinstance(value, Ref) else value
+            for one, value in call.arguments.items()
+        }
+        return Applied(call, arguments)
+
+    def _bias(self, ref: Ref) -> Part | None:
+        top = self._up(ref.key)[-1]
+        shape = self.graph.shapes[top]
+        if not top.startswith("parameter "):
+            return None
+        if len(shape) == 2 and shape[0] == self.count:
+            self.stacked.add(top)
+        return self._part(top) if top in self.stacked or (len(shape) == 1 and self._of_each(top)) else None
+
+    def _of_each(self, key: str) -> Listed | None:
+        """What a matrix, or a vector, is a part of where experts are modules of a list."""
+        shape = self.graph.shapes[key]
+        return listed(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
+
+    def _weight(self, operands: list[Ref]) -> Ref | None:
+        """The operand of a product that is a parameter."""
+        return next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
+
+    def _part(self, key: str, turned: bool = False) -> Part:
+        shape, dtype = self.graph.shapes[key], self.graph.ref[key].dtype
+        if (one := self._of_each(key)) is not None:
+            self.members.setdefault(one.key, key)
+            key, shape = one.key, (self.count, *shape)
+        if key not in self.turned:
+            self.turned[key] = turned
+            self.weights.append(Ref(key, shape, dtype))
+        if self.turned[key] != turned:
+            raise Unclear
+        return Part([ref.key for ref in self.weights].index(key), turned)
+
+    def _product(self, call: Call, given, depth: int) -> Product:
+        operands = [ref for ref in given if ref.dtype.is_floating_point]
+        weight = self._weight(operands)
+        left = next((ref for ref in operands if ref is not weight), None)
+        if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
+            raise Unclear
+        ups = self._up(weight.key)
+        shape = self.graph.shapes[ups[-1]]
+        single = len(shape) == 2 and self._of_each(ups[-1])
+        if not single and (len(shape) != 3 or shape[0] != self.count):
+            raise Unclear
+        if base(call.name) == "einsum":
+            turned = self._named(call, weight)
+        else:
+            turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
+        turns = sum(base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.graph.made(key)) is not None)
+        inner = self._body(left.key, depth + 1)  # weights are numbered in the order in which they are taken
+        part = self._part(ups[-1], turned != bool(turns % 2))
+        bias = None
+        if base(call.name) == "linear" and isinstance(call.arguments.get("bias"), Ref):
+            bias = self._bias(call.arguments["bias"])
+            if bias is None:
+                raise Unclear
+        return Product(inner, part, bias)
+
+    def _named(self, call: Call, weight: Ref) -> bool:
+        """Whether a product with named axes takes its weight with the last two exchanged; Unclear for those of which
+        the choice of experts is a part."""
+        raise Unclear
+
+    def _columns(self, call: Call, key: str, depth: int):
+        """A range of the last axis."""
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
+        given = next(iter(call.arguments.values()))
+        pattern = factor(index_map(given.shape, [(call, position)]), given.shape)
+        if pattern is None or any(pattern.picked[:-1]) or len(call.outputs[position].shape) != len(given.shape):
+            raise Unclear
+        inner = self._body(given.key, depth + 1)
+        return Columns(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
+
+    def _laid_back(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
+        """The result with the axes that it has from then on, where it is only laid out anew."""
+        while True:
+            takers = self.graph.users.get(result.key, [])
+            if len(takers) != 1 or result.key in self.graph.returned or self.graph.name(takers[0]) not in FLAT:
+                return result, whole
+            call = self.graph.calls[takers[0]]
+            if call.outputs[0].shape[-1] != result.shape[-1]:
+                return result, whole
+            result, whole = call.outputs[0], whole | {takers[0]}

@@ -1,0 +1,281 @@
+"""Mixtures of which all experts run: each one's result, times its share of the token, summed (Jacobs et al. 1991).
+
+The shares have a column for each expert. They meet the results one after the other, as in a loop over modules, or all
+at once, where the results lie stacked or were made by one product with a part for each expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import index_map
+from tracer.graph.passes.expert_body import FLAT, MULTIPLIES, Bodies, Unclear
+from tracer.graph.passes.expert_tree import alike
+from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
+
+FEWEST, MOST = 2, 64
+"""Experts of such a mixture."""
+LARGEST = 2000
+"""Calls of such a mixture at most."""
+SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *SQUEEZES))
+"""Calls that may give the sum of all that the experts made, or lay it out."""
+WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
+"""Calls that an expert may be made of."""
+
+
+def weighted(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
+    """The calls of each such mixture, and the result and arguments of the one in their place."""
+    counts = _counts(graph)
+    for index in reversed(range(len(graph.calls)) if counts else ()):
+        call = graph.calls[index]
+        gates = call.outputs[0] if call.outputs else None
+        if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
+            continue
+        if graph.maker.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
+            try:
+                yield _Weighted(graph, gates).mixture()
+            except Unclear:
+                continue
+
+
+def _counts(graph: Graph) -> set[int]:
+    """How many experts there may be: as many as modules in a list, or as parts of a parameter."""
+    lists: dict[str, int] = {}
+    found = set()
+    for key, shape in graph.shapes.items():
+        if key.startswith("parameter "):
+            found |= {shape[0]} if len(shape) == 3 else set()
+            parts = key.split(".")
+            for place, part in enumerate(parts):
+                if part.isdecimal():
+                    around = ".".join(parts[:place])
+                    lists[around] = max(lists.get(around, 0), int(part) + 1)
+    return {count for count in found | set(lists.values()) if FEWEST <= count <= MOST}
+
+
+class _Weighted(Bodies):
+    """The mixture whose shares are `gates`, `[…, E]`."""
+
+    def __init__(self, graph: Graph, gates: Ref):
+        super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
+        self.gates = gates
+
+    def mixture(self) -> tuple[set[int], tuple[Ref, dict]]:
+        """Its calls, its result, and what it is made of."""
+        result, outputs = self._result()
+        self.token = self._common(outputs) if len(outputs) > 1 else ""
+        self.ups = self._first(outputs[0])
+        self.token = self.token or self.ups[-1]
+        body = self._body(outputs[0])
+        if not self.weights or not all(alike(body, self._body(one)) for one in outputs[1:]):
+            raise Unclear
+        x, whole = self._whole_token(result), self._calls(result)
+        result, whole = self._laid_back(result, whole)
+        members = tuple(self.members.get(one.key, one.key) for one in self.weights)
+        given = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
+        return whole, (result, given | {"members": members})
+
+    def _result(self) -> tuple[Ref, list[str]]:
+        """The first value that all shares are in, and what each expert made, or all of them together."""
+        known, start = {self.gates.key}, self.graph.maker[self.gates.key] + 1
+        for index in range(start, min(len(self.graph.calls), start + LARGEST)):
+            call = self.graph.calls[index]
+            if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
+                continue
+            known |= {ref.key for ref in call.outputs}
+            made = call.outputs[0]
+            if self.graph.name(index) not in SUMS or made.shape[:-1] != self.gates.shape[:-1]:
+                continue
+            try:
+                found = self._terms(made.key)
+            except Unclear:
+                continue
+            if found.keys() in ({None}, set(range(self.count))):
+                return made, [found[number] for number in sorted(found, key=str)]
+        raise Unclear
+
+    def _terms(self, key: str, depth: int = 0) -> dict[int | None, str]:
+        """What a sum has of each expert, by the expert's number; by None what all made together."""
+        call = self.graph.made(key)
+        if call is None or depth > MOST + 40:
+            raise Unclear
+        name, given = base(call.name), self.graph.inputs[self.graph.maker[key]]
+        if name in FACTORIES or (takes_shape(name) and "zeros" in name):
+            return {}
+        if name in FLAT | SQUEEZES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
+            return self._terms(given[0].key, depth + 1)
+        if name == "add" and call.arguments.get("alpha", 1) == 1:
+            rest = [one for one in call.arguments.values() if not isinstance(one, Ref) and one not in (0, 1)]
+            parts = [self._terms(ref.key, depth + 1) for ref in given]
+            found = {number: value for part in parts for number, value in part.items()}
+            if rest or len(found) < sum(map(len, parts)):
+                raise Unclear
+            return found
+        if name == "mul" and len(given) == 2:
+            return self._part_of(given)
+        if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
+            product = self.graph.made(given[0].key)
+            if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
+                places, other = self._shared(self.graph.inputs[self.graph.maker[given[0].key]])
+                axis = dims[0] % len(given[0].shape)
+                if self._axis(places) == axis and len(other.shape) == places.ndim:
+                    return self._stacked(other, axis)
+        if name in ("matmul", "bmm") and len(given) == 2:
+            places, other = self._shared(given)
+            row, column = (-2, -1) if other.key == given[1].key else (-1, -2)
+            if places.ndim == len(other.shape) == self._axis(places) - column and places.shape[row] == 1:
+                return self._stacked(other, places.ndim + row)
+        if name == "einsum" and len(given) == 2:
+            return self._summed(call)
+        raise Unclear
+
+    def _shared(self, given: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
+        """Of two operands, where the numbers of the shares stand in what was laid out of them; and the other one."""
+        for one, other in (given, given[::-1]):
+            if (places := self._places(one.key)) is not None:
+                return places, other
+        raise Unclear
+
+    def _places(self, key: str) -> np.ndarray | None:
+        """Where each number of a value stands among the shares; None for what is not laid out of them."""
+        chain: list[tuple[Call, int]] = []
+        return index_map(self.gates.shape, chain[::-1]).table() if self._chain(key, self.gates.key, chain) else None
+
+    def _chain(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
+        """Whether a value is laid out of another one; the layouts go into `chain`, the last one first."""
+        while key != top:
+            call = self.graph.made(key)
+            if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
+                return False
+            chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+            key = self.graph.inputs[self.graph.maker[key]][0].key
+        return True
+
+    def _part_of(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
+        """What one expert made, times its column of the shares."""
+        places, other = self._shared(given)
+        number = int(places.flat[0]) % self.count
+        column = np.arange(self.rows) * self.count + number
+        if places.shape != (*self.gates.shape[:-1], 1) or (places.reshape(-1) != column).any():
+            raise Unclear
+        return {number: other.key}
+
+    def _axis(self, places: np.ndarray) -> int:
+        """The axis along which the experts stand in a layout of all shares, whose tokens are in order."""
+        for axis, size in enumerate(places.shape):
+            fits = size == self.count and places.size == self.rows * self.count
+            if fits and (np.moveaxis(places, axis, -1).reshape(-1) == np.arange(places.size)).all():
+                return axis
+        raise Unclear
+
+    def _stacked(self, made: Ref, axis: int) -> dict[int | None, str]:
+        """What experts made, whose results lie along an axis."""
+        if made.shape[axis] != self.count:
+            raise Unclear
+        chain: list[tuple[Call, int]] = []
+        key: str = made.key
+        while (call := self.graph.made(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
+            self._chain(key, self.graph.inputs[self.graph.maker[key]][0].key, chain)
+            key = self.graph.inputs[self.graph.maker[key]][0].key
+        joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
+        if call is None or not joined:
+            return {None: made.key}
+        parts, shape = call.arguments["tensors"], self.graph.shapes[key]
+        along = call.arguments.get("dim", 0) % len(shape)
+        places = index_map(shape, chain[::-1]).table()
+        numbers = np.moveaxis(places // prod(shape[along + 1 :]) % shape[along], axis, -1)
+        one = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
+        in_order = (numbers == np.arange(self.count)).all() and (np.diff(one) > 0).all()
+        if len(parts) != self.count or shape[along] != self.count or not in_order:
+            raise Unclear
+        return {number: part.key for number, part in enumerate(parts)}
+
+    def _summed(self, call: Call) -> dict[int | None, str]:
+        """The same for a sum with named axes, such as `bte,bted->btd`."""
+        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
+        names, given = left.split(","), call.arguments["tensors"]
+        for (one, its), (other, others) in (
+            ((given[0], names[0]), (given[1], names[1])),
+            ((given[1], names[1]), (given[0], names[0])),
+        ):
+            places = self._places(one.key)
+            if places is None or places.shape != self.gates.shape or (np.diff(places.reshape(-1)) != 1).any():
+                continue
+            letter = its[-1]
+            if letter not in after and after[:-1] == its[:-1] and others.replace(letter, "") == after:
+                axis = others.index(letter) - len(others) + len(other.shape)
+                return self._stacked(other, axis)
+        raise Unclear
+
+    def _named(self, call: Call, weight: Ref) -> bool:
+        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
+        names, given = left.split(","), call.arguments["tensors"]
+        if len(given) != 2 or not weight.key.startswith("parameter "):
+            raise Unclear
+        number = next(number for number, ref in enumerate(given) if ref.key == weight.key)
+        its, others = names[number], names[1 - number]
+        for turned, (within, out) in enumerate((its[1:], its[:0:-1])):
+            if within == others[-1] and within not in after and after[-1] == out and its[0] in after:
+                return bool(turned)
+        raise Unclear
+
+    def _common(self, outputs: list[str]) -> str:
+        """What all experts were given: the latest value that is above each of their results."""
+        above = [self._above(one) for one in outputs]
+        shared = set.intersection(*map(set, above)) - {self.gates.key}
+        if not shared:
+            raise Unclear
+        return max(shared, key=lambda key: self.graph.maker.get(key, -1))
+
+    def _above(self, key: str) -> dict[str, None]:
+        """The values that one is made of by calls that an expert may have."""
+        found: dict[str, None] = {}
+        waiting = [key]
+        while waiting and len(found) < LARGEST:
+            at = waiting.pop()
+            if at in found or at.startswith("parameter "):
+                continue
+            found[at] = None
+            index = self.graph.maker.get(at)
+            if index is not None and self.graph.name(index) in WITHIN:
+                waiting += [ref.key for ref in self.graph.inputs[index]]
+        return found
+
+    def _first(self, output: str) -> list[str]:
+        """The values from what an expert's first product takes, up: to the token, or of as many rows as tokens."""
+        for key in self._above(output):
+            index = self.graph.maker.get(key)
+            if index is None or self.graph.name(index) not in MULTIPLIES:
+                continue
+            given = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
+            weight = self._weight(given)
+            left = next((ref for ref in given if ref is not weight), None)
+            if weight is None or left is None:
+                continue
+            ups = self._up(left.key)
+            if self.token in ups if self.token else prod(left.shape[:-1]) == self.rows:
+                return ups
+        raise Unclear
+
+    def _calls(self, result: Ref) -> set[int]:
+        """The calls from the token and the shares to the result, which nothing else takes the values of."""
+        found: set[int] = set()
+        waiting = [result.key]
+        while waiting:
+            key = waiting.pop()
+            index = self.graph.maker.get(key)
+            if index is None or index in found or key in (self.gates.key, self.token, *self.ups):
+                continue
+            found.add(index)
+            waiting += [ref.key for ref in self.graph.inputs[index]]
+        for index in found:
+            for ref in self.graph.calls[index].outputs:
+                others = set(self.graph.users.get(ref.key, ())) - found
+                if ref.key != result.key and (others or ref.key in self.graph.returned):
+                    raise Unclear
+        return found

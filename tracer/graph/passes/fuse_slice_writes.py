@@ -1,0 +1,75 @@
+"""Tensors that a run writes part by part, `y[:, 0] = …`, `y[:, 1] = …`: in a textbook, the parts are put together."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.capture.composite_calls import Call, Layout, Ref
+from tracer.graph.dataflow import Graph
+from tracer.ops import FACTORIES, base, takes_shape
+
+FEWEST = 2
+"""Parts of what is taken for such a tensor."""
+
+
+def written(graph: Graph) -> Graph:
+    """Return the graph with all writes into the parts of one tensor as one `stack` of what was written."""
+    writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
+    return graph.replace([found for index in writes if (found := _stacked(graph, index)) is not None])
+
+
+def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
+    """The writes that end with this one, and the call in their place; None where they leave something as it was, or
+    where anything else takes what was not whole yet."""
+    last = graph.calls[index]
+    into, axis = last.arguments["into"], _axis(last)
+    if axis is None or into.shape[axis] < FEWEST:
+        return None
+    parts: dict[int, Ref] = {}
+    group: set[int] = set()
+    count = into.shape[axis]
+    backwards = last.arguments["part"].offset == into.offset
+    for number in range(count) if backwards else reversed(range(count)):
+        call = graph.calls[index]
+        source = _written(graph, call, group)
+        at = call.arguments["part"].offset - into.offset
+        if source is None or call.arguments["into"] != into or at != number * into.stride[axis] or _axis(call) != axis:
+            return None
+        parts[number] = source
+        group.add(index)
+        before = graph.maker.get(call.arguments["old"].key)
+        if len(parts) < count and (before is None or graph.calls[before].name != "overwrite"):
+            return None
+        index = before if before is not None else -1
+    for one in sorted(group)[:-1]:
+        if any(taker not in group for ref in graph.calls[one].outputs for taker in graph.users.get(ref.key, ())):
+            return None
+    group = graph.only_in(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
+    func, inner = torch.ops.aten.stack.default, tuple(graph.calls[one] for one in sorted(group))
+    arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
+    return group, [last._replace(func=func, name="stack", arguments=arguments, inner=inner)]
+
+
+def _axis(call: Call) -> int | None:
+    """The axis of which a write takes one place."""
+    into, part = call.arguments["into"], call.arguments["part"]
+    for axis in range(len(into.shape)):
+        rest = (*into.shape[:axis], *into.shape[axis + 1 :]), (*into.stride[:axis], *into.stride[axis + 1 :])
+        if Layout(*rest, part.offset) == part:
+            return axis
+    return None
+
+
+def _written(graph: Graph, call: Call, group: set[int]) -> Ref | None:
+    """What a write puts there as it is; the copy, and the part that it is copied to, join the group."""
+    copy = graph.maker.get(call.arguments["new"].key)
+    if copy is None or base(graph.calls[copy].name) != "copy":
+        return None
+    source, part = graph.calls[copy].arguments["src"], graph.calls[copy].arguments["self"]
+    picked = graph.maker.get(part.key)
+    if picked is None or (source.shape, source.dtype) != (part.shape, part.dtype):
+        return None
+    if len(graph.users[part.key]) != 1 or len(graph.users[call.arguments["new"].key]) != 1:
+        return None
+    group |= {copy, picked}
+    return source

@@ -1,0 +1,136 @@
+"""Mixtures of experts in a run, however they were computed: by groups of sorted tokens, by a batch of chosen weights,
+or by a loop over experts (Shazeer et al. 2017; Jiang et al. 2024).
+
+What chooses is a top-k; all that is made of its numbers, up to the one value through which the rest of the run has any
+of it, is the mixture. What one expert does is read off the products and what lies between; the proof is of the sum.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.graph.dataflow import Graph
+from tracer.graph.passes.expert_body import MULTIPLIES, Bodies, Unclear
+from tracer.graph.passes.expert_tree import Product, alike
+from tracer.graph.passes.fuse_dense_moe import weighted
+from tracer.graph.subgraph import Made
+
+CHOOSES = frozenset(("topk",))
+FEWEST = 2
+"""How many products an expert has at least."""
+FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body", "members"))
+LARGEST = 4000
+"""Calls of a mixture at most."""
+
+
+def mixed(graph: Graph) -> Graph:
+    """Return the graph with each mixture of experts as one call."""
+    groups: list[tuple[set[int], list[Call]]] = []
+    taken: set[int] = set()
+    for index in reversed(range(len(graph.calls))):
+        if graph.name(index) in CHOOSES and len(graph.calls[index].outputs) == 2 and index not in taken:
+            try:
+                group, call = _Mixture(graph, index).call()
+            except Unclear:
+                continue
+            if not group & taken:
+                groups.append((group, [call]))
+                taken |= group
+    for group, (result, given) in weighted(graph):
+        if not group & taken:
+            groups.append((group, [_one(graph, group, max(group), result, given)]))
+            taken |= group
+    return graph.replace(groups)
+
+
+def _one(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
+    """The one call in the place of a group of calls."""
+    call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
+    return Call(FUNC, "experts", given, (result,), call.module, call.call, call.first, call.last, ops)
+
+
+class _Mixture(Bodies):
+    """The mixture whose experts a top-k chose."""
+
+    def __init__(self, graph: Graph, index: int):
+        self.topk, self.chosen = index, graph.calls[index].outputs[1]
+        if len(self.chosen.shape) != 2:
+            raise Unclear
+        super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
+
+    def call(self) -> tuple[set[int], Call]:
+        """The calls of the mixture, and the one in their place."""
+        region, result = self._region()
+        products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
+        whole = self.graph.only_in(region, self._helps)
+        if len(products) < FEWEST:
+            raise Unclear
+        self.token = self._token(products[0], whole)
+        lasts = self._lasts(products)
+        body = self._body(lasts[0])
+        if not all(alike(body, self._body(last)) for last in lasts[1:]):
+            raise Unclear
+        gates = self._gates(whole)
+        result, whole = self._laid_back(result, whole)
+        if not isinstance(body, Product) or len(self.weights) < FEWEST:
+            raise Unclear
+        x = self._whole_token(result)
+        given = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
+        given["members"] = tuple(self.members.get(one.key, one.key) for one in self.weights)
+        return whole, _one(self.graph, whole, max(region), result, given)
+
+    def _region(self) -> tuple[set[int], Ref]:
+        """The calls that take what was made of the numbers of experts, up to the one value that leaves."""
+        graph, region = self.graph, set()
+        last_use = {key: takers[-1] for key, takers in graph.users.items()}
+        open_values = {self.chosen.key}
+        for index in range(self.topk + 1, min(len(graph.calls), self.topk + LARGEST)):
+            call = graph.calls[index]
+            if not any(ref.key in open_values for ref in graph.inputs[index]):
+                continue
+            if self._routes(call):
+                continue
+            region.add(index)
+            open_values |= {ref.key for ref in call.outputs}
+            still = {
+                key
+                for key in open_values
+                if key != self.chosen.key and (last_use.get(key, -1) > index or key in graph.returned)
+            }
+            products = sum(graph.name(one) in MULTIPLIES for one in region)
+            if products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
+                result = graph.ref[still.pop()]
+                whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
+                if whole and last_use.get(self.chosen.key, -1) <= index:
+                    return region, result
+        raise Unclear
+
+    def _routes(self, call: Call) -> bool:
+        """Whether a call makes shares of the chosen experts, which stand before the mixture."""
+        return bool(call.outputs) and all(
+            ref.shape == self.chosen.shape and ref.dtype.is_floating_point for ref in call.outputs
+        )
+
+    def _lasts(self, products: list[int]) -> list[str]:
+        """The values that experts give: of the last product of all, or of each where they are modules of a list."""
+        last = {}
+        for index in products:
+            call = self.graph.calls[index]
+            weight = self._weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
+            one = weight and self._of_each(self._up(weight.key)[-1])
+            last[one and one.number] = call.outputs[0].key
+        return list(last.values())
+
+    def _gates(self, whole: set[int]) -> Ref:
+        """The shares of the chosen experts: what the mixture takes besides tokens, numbers and weights."""
+        found = {}
+        for index in sorted(whole):
+            for ref in self.graph.inputs[index]:
+                maker = self.graph.maker.get(ref.key)
+                inside = maker is not None and maker in whole
+                if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
+                    found[ref.key] = ref
+        if len(found) != 1:
+            raise Unclear
+        return next(iter(found.values()))

@@ -1,0 +1,415 @@
+"""Functions with a name that a group of calls may be, each tried on numbers of our own where the calls hint at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.expr.nn.other_norms import CLAMPED, INSIDE, OUTSIDE
+from tracer.expr.nn.rope import HALVES, NEIGHBOURS
+from tracer.graph.float64_replay import Unplayable, play
+from tracer.graph.subgraph import Made
+from tracer.ops import IDENTITIES, LAYOUTS, base
+
+aten = torch.ops.aten
+
+NEAR = 1e-7
+"""How far two results may be apart, as a share of the larger one: constants in code have the digits of a float32."""
+CELLS = 2**16
+"""How many numbers a region is run on, where it can be made smaller."""
+MOST_CELLS = 2**22
+"""How many it is run on at most."""
+SMALL = (3, 5, 7, 11)
+"""Sizes that a large region is tried at, where its own do not matter."""
+LARGEST_CONSTANT = 1e6
+"""The largest number of the code beside which a function is tried."""
+LARGEST_EPS = 0.1
+"""The largest number that is taken for one that keeps from dividing by 0."""
+FARTHEST, LARGEST_BASE, LARGEST_TABLE = 3, 1e9, 2**23
+"""The largest number of a first place, the largest base, and the most cells, of a table of sines and cosines."""
+
+POINTWISE = frozenset(
+    """add sub rsub mul div true_divide neg pow square sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sigmoid tanh
+    erf erfc special_erf special_erfc special_expit special_ndtr softplus logaddexp log_sigmoid relu clamp clamp_min
+    clamp_max maximum minimum abs where gt ge lt le masked_fill addcmul addcdiv lerp relu6 hardtanh sinh cosh
+    log_sigmoid_forward""".split()
+)
+REDUCTIONS = frozenset(
+    """sum mean amax max var std var_mean std_mean norm linalg_vector_norm linalg_norm logsumexp softmax _softmax
+    log_softmax _log_softmax frobenius_norm einsum rms_norm layer_norm""".split()
+)
+COMPUTES = POINTWISE | REDUCTIONS
+CURVED = frozenset(
+    "exp exp2 expm1 sigmoid tanh erf erfc special_erf special_erfc special_expit special_ndtr softplus "
+    "logaddexp log_sigmoid sinh cosh".split()
+)
+"""Functions that an activation is made of."""
+HINGES = frozenset("where maximum max relu relu6 hardtanh clamp clamp_min".split())
+"""Functions with a bend of their own."""
+ROOTS = frozenset(
+    "rms_norm layer_norm sqrt rsqrt pow std std_mean norm linalg_vector_norm linalg_norm frobenius_norm".split()
+)
+"""Calls that a deviation is made by."""
+EXPONENTIALS = frozenset("exp exp2 pow logsumexp softmax _softmax log_softmax _log_softmax".split())
+"""Calls that a softmax is made by."""
+
+
+class Place(NamedTuple):
+    """In the place of a tensor among a call's arguments: which one of those that a region is given; with `vector` as it
+    was before it was laid along an axis."""
+
+    number: int
+    vector: bool = False
+
+
+X = Place(0)
+
+
+class Named(NamedTuple):
+    """A call in the place of a region: its op, and its arguments."""
+
+    func: Any
+    arguments: dict[str, Any]
+
+
+class Trial:
+    """A region that is run on numbers of our own; a large one at smaller sizes."""
+
+    def __init__(self, calls: list[Call], given: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
+        self.calls, self.given, self._end = calls, given, end
+        self._numbers = {key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items()}
+        self.names = {base(call.name) for call in self.calls}
+        self.shape, self.end = given[0].shape if given else (), end.shape
+        self.axes = self._axes()
+        self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
+        """Whether it has no layouts, and so may be tried with any sizes along the axes that do not matter."""
+        self.smaller = self._smaller()
+
+    def _axes(self) -> tuple[int, ...]:
+        """The axes, from 0, along which its calls reduce."""
+        rank, found = len(self.shape), set()
+        for call in self.calls:
+            if base(call.name) == "einsum":
+                first, _, made = call.arguments["equation"].replace(" ", "").partition("->")
+                letters = first.partition(",")[0]
+                alike = len(letters) == rank and "." not in first
+                found.update(axis for axis, letter in enumerate(letters) if alike and letter not in made)
+            elif "normalized_shape" in call.arguments:
+                found.update(range(rank - len(call.arguments["normalized_shape"]), rank))
+            elif base(call.name) in REDUCTIONS and "other" not in call.arguments:
+                dim = call.arguments.get("dim")
+                dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
+                found.update(one % rank for one in dims if rank)
+        return tuple(sorted(found))
+
+    def _smaller(self) -> dict[int, int]:
+        """For each size that does not matter, the one that is tried: none, where the run's own are small."""
+        matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
+        found, count = {}, prod(self.shape)
+        if self.by_axis or "overwrite" in self.names:
+            return found
+        for size, few in zip(sorted(set(self.shape) - matter, reverse=True), SMALL, strict=False):
+            if count > CELLS and size > few:
+                found[size], count = few, count // size * few
+        return found
+
+    def _sized(self, value):
+        """A size, or several, as they are tried."""
+        if isinstance(value, tuple) and not isinstance(value, Ref):
+            return tuple(map(self._sized, value))
+        return self.smaller.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def cell_by_cell(self) -> bool:
+        """Whether it may be a function of each number by itself."""
+        alone = len(self.given) == 1 and self.end == self.shape
+        return alone and self.names <= POINTWISE | IDENTITIES | {"zeros_like", "ones_like", "full_like"}
+
+    def draw(self, number: int) -> torch.Tensor:
+        """Random numbers for one of those that the region is given."""
+        ref = self.given[number]
+        shape, behind = self._sized(ref.shape), len(self.shape) - len(ref.shape)
+        if self.by_axis:
+            shape = tuple(n if axis + behind in self.axes else min(n, SMALL[0]) for axis, n in enumerate(shape))
+        if prod(shape) > MOST_CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
+            raise Unplayable(f"{ref} is too large to be run again, or holds no numbers with a fraction")
+        dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
+        return torch.randn(shape, generator=torch.Generator().manual_seed(number), dtype=dtype)
+
+    def run(self, *given: torch.Tensor) -> torch.Tensor:
+        """What it makes of these."""
+        values = {ref.key: value for ref, value in zip(self.given, given, strict=True)}
+        return play(map(self._call, self.calls), self._numbers | values)[self._end.key]
+
+    def _call(self, call: Call) -> Call:
+        """A call, told the sizes that are tried."""
+        if not self.smaller or base(call.name) not in LAYOUTS:
+            return call
+        return call._replace(arguments={name: self._sized(value) for name, value in call.arguments.items()})
+
+    def beside_constants(self) -> torch.Tensor:
+        """Numbers on both sides of those that the code names: it may do something else beyond them."""
+        values = (value for call in self.calls for value in call.arguments.values())
+        named = {float(value) for value in values if type(value) in (int, float) and abs(value) <= LARGEST_CONSTANT}
+        return torch.tensor(
+            [s * value + d for value in sorted(named) for s in (-1, 1) for d in (-1, -0.01, 0.01, 1)]
+        ).double()
+
+    def numbers(self, count: int) -> Iterator[float]:
+        """The small numbers in its calls, which a norm of so many may add to a variance, or to its root; and 0."""
+        yield 0.0
+        for value in (value for call in self.calls for value in call.arguments.values()):
+            if isinstance(value, float) and 0 < value <= LARGEST_EPS:
+                yield from (value, value**2, value / count, value / count**0.5)
+
+
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two results are the same but for rounding."""
+    return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
+
+
+def _close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
+    """Whether a function is a named one wherever its spelling does not overflow, as powers of large numbers do."""
+    finite = made.isfinite()
+    return made.shape == named.shape and bool(finite[:257].all()) and _close(made[finite], named[finite])
+
+
+def recognised(trial: Trial) -> Named | None:
+    """The call that computes what a region does; None where none that is known does."""
+    for known in (_activation, _leaky, _softmax, _norm, _rotation) if trial.given else (_sinusoids,):
+        try:
+            if (named := known(trial)) is not None:
+                return named
+        except (RuntimeError, TypeError, ValueError, IndexError):  # it does not run on those numbers
+            continue
+    return None
+
+
+ACTIVATIONS: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (aten.silu.default, {}),
+    (aten.gelu.default, {"approximate": "none"}),
+    (aten.gelu.default, {"approximate": "tanh"}),
+    (aten.sigmoid.default, {}),
+    (aten.tanh.default, {}),
+    (aten.softplus.default, {"beta": 1, "threshold": 20}),
+    (aten.log_sigmoid.default, {}),
+    (aten.mish.default, {}),
+    (aten.elu.default, {"alpha": 1, "scale": 1, "input_scale": 1}),
+    (aten.selu.default, {}),
+    (aten.hardswish.default, {}),
+    (aten.hardsigmoid.default, {}),
+)
+"""Functions of each number by itself, with the arguments behind it."""
+FAR = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
+TRIED = torch.cat(
+    [torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01, *(torch.tensor([-x, x]).double() for x in FAR)]
+)
+"""Numbers that they are told apart by."""
+LOWER = (0.0, 40.0)
+"""How much less the numbers of a softmax are: what is added to its sum of powers shows where these are small."""
+
+
+def _activation(trial: Trial) -> Named | None:
+    """A function of each number by itself."""
+    if not trial.cell_by_cell or not trial.names & (CURVED | HINGES):
+        return None
+    x = torch.cat([TRIED, trial.beside_constants()])
+    made = trial.run(x)
+    for func, settings in ACTIVATIONS:
+        if _close_where_finite(made, func(x, **settings)):
+            return Named(func, {func._schema.arguments[0].name: X, **settings})
+    return None
+
+
+def _leaky(trial: Trial) -> Named | None:
+    """The number itself above 0, a share of it below."""
+    if not trial.cell_by_cell or not trial.names & HINGES:
+        return None
+    x = torch.cat([TRIED, trial.beside_constants()])
+    made, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
+    if 0 < slope < 1 and _close(made, aten.leaky_relu.default(x, slope)):
+        return Named(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
+    return None
+
+
+def _softmax(trial: Trial) -> Named | None:
+    """A softmax along one axis, its logarithm, or the logarithm of its sum."""
+    if len(trial.axes) != 1 or len(trial.given) > 1 or not trial.names & EXPONENTIALS:
+        return None
+    (axis,), x = trial.axes, trial.draw(0) * 3
+    if x.shape[axis] == 1:  # whatever it is of, it is 1
+        return None
+    made = trial.run(x)
+    if trial.end == trial.shape:
+        for func in (aten.softmax.int, aten.log_softmax.int):
+            if all(_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
+                return Named(func, {"self": X, "dim": axis, "dtype": None})
+        return None
+    keeps = len(trial.end) == len(trial.shape)
+    same = _close(made, aten.logsumexp.default(x, [axis], keeps))
+    return Named(aten.logsumexp.default, {"self": X, "dim": (axis,), "keepdim": keeps}) if same else None
+
+
+class Norm(NamedTuple):
+    """A norm: what is subtracted, and what it divides by."""
+
+    centred: bool
+    less: int = 0
+    """How many fewer numbers than there are the sum of squares is divided by."""
+    how: str = INSIDE
+    """Where ε is: added to the variance, to its root, or the least that the root may be."""
+    mean: bool = True
+    """Whether squares are divided by their number at all."""
+
+    def run(self, x: torch.Tensor, axes: tuple[int, ...], eps: float) -> torch.Tensor:
+        """`(x - μ) / √(σ² + ε)`."""
+        x = x - x.mean(axes, keepdim=True) if self.centred else x
+        count = prod(x.shape[axis] for axis in axes) - self.less if self.mean else 1
+        variance = (x * x).sum(axes, keepdim=True) / count
+        if self.how == INSIDE:
+            return x / (variance + eps).sqrt()
+        return x / (variance.sqrt() + eps if self.how == OUTSIDE else variance.sqrt().clamp(min=eps))
+
+    def call(self, trial: Trial, eps: float, gamma: Place | None, beta: Place | None) -> Named | None:
+        """The call of it; None where it has none with that γ and β."""
+        axes, usual = trial.axes, self.less == 0 and self.how == INSIDE
+        given: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
+        if axes != (*range(len(trial.shape) - len(axes), len(trial.shape)),):
+            if axes != (1,) or not self.centred or not usual:
+                return None
+            vectors = {name: None if given[name] is None else given[name]._replace(vector=True) for name in AFFINE}
+            return Named(CHANNELS, given | vectors | {"dims": axes})
+        if not self.mean:
+            return Named(UNIT, {"input": X}) if len(axes) == 1 and gamma == beta is None and not eps else None
+        given["normalized_shape"] = trial.shape[-len(axes) :]
+        if usual and self.centred:
+            return Named(aten.layer_norm.default, given)
+        if usual and beta is None:
+            del given["bias"]
+            return Named(aten.rms_norm.default, given)
+        settings = {"centred": self.centred, "less": self.less, "how": self.how}
+        return Named(DEVIATION, given | settings)
+
+
+AFFINE = "weight", "bias"
+DEVIATION = Made("deviation_norm", ("input", "normalized_shape", "weight", "bias", "eps", "centred", "less", "how"))
+UNIT = Made("unit_length", ("input",))
+CHANNELS = Made("channel_norm", ("input", "weight", "bias", "eps", "dims"))
+NORMS = (
+    Norm(False),
+    Norm(True),
+    Norm(True, 1),
+    Norm(False, mean=False),
+    *(Norm(centred, less, how) for how in (OUTSIDE, CLAMPED) for centred, less in ((False, 0), (True, 0), (True, 1))),
+)
+SCALES = (1.0, 1e-2, 1e-4, 1e-6, 0.0)
+"""How large the numbers are that a norm is tried on: small ones show what is added to the variance."""
+
+
+def _norm(trial: Trial) -> Named | None:
+    """A layer norm, or one by the root of the mean square, over the last axes, with or without γ and β."""
+    axes, beside = trial.axes, trial.given[1:]
+    count = prod(trial.shape[axis] for axis in axes)
+    if count < 3 or trial.end != trial.shape or not trial.names & ROOTS or len(beside) > 2:
+        return None
+    along = [
+        tuple(size if axis in axes else 1 for axis, size in enumerate(trial.shape))[-len(ref.shape) :] for ref in beside
+    ]
+    if any(ref.shape != shape and prod(ref.shape) != 1 for ref, shape in zip(beside, along, strict=True)):
+        return None
+    vectors = [trial.draw(1 + place) for place in range(len(beside))]
+    x, made = trial.draw(0), {}
+    for eps, norm, (gamma, beta) in product(dict.fromkeys(trial.numbers(count)), NORMS, PLACES[len(beside)]):
+        for scale in (*SCALES, eps, eps**0.5):
+            if scale not in made:
+                made[scale] = trial.run(x * scale, *vectors)
+            normed = norm.run(x * scale, axes, eps)
+            normed = normed if gamma is None else normed * vectors[gamma]
+            if not _close(made[scale], normed if beta is None else normed + vectors[beta]):
+                break
+        else:
+            places = (None if one is None else Place(1 + one) for one in (gamma, beta))
+            if (named := norm.call(trial, eps, *places)) is not None:
+                return named
+    return None
+
+
+PLACES = ([(None, None)], [(0, None), (None, 0)], [(0, 1), (1, 0)])
+"""Which of so many vectors may be γ and β."""
+
+
+ROPE = Made("rope", ("x", "cosine", "sine", "pairs"))
+COMPLEX, OF_ANGLES = (Made("rope", ("x", name, "pairs")) for name in ("table", "angles"))
+
+
+def rotated(x: torch.Tensor, pairs: str) -> torch.Tensor:
+    """Each pair (a, b) as (-b, a): of the two halves of the last axis, or of neighbours."""
+    first, second = x.chunk(2, -1) if pairs == HALVES else (x[..., ::2], x[..., 1::2])
+    return torch.cat([-second, first], -1) if pairs == HALVES else torch.stack([-second, first], -1).flatten(-2)
+
+
+def _rotation(trial: Trial) -> Named | None:
+    """Rotary positions: `x ⊙ cos + rotate(x) ⊙ sin`, with tables as wide as x, or one number for each pair."""
+    tables, width = trial.given[1:], trial.shape[-1] if trial.shape else 1
+    wide = {ref.shape[-1:] for ref in tables}
+    if len(wide) != 1 or width % 2 or trial.end != trial.shape or not wide <= {(width,), (width // 2,)}:
+        return None
+    x, *drawn = (trial.draw(number) for number in range(len(trial.given)))
+    made, half = trial.run(x, *drawn), wide == {(width // 2,)}
+    if len(tables) == 2:
+        func, names, (cosine, sine) = ROPE, ("cosine", "sine"), drawn
+    elif drawn[0].is_complex():
+        func, names, cosine, sine = COMPLEX, ("table",), drawn[0].real, drawn[0].imag
+    else:
+        func, names, cosine, sine = OF_ANGLES, ("angles",), drawn[0].cos(), drawn[0].sin()
+    alike = (NEIGHBOURS, HALVES) if trial.names & {"stack", "view_as_complex", "complex"} else (HALVES, NEIGHBOURS)
+    for pairs in alike:  # one pair alone is of both
+        tall = [spread(one, pairs) if half else one for one in (cosine, sine)]
+        if _close(made, x * tall[0] + rotated(x, pairs) * tall[1]):
+            given = {name: Place(1 + number) for number, name in enumerate(names)}
+            return Named(func, {"x": X, **given, "pairs": pairs})
+    return None
+
+
+def spread(table: torch.Tensor, pairs: str) -> torch.Tensor:
+    """One number for each pair as one for each of both."""
+    return torch.cat([table, table], -1) if pairs == HALVES else table.repeat_interleave(2, -1)
+
+
+SINUSOIDS = Made("sinusoids", ("base", "halves", "steps", "first"))
+
+
+def _longer(call: Call, length: int) -> Call:
+    """A call that counts one place, so that it counts several."""
+    start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
+    alone = base(call.name) == "arange" and call.outputs[0].shape == (1,)
+    return call._replace(arguments=call.arguments | {"end": start + length * step}) if alone else call
+
+
+def _sinusoids(trial: Trial) -> Named | None:
+    """Sines and cosines of places, `i / b^(k/steps)`: in turn, or in two halves; b and the first i are fitted."""
+    length, width = trial.end[-2:]
+    if width < 4 or width % 2 or prod(trial.end) > LARGEST_TABLE:
+        return None
+    if length == 1:  # one place says nothing of rates
+        length, trial.calls = 3, [_longer(call, 3) for call in trial.calls]
+    made, pairs = trial.run().reshape(length, width), width // 2
+    for halves in (False, True):
+        sines, cosines = (made[:, :pairs], made[:, pairs:]) if halves else (made[:, ::2], made[:, 1::2])
+        first = torch.atan2(sines[0, 0], cosines[0, 0]).round()
+        rates = torch.atan2(sines, cosines)[1] - torch.atan2(sines, cosines)[0]
+        angles = (torch.arange(length)[:, None] + first) * rates
+        if 0 <= first <= FARTHEST and torch.allclose(angles.sin(), sines) and torch.allclose(angles.cos(), cosines):
+            for steps in (pairs, pairs - 1):
+                base = float(rates[1]) ** -steps
+                spaced = round(base) ** (-torch.arange(pairs, dtype=made.dtype) / steps)
+                if base < LARGEST_BASE and round(base) > 1 and torch.allclose(rates, spaced, rtol=NEAR):
+                    return Named(
+                        SINUSOIDS, {"base": round(base), "halves": halves, "steps": steps, "first": int(first)}
+                    )
+    return None

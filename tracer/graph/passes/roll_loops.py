@@ -1,0 +1,299 @@
+"""Loops over time in a run: turns that do the same to the next part of a sequence, and to what the last turn made.
+
+They are found by the parts that they take, x[:, 0], x[:, 1] …, at equal distances, from the first to the last or the
+other way round. What is carried on from one turn to the next becomes a sequence of states, and what is collected in the
+end one of results, each one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import torch
+
+from tracer.capture.composite_calls import Call, Ref, refs
+from tracer.expr.nn.scan import BEFORE, MIRRORED, NOW, WHOLE
+from tracer.graph.dataflow import Graph
+from tracer.graph.passes.loop_body import FUNC, JOIN, Turn
+from tracer.graph.passes.sequence_slices import one_by_one, part, row_by_row
+from tracer.ops import LAYOUTS, SPLITS, base
+
+FEWEST = 3
+"""Turns of what is taken for a loop."""
+LONGEST = 400
+"""Calls of one turn at most."""
+
+
+class Unlike(Exception):
+    """The turns differ in more than their number."""
+
+
+def rolled(graph: Graph) -> Graph:
+    """Return the graph with each loop over time as one call for each sequence that it makes."""
+    taken: set[int] = set()
+    groups: list[tuple[set[int], list[Call]]] = []
+    for places, again in one_by_one(graph.calls):
+        count = len(places)
+        if count < FEWEST:
+            continue
+        period = places[2] - places[1]
+        if places[1] - period in again:  # before the loop, something else took the first part
+            places[0] = places[1] - period
+        if places[0] in taken:
+            continue
+        if period > LONGEST or any(b - a != period for a, b in pairwise(places)):
+            continue
+        for start in range(places[0], max(places[0] - period, -1), -1):
+            if start + count * period > len(graph.calls):
+                continue
+            try:
+                group, lines = _Loop(graph, start, period, count).lines()
+            except Unlike:
+                continue
+            if not group & taken:
+                taken |= group
+                groups.append((group, lines))
+            break
+    return graph.replace(groups)
+
+
+class _Loop:
+    """So many turns of so many calls from one on."""
+
+    def __init__(self, graph: Graph, start: int, period: int, count: int):
+        self.graph, self.start, self.period, self.count = graph, start, period, count
+        self.stop = start + period * count
+        self.parts: dict[str, tuple[Ref, int]] = {}
+        self.states: dict[tuple[int, int], Ref] = {}
+        self.ways: set[tuple[bool, bool]] = set()
+        for j in range(period):
+            self._same(j)
+        if len(self.ways) != 1:
+            raise Unlike
+        ((self.mirrored, self.kept),) = self.ways
+        self.back = self.mirrored
+
+    def at(self, turn: int, j: int) -> Call:
+        return self.graph.calls[self.start + turn * self.period + j]
+
+    def where(self, key: str) -> tuple[int, int, int] | None:
+        """The turn in which a value was made, by which of its calls, and which of its outputs it is."""
+        index = self.graph.maker.get(key)
+        if index is None or not self.start <= index < self.stop:
+            return None
+        turn, j = divmod(index - self.start, self.period)
+        return turn, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
+
+    def _same(self, j: int) -> None:
+        """Compares one call of all turns. Unlike where they differ in more than what turns differ in."""
+        turns = [self.at(turn, j) for turn in range(self.count)]
+        first = turns[0]
+        for call in turns:
+            same = (call.name, call.func, call.module) == (first.name, first.func, first.module)
+            if not same or call.name == "overwrite" or call.arguments.keys() != first.arguments.keys():
+                raise Unlike
+            if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
+                raise Unlike
+        if (found := self._part(turns)) is not None:
+            self.parts[turns[1].outputs[0].key] = found
+            return
+        for name in first.arguments:
+            self._argument([call.arguments[name] for call in turns])
+
+    def _part(self, turns: list[Call]) -> tuple[Ref, int] | None:
+        """What these calls take part by part, and along which axis; None where they do anything else."""
+        source, found = next(iter(turns[0].arguments.values())), [part(call) for call in turns]
+        one = found[0]
+        if one is None or self.where(source.key) is not None or source.shape[one.axis] != self.count:
+            return None
+        for mirrored in (False, True):
+            places = range(self.count)[::-1] if mirrored else range(self.count)
+            if found == [one._replace(place=place) for place in places]:
+                self.ways.add((mirrored, one.kept))
+                return source, one.axis
+        return None
+
+    def _argument(self, values: list) -> None:
+        first = values[0]
+        if isinstance(first, Ref):
+            if not all(isinstance(value, Ref) for value in values):
+                raise Unlike
+            self._tensor(values)
+        elif isinstance(first, tuple):
+            if any(not isinstance(value, tuple) or len(value) != len(first) for value in values):
+                raise Unlike
+            for several in zip(*values, strict=True):
+                self._argument(list(several))
+        elif any(type(value) is not type(first) or value != first for value in values):
+            raise Unlike
+
+    def _tensor(self, values: list[Ref]) -> None:
+        first, *later = (self.where(ref.key) for ref in values)
+        places = [place for place in later if place is not None]
+        if first is None and not places:
+            if len({ref.key for ref in values}) > 1:
+                raise Unlike
+            return
+        if len(places) < len(later):
+            raise Unlike
+        made = {place[1:] for place in places}
+        behind = {turn - place[0] for turn, place in enumerate(places, 1)} | ({-first[0]} if first else set())
+        if len(made) > 1 or behind not in ({0}, {1}):
+            raise Unlike
+        if behind == {1}:
+            (state,) = made
+            if first is not None or self.states.setdefault(state, values[0]).key != values[0].key:
+                raise Unlike
+        elif first is None:
+            raise Unlike
+
+    def lines(self) -> tuple[set[int], list[Call]]:
+        """All calls of the loop, with those that collect what it makes; and the calls in their place."""
+        group = set(range(self.start, self.stop))
+        collected = self._collected(group)
+        if not self.states:
+            raise Unlike  # the same for each part, with nothing carried on, is no loop over time
+        sequences = {state: self._sequence(state, collected) for state in self.states}
+        for state, found in collected.items():
+            sequences.setdefault(state, (found[0], found[1]))
+        for packed in self._packed():
+            sequences.setdefault(packed, self._sequence(packed, collected))
+        owned, lines = set(), []
+        for state in sorted(sequences):
+            lines.append(self._line(state, sequences, owned, collected))
+        last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state, group)]
+        return group, [*lines, *last]
+
+    def _packed(self) -> Iterator[tuple[int, int]]:
+        """The values of a turn that are cut into several parts, such as the gates of a cell that are one product."""
+        for j in range(self.period):
+            call = self.at(1, j)
+            source = next(refs(call.arguments), None)
+            made = self.where(source.key) if source and base(call.name) in SPLITS else None
+            if made is not None and made[0] == 1 and base(self.at(1, made[1]).name) not in LAYOUTS:
+                yield made[1:]
+
+    def _keys(self, state: tuple[int, int]) -> list[str]:
+        """The values of a state, turn by turn."""
+        j, output = state
+        return [self.at(turn, j).outputs[output].key for turn in range(self.count)]
+
+    def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
+        """What is stacked in the end: the result, its axis, and the call."""
+        found, graph, orders = {}, self.graph, set()
+        for j in range(self.period):
+            for output in range(len(self.at(0, j).outputs)):
+                keys = self._keys((j, output))
+                outside = [[i for i in graph.users.get(key, ()) if i not in group] for key in keys]
+                if not any(outside[:-1]):
+                    continue
+                takers = {i for one in outside[:-1] for i in one}
+                if len(takers) != 1 or graph.returned & set(keys[:-1]):
+                    raise Unlike
+                (index,) = takers
+                call = graph.calls[index]
+                given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
+                if call.name not in ("stack", "cat", "concat") or given not in (keys, keys[::-1]):
+                    raise Unlike
+                orders.add(given != keys)
+                result = call.outputs[0]
+                axis = call.arguments.get("dim", 0) % len(result.shape)
+                same = (call.name != "stack") == self.kept
+                found[(j, output) if same else self._flat(j, axis)] = result, axis, index
+        if len(orders) > 1:
+            raise Unlike
+        self.back = orders.pop() if orders else self.mirrored
+        group |= {index for *_, index in found.values()}
+        return found
+
+    def _flat(self, j: int, axis: int) -> tuple[int, int]:
+        """What a call only put an axis of size 1 into, or left it out, before all were joined along that axis."""
+        call = self.at(1, j)
+        name, (given, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
+        made = self.where(call.arguments["self"].key) if call.name == name else None
+        if made is None or made[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(given.shape) - 1):
+            raise Unlike
+        return made[1:]
+
+    def _sequence(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
+        """All values of a state as one, and the axis along which they are."""
+        if state in collected:
+            return collected[state][:2]
+        one = self.at(0, state[0]).outputs[state[1]]
+        keys = self._keys(state)[:: -1 if self.back else 1]
+        if not self.kept:
+            return Ref(JOIN.join(keys), (self.count, *one.shape), one.dtype), 0
+        ((_, axis), *_) = self.parts.values()
+        shape = (*one.shape[:axis], self.count, *one.shape[axis + 1 :])
+        return Ref(JOIN.join([*keys, f":{axis}"]), shape, one.dtype), axis
+
+    def _leaves(self, state: tuple[int, int], group: set[int]) -> bool:
+        """Whether the last state is taken after the loop, by more than what collects all."""
+        key = self._keys(state)[-1]
+        return key in self.graph.returned or not group.issuperset(self.graph.users.get(key, ()))
+
+    def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
+        j, output = state
+        call, place = self.at(self.count - 1, j), 0 if self.back else self.count - 1
+        arguments = {"self": sequence[0], "dim": sequence[1], "index": place}
+        ref, func = call.outputs[output], torch.ops.aten.select.int
+        if self.kept:
+            arguments = {"self": sequence[0], "dim": sequence[1], "start": place, "end": place + 1, "step": 1}
+            func = torch.ops.aten.slice.Tensor
+        return Call(
+            func, "slice" if self.kept else "select", arguments, (ref,), call.module, call.call, call.first, call.first
+        )
+
+    def _line(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
+        """The call of one sequence; it has the ops of all turns that lead to it and to no sequence before it."""
+        j, output = state
+        calls = [self.at(1, k) for k in range(self.period)]
+        key = calls[j].outputs[output].key
+        sequence, axis = sequences[state]
+        places, given, starts = [], [], []
+
+        def operand(ref: Ref, what: int, along: int, of: str, start: int = -1) -> None:
+            if of not in {place[0] for place in places}:
+                given.append(ref)
+                places.append((of, what, along, ref.key, start))
+
+        others = {self._keys(one)[1]: found for one, found in sequences.items() if one != state}
+        before = {self._keys(one)[0]: (one, sequences[one]) for one in self.states}
+        waiting, seen, inside = [key], set(), set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            if at in others:
+                operand(others[at][0], NOW, others[at][1], at)
+            elif at in before:
+                one, (ref, along) = before[at]
+                starts.append(self.states[one])
+                operand(ref, BEFORE, along, at, len(starts) - 1)
+            elif at in self.parts:
+                operand(self.parts[at][0], NOW if self.back == self.mirrored else MIRRORED, self.parts[at][1], at)
+                inside.add(self.graph.maker[at] - self.start - self.period)
+            elif (made := self.where(at)) is None:
+                operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), WHOLE, 0, at)
+            else:
+                inside.add(made[1])
+                waiting += [ref.key for ref in refs(calls[made[1]].arguments)]
+        mine = sorted(inside - owned)
+        owned |= inside
+        ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
+        ops += [self.graph.calls[collected[state][2]]] if state in collected else []
+        chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
+        if self.kept and not all(row_by_row(one, axis) for one in chosen):
+            raise Unlike
+        turn = Turn(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
+        arguments = {
+            "turn": turn,
+            "given": tuple(ref for ref in given if ref.key != sequence.key),
+            "starts": tuple(starts),
+        }
+        first = self.at(0, j)
+        return Call(
+            FUNC, "turns", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops)
+        )

@@ -1,0 +1,64 @@
+"""Parts of a sequence that a run takes one by one, `x[:, 0]`, `x[:, 1]` …, or as slices, `x[:, 0:1]`, `x[:, 1:2]` …"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tracer.capture.composite_calls import Call, refs
+from tracer.ops import ACTIVATIONS, POINTWISE, base
+
+
+class Part(NamedTuple):
+    """One place of a tensor along an axis; `kept` says whether that axis stays, of size 1."""
+
+    whole: str
+    axis: int
+    place: int
+    kept: bool
+
+
+def part(call: Call) -> Part | None:
+    """The part that a call takes; None for any other call."""
+    given = call.arguments
+    if call.name == "select" and isinstance(given.get("index"), int) and given["index"] >= 0:
+        return Part(given["self"].key, given["dim"] % len(given["self"].shape), given["index"], False)
+    if call.name == "slice" and given.get("start") is not None and given["end"] == given["start"] + 1:
+        axis = given["dim"] % len(given["self"].shape)
+        if given["step"] == 1 and given["start"] >= 0 and given["self"].shape[axis] > 1:
+            return Part(given["self"].key, axis, given["start"], True)
+    return None
+
+
+def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
+    """The calls that take the parts of one tensor in order, or from the last to the first, by their numbers; and those
+    that took the first of these parts again."""
+    places: dict[tuple, list[int]] = defaultdict(list)
+    again: dict[tuple, set[int]] = defaultdict(set)
+    for index, call in enumerate(calls):
+        if (one := part(call)) is None:
+            continue
+        from_end = call.arguments["self"].shape[one.axis] - 1 - one.place
+        for backwards, place in ((False, one.place), (True, from_end)):
+            whole = one.whole, one.axis, one.kept, backwards
+            if place == len(places[whole]):
+                places[whole].append(index)
+            elif place == 0 and len(places[whole]) == 1:
+                again[whole].add(index)
+    yield from ((found, again[whole]) for whole, found in places.items())
+
+
+def row_by_row(call: Call, axis: int) -> bool:
+    """Whether a call does the same to each place along an axis, so that this axis may be left out."""
+    name, rank = base(call.name), len(call.outputs[0].shape)
+    shapes = [ref.shape for ref in refs(call.arguments)]
+    if name in ("linear", "layer_norm", "rms_norm", "softmax", "cat", "concat", "chunk", "split", "slice"):
+        on_last = (
+            call.arguments.get("dim", -1) % rank == rank - 1 and len(call.arguments.get("normalized_shape", "1")) == 1
+        )
+        return on_last and axis < rank - 1 and len(shapes[0]) == rank
+    if name == "matmul":
+        return len(shapes[0]) == rank and len(shapes[1]) == 2 and axis < rank - 1
+    cell_by_cell = name in POINTWISE | ACTIVATIONS - {"glu"}
+    return cell_by_cell and all(len(shape) == rank or len(shape) < rank - axis for shape in shapes)

@@ -1,0 +1,397 @@
+"""Symbolic shapes of the values of a run, and sizes of the parts that layouts split axes into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import sympy
+
+from tracer.capture.composite_calls import Call, Calls, refs
+from tracer.expr.nn.scan import PARTS
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import Pattern
+from tracer.graph.passes.loop_body import JOIN
+from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
+from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, same_at, value_of
+from tracer.shapes.scalar_solver import DATA, SLICES, Where
+from tracer.symbols.notation import parse
+
+HERE = "It holds at the sizes of this run"
+MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
+OPEN = HERE + ": {} is a size for which no formula was found."
+IS = HERE + ": {} is {} in the code."
+UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
+OF_INPUT = "was computed from the values of this input: for others it is another number."
+REACH = "The code takes {} at most: it was not run at larger sizes."
+
+TRIES = 400
+"""Readings of the parts of one pattern that are compared with the shapes."""
+
+
+def solved_shapes(
+    calls: Calls, solution: Solution | None, apart: frozenset[int] = frozenset()
+) -> tuple[dict[str, tuple[str, ...]], dict[str, set[int]]]:
+    """The solved shape of every value that an op made or took, by its key; and the values that have another one where
+    ops take them, with these ops: at other sizes the code does something between. What the ops `apart` took may have
+    any.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    differ: dict[str, set[int]] = {}
+    if solution is None:
+        return found, differ
+    for index, shapes in enumerate(solution.outputs):
+        for position, shape in enumerate(shapes):
+            found[f"{index}.{position}"] = shape
+    for call in calls.made:
+        for op in call.inner or (call,):
+            if op.first >= min(len(solution.inputs), op.last) or op.func is None:
+                continue
+            for ref, shape in zip(refs(op.arguments), solution.inputs[op.first], strict=False):
+                if len(shape) != len(ref.shape):
+                    continue
+                if found.setdefault(ref.key, shape) != shape and op.first not in apart:
+                    differ.setdefault(ref.key, set()).add(op.first)
+        if call.name == "overwrite" and call.arguments["old"].key in found:
+            found[call.outputs[0].key] = found[call.arguments["old"].key]
+    return found, differ
+
+
+def _brought(calls: Calls, solution: Solution | None) -> frozenset[str]:
+    """The keys of tensors that nothing of the run made and that are others for other values of the input."""
+    if solution is None or not solution.brought:
+        return frozenset()
+    given = {(op.first, place): ref.key for op in _ops(calls.made) for place, ref in enumerate(refs(op.arguments))}
+    return frozenset(key for at in solution.brought if (key := given.get(at, "")).startswith("constant "))
+
+
+def _ops(calls: Iterable[Call]) -> Iterator[Call]:
+    """The ops of calls, those inside of others too."""
+    for call in calls:
+        yield from _ops(call.inner) if call.inner else (call,)
+
+
+@lru_cache(maxsize=4096)
+def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
+    return sympy.cancel(whole / made)
+
+
+def _factors(size: sympy.Expr) -> list[sympy.Expr]:
+    """The sizes that one is a product of, those of a square twice; none of 1, itself where it is a part of sizes."""
+    found = []
+    if not size.as_coeff_Mul()[0].is_Integer:
+        return [size]
+    for factor in sympy.Mul.make_args(size) if size != 1 else ():
+        power, times = factor.as_base_exp()
+        found += [power] * int(times) if times.is_Integer and times > 0 else [factor]
+    return found
+
+
+def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
+    """The parts of an axis in the order of the sizes that it was merged of, as they are where those are others."""
+    waiting, found = list(parts), []
+    for size in order:
+        part = next((part for part in waiting if sizes[part] == size), None)
+        if part is None:
+            return parts
+        waiting.remove(part)
+        found.append(part)
+    return parts if waiting else tuple(found)
+
+
+class Shapes:
+    """`of(key)` is the shape of a value in sizes; a size without a symbol is its number."""
+
+    def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
+        self._graph, self.sizes = graph, sizes
+        units = solution.units(sizes) if solution is not None else ()
+        self.same = lambda a, b: same(a, b) or same_at(sympy.sympify(a), sympy.sympify(b), units)
+        """Whether two sizes are one, at all sizes that are multiples of what those of all runs were."""
+        self._values: dict[sympy.Expr, int] = {}
+        self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
+        self._solution = solution
+        self.brought = _brought(calls, solution)
+        """The values that came from outside of PyTorch and are others for other values of the input."""
+        self._sequences()
+        self._lists()
+        self.plain = False
+        """Whether a layout had to be said in numbers since this was set."""
+        self.remarks: dict[str, None] = {}
+        """What is to be said of the numbers that were printed since this was emptied."""
+        self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+
+    def within(self, graph: Graph) -> Shapes:
+        """The same for the values of other calls of the run."""
+        one = copy(self)
+        one._graph, one._made = graph, {}
+        return one
+
+    def _mixed(self) -> frozenset[int]:
+        """The ops of mixtures of experts: which of them run, and how often, is for the numbers to say."""
+        inner = (one for call in self._graph.calls if call.name == "experts" for one in call.inner)
+        return frozenset(op for one in inner for op in range(one.first, one.last))
+
+    def _sequences(self) -> None:
+        """The shapes of what loops carry on: those of one turn, and how many turns there are."""
+        for call in self._graph.calls:
+            if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
+                turn = call.arguments["turn"]
+                one = self.solved.get(key.partition(JOIN)[0])
+                axes = ((of, axis) for _, what, axis, of, _ in turn.places if what in PARTS)
+                counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
+                if one is not None:
+                    behind = one[turn.axis + 1 :] if turn.kept else one[turn.axis :]
+                    self.solved[key] = (*one[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
+
+    def _lists(self) -> None:
+        """The shapes of what experts in a list have under one name: that of one of them, and how many there are."""
+        for call in self._graph.calls:
+            if call.name == "experts":
+                for ref, member in zip(call.arguments["weights"], call.arguments["members"], strict=True):
+                    if ref.key != member and member in self.solved:
+                        self.solved[ref.key] = (str(ref.shape[0]), *self.solved[member])
+
+    def of(self, key: str) -> tuple[sympy.Expr, ...]:
+        if key not in self._made:
+            numbers = self._graph.shape(key)
+            solved = self.solved.get(key)
+            if solved is None or len(solved) != len(numbers):
+                self._made[key] = tuple(map(sympy.Integer, numbers))
+            else:
+                self._made[key] = tuple(
+                    sympy.Integer(number) if size == UNKNOWN else parse(size)
+                    for size, number in zip(solved, numbers, strict=True)
+                )
+        return self._made[key]
+
+    def numbers(self, call: Call) -> dict[Where, str]:
+        """The numbers among a call's arguments that were not the same in all runs, by their names and places: a
+        formula, "?" where none fits, `DATA` where they move with the values of the input."""
+        if self._solution is None or call.func is None:
+            return {}
+        return self._solution.scalars.get((call.name, call.first, call.last), {})
+
+    def maker(self, key: str) -> Call | None:
+        """The call that made a value."""
+        return self._graph.made(key)
+
+    def of_data(self, key: str) -> bool:
+        """Whether a size of a value follows from the values of the input."""
+        op = key.partition(".")[0]
+        return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
+
+    def part(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """Where a part of an axis begins and ends, which a call took from `taken[0]` to before `taken[1]`, in sizes;
+        None where it took no such part."""
+        if self._solution is None:
+            return None
+        edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+        if edge is not None:
+            ends = [self._end(text, number) for text, number in zip(edge[:2], taken, strict=True)]
+            if [self.value(one) for one in ends] == list(taken):
+                return ends[0], ends[1]
+        return self._dealt(call, output, taken)
+
+    def repeats(self, before: str, after: str) -> bool:
+        """Whether a layout has more numbers than what it lays out, here or at other sizes."""
+        if self._graph.count(before) != self._graph.count(after):
+            return self._graph.count(before) < self._graph.count(after)
+        call = self._graph.made(after)
+        sizes = [sympy.prod(self.of(key)) for key in (before, after)]
+        return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
+
+    def remark(self, chain: Sequence[str]) -> None:
+        """Remarks on the numbers of a chain that follow from the values of the input, and on its slices that take so
+        many at most, and all that there are at the sizes tried."""
+        if self._solution is None:
+            return
+        for call in map(self._graph.call_of, chain):
+            for (name, place), text in self.numbers(call).items():
+                if text == DATA:
+                    value = call.arguments[name]
+                    self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
+            edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+            if edge is None and call.name in SLICES and self._solution.held[call.first] == NOT_ALL:
+                self.remarks[UNTRIED] = None
+            if edge is not None and edge.reach:
+                self.remarks[REACH.format(edge.reach)] = None
+
+    def remark_open(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
+        """Remarks on those of a layout's sizes that are numbers of this run: of axes of the chain without a symbol."""
+        for key in chain:
+            for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
+                known = MOVES.format(number) in self.remarks or self.of_data(key)
+                if size == UNKNOWN and number > 1 and number in sizes and not known:
+                    self.remarks[OPEN.format(number)] = None
+
+    def _end(self, text: str, number: int) -> sympy.Expr:
+        if text == UNKNOWN:
+            self.remarks[MOVES.format(number)] = None
+        return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
+
+    def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """The same of a call that deals out an axis to several tensors, one after the other."""
+        if base(call.name) not in SPLITS or len(call.outputs) <= output:
+            return None
+        dim = call.arguments.get("dim", 0)
+        sizes = [(self.of(ref.key)[dim], ref.shape[dim]) for ref in call.outputs[: output + 1]]
+        start, stop = (sum(number for _, number in some) for some in (sizes[:-1], sizes))
+        if (start, stop) != taken:
+            return None
+        first = sympy.Add(*(size for size, _ in sizes[:-1]))
+        return first, first + sizes[-1][0]
+
+    def named_as(self, key: str, shape: tuple) -> None:
+        """Says a value's sizes as its equation does, where they are the same: `h·d_k` for `D`."""
+        stated = self.of(key)
+        if len(stated) == len(shape):
+            self._made[key] = tuple(
+                sympy.sympify(b) if self.same(a, b) else a for a, b in zip(stated, shape, strict=True)
+            )
+
+    def first(self, chain: list[str]) -> bool:
+        """Whether all that a chain of layouts leaves out stands at the end."""
+        cuts = [call for key in chain if (call := self._graph.call_of(key)).name in ("slice", "narrow")]
+        return bool(cuts) and all(call.arguments.get("start", 0) in (0, None) for call in cuts)
+
+    def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):
+        """The pattern's sizes in symbols, with parts of size 1 that only symbols show, such as a batch of one:
+        (sizes, left, right, repeated); `before` and `after` are the shapes around it."""
+        known: dict[int, list[sympy.Expr]] = {}
+        for shape in (before, after, *map(self.of, chain)):
+            for size in shape:
+                if not size.is_Integer:
+                    found = known.setdefault(self.value(size), [])
+                    if size not in found:
+                        found.append(size)
+        for size in [one for sizes in [*known.values()] for one in sizes if one.is_Mul]:
+            for factor in size.args:  # the heads of `B*h`, which no axis has alone
+                if factor.is_Symbol and factor not in (found := known.setdefault(self.value(factor), [])):
+                    found.append(factor)
+        choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
+        for size, side in zip(after, pattern.right, strict=True):
+            if len(side) == 2 and set(side) & set(pattern.repeated):  # heads that are repeated: h/h_kv times
+                one, other = side if side[1] in pattern.repeated else side[::-1]
+                times = [_quotient(size, known_size) for known_size in choices[one]]
+                fit = [n for n in times if n.free_symbols and self.value(n) == pattern.sizes[other]]
+                choices[other] = [*fit, *choices[other]]
+        orders = self._dealt_out(chain, before), self._merged(chain, after)
+        for tried, sizes in enumerate(product(*choices)):
+            if tried > TRIES:
+                break
+            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()), orders)) is not None:
+                return made
+        self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
+        left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
+        return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
+
+    def taken_otherwise(self, key: str, call: Call) -> bool:
+        """Whether at other sizes a call takes something else that is made of this value."""
+        return any(call.first <= op < call.last for op in self.differ.get(key, ()))
+
+    def value(self, size: sympy.Expr) -> int:
+        """A size at this run."""
+        if size not in self._values:
+            self._values[size] = int(value_of(str(size), self.sizes))
+        return self._values[size]
+
+    def more_than_one(self, size: sympy.Expr) -> sympy.Expr:
+        """A size without the factors that are 1 at this run, which is what one axis has of `2*B` at B = 1."""
+        return sympy.Mul(*(one for one in size.args if self.value(one) != 1)) if size.is_Mul else size
+
+    def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
+        """The sizes that each axis of a result was merged of, outer to inner, by what the chain's last reshapes took;
+        None where it ends with another layout."""
+        found, steps = None, reversed(chain)
+        while (key := next(steps, None)) is not None and (before := self._reshaped(key)) is not None:
+            found = self._grouped(self.of(before), after) or found
+        return found
+
+    def _dealt_out(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
+        """The same of what each axis was split into, by what the chain's first reshapes gave."""
+        found, steps, start = None, iter(chain), before
+        while (key := next(steps, None)) is not None and (source := self._reshaped(key)) is not None:
+            if self.of(source) != start:
+                break
+            start = self.of(key)
+            found = self._grouped(start, before) or found
+        return found
+
+    def _reshaped(self, key: str) -> str | None:
+        """What a call took whose result has the same numbers in the same order; None for any other."""
+        call = self._graph.made(key)
+        return self._graph.source(key) if call and base(call.name) in RESHAPES | IDENTITIES | SQUEEZES else None
+
+    def _grouped(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
+        """Sizes, outer to inner, by the axes that they make together; None where they do not, or are no more."""
+        left, found = list(sizes), []
+        for size in whole:
+            group: list[sympy.Expr] = []
+            while left and not (group and self.same(sympy.prod(group), size)):
+                group.append(left.pop(0))
+            found.append(group)
+        return found if not left and len(sizes) > len(whole) else None
+
+    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, orders):
+        """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them,
+        `orders` is what each axis was split into, and what each of the result was merged of."""
+        sizes, (dealt, merged) = list(sizes), orders
+        left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
+        ones = []
+        for axis, (whole, side) in enumerate(zip(before, left, strict=True)):
+            missing = self._missing(whole, sizes, side, units)
+            if missing is None:
+                return None
+            parts = self._single(missing, dealt[axis] if dealt else ())
+            ones += range(len(sizes), len(sizes) + len(parts))
+            side[:0] = range(len(sizes), len(sizes) + len(parts))
+            sizes += parts
+            if dealt and parts:
+                side[:] = _in_order(tuple(side), sizes, dealt[axis])
+        for whole, side in zip(after, pattern.right, strict=True):
+            side = list(side)
+            missing = self._missing(whole, sizes, side, units)
+            if missing is None:
+                return None
+            front = []
+            while missing != 1:
+                match = next((one for one in ones if self.same(sizes[one], missing)), None)
+                if match is None:
+                    match = next((one for one in ones if missing.has(*sizes[one].free_symbols)), None)
+                    if match is not None and sympy.fraction(_quotient(missing, sizes[match]))[1].is_number:
+                        ones.remove(match)
+                        front.append(match)
+                        missing = sympy.cancel(missing / sizes[match])
+                        continue
+                    front.append(len(sizes))
+                    repeated.append(len(sizes))
+                    sizes.append(missing)
+                    break
+                ones.remove(match)
+                front.append(match)
+                missing = sympy.Integer(1)
+            made = (*front, *side)
+            right.append(_in_order(made, sizes, merged[len(right)]) if merged and front else made)
+        if ones:
+            return None
+        return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
+
+    def _single(self, missing: sympy.Expr, known: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+        """The sizes of 1 that one of 1 is made of: those of `known` if they are it together."""
+        ones = [size for size in known if size != 1 and self.value(size) == 1]
+        return ones if ones and self.same(sympy.prod(ones), missing) else _factors(missing)
+
+    def _missing(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
+        """What an axis has besides its parts: 1, or sizes that are 1 at this run; None where they don't fit."""
+        made = prod((sizes[part] for part in side), start=sympy.Integer(1))
+        if self.same(whole, made):
+            return sympy.Integer(1)
+        if side and (one := next((one for one in units if self.same(whole, made * one)), None)) is not None:
+            return one
+        rest = _quotient(whole, made)
+        if rest.is_Integer or not sympy.fraction(rest)[1].is_number or not rest.free_symbols:
+            return None
+        return rest if self.value(rest) == 1 else None

@@ -1,0 +1,1 @@
+"""Inputs that are drawn and not recorded: scenes, surfaces, videos, point clouds, time series."""

@@ -1,0 +1,166 @@
+"""The loss of the next token, as steps of a run: softmax, targets shifted by one, -log p of each, and their mean."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.spec import Model, Spec
+from tracer.record import Step, tolerance
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+from tracer.tracing.proofs import counterfactual_budget
+
+
+class NextToken(nn.Module):
+    """Cross-entropy of the next token (note 000, section 2).
+
+    It takes logits `[B, T, V]` and the token numbers `[B, T]` that the model read, and returns the mean loss, a number.
+    The last logits have no target, and the first token has no prediction.
+    """
+
+    def forward(self, logits, tokens):
+        shares = logits.softmax(dim=-1)  # [B, T, V]
+        targets = tokens.narrow(1, 1, tokens.shape[1] - 1)  # [B, T-1]
+        chosen = (shares[:, :-1] * F.one_hot(targets, shares.shape[-1])).sum(dim=-1)  # [B, T-1]
+        losses = -chosen.log()  # [B, T-1]
+        return losses.mean()
+
+
+HINTS = (
+    *(Hint(apart=call, module="") for call in ("softmax", "narrow", "sum", "neg")),
+    Hint("input logits", letter=r"\mathbf{Z}"),
+    Hint("input tokens", letter=r"\mathbf{t}"),
+    Hint(
+        "softmax",
+        stage="head",
+        title="Probabilities of what comes next",
+        letter=r"\boldsymbol{\pi}",
+        why=(
+            Claim(
+                "The softmax makes each row of logits probabilities that sum to 1: one for every entry of the "
+                "vocabulary.",
+                so.equation_is("Softmax"),
+            ),
+        ),
+    ),
+    Hint(
+        "layout",
+        id="targets",
+        stage="head",
+        title="The targets, shifted by one",
+        letter=r"\mathbf{y}",
+        why=(
+            Claim(
+                "What should come after a token is the next token of the same text, so the text is its own answer: its "
+                "tokens from the second on. The first is no target, since nothing stands before it.",
+                so.equation_is("Columns"),
+            ),
+        ),
+        note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V\u00a0−\u00a01.",
+    ),
+    Hint(
+        "sum",
+        id="chosen",
+        stage="head",
+        title="The probability of each target",
+        letter=r"\mathbf{p}",
+        why=(
+            Claim(
+                "Row i of the probabilities is about the token after token i, so it meets target i. The last row has "
+                "no "
+                "target. Of each row only one probability counts: that of the token that came, where the one-hot row "
+                "is 1.",
+                so.equation_is("Total"),
+            ),
+        ),
+    ),
+    Hint(
+        "neg",
+        id="losses",
+        stage="head",
+        title="The loss of each token",
+        letter=r"\boldsymbol{\ell}",
+        why=(
+            Claim(
+                "0 where the token was predicted with certainty, and the larger the less it was expected.",
+                so.equation_is("Negative"),
+            ),
+        ),
+    ),
+    Hint(
+        "logits",
+        id="loss",
+        title="The loss",
+        letter=r"\mathcal{L}",
+        why=(Claim("The mean over all targets. Training is to make it fall.", so.equation_is("Mean")),),
+    ),
+)
+
+SPEC = Spec(
+    net=NextToken,
+    hints=HINTS,
+    takes=("text",),
+    sizes={},
+    derived={},
+    names=("B", "T", "T - 1", "V"),
+    probes=({"B": 3, "T": 7, "V": 11}, {"B": 5, "T": 13, "V": 17}, {"B": 2, "T": 19, "V": 23}),
+    example=lambda sizes: (
+        torch.linspace(-2, 2, sizes["B"] * sizes["T"] * sizes["V"]).view(sizes["B"], sizes["T"], sizes["V"]),
+        torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],
+    ),
+    prepare=lambda model, image, text, given: model.card["inputs"],
+    result=lambda model, inputs, output: {},
+    segments=lambda sizes: (),
+    runs=("B", "T", "V"),
+)
+
+
+class Loss(NamedTuple):
+    """The loss of a text.
+
+    It has its `steps`; the `losses` of each token but the first, `[T - 1]`, with the probabilities `[T - 1]`; their
+    mean; the largest difference of a loss or the mean from `F.cross_entropy`, in nats, and whether that is no more than
+    rounding; and the loss of a guess among V tokens, ln V.
+    """
+
+    steps: tuple[Step, ...]
+    losses: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    mean: float
+    error: float
+    proven: bool
+    guess: float
+
+
+@torch.no_grad()
+def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
+    """Return the loss of logits `[1, T, V]` on their tokens `[1, T]`.
+
+    Raise ValueError for a single token.
+    """
+    B, T, V = logits.shape
+    if T < 2:
+        raise ValueError("a single token has no next one, so there is nothing to foretell")
+    given = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
+    trace = counterfactual_budget.check(Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace())
+    losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "chosen"))
+    mean: Any = trace.output
+    rows, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    apart = (losses - F.cross_entropy(rows, targets, reduction="none")).abs().max()
+    error = max(float(apart), abs(float(mean - F.cross_entropy(rows, targets))))
+    return Loss(
+        steps=trace.steps,
+        losses=tuple(losses.tolist()),
+        probabilities=tuple(chosen.tolist()),
+        mean=float(mean),
+        error=error,
+        proven=error <= tolerance("float32") * max(1.0, float(losses.max())),
+        guess=log(V),
+    )

@@ -1,0 +1,146 @@
+"""The claims that are measured on any model, in the order on screen, with the words of the notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tracer.lessons.notes.claims import CLAIMS, Measured, attention_distance, residual_stream
+from tracer.models.shared.spec import Model
+from tracer.record import Trace
+
+
+class Card(NamedTuple):
+    """A claim, the words of a note, and the names of its measurements."""
+
+    title: str
+    says: str
+    claims: tuple[str, ...]
+
+
+CARDS = (
+    Card(
+        "Attention as a soft lookup",
+        "Note 002: “a *soft* key–value database lookup”. A plain one finds the key that equals the query; a soft one "
+        "compares the query with every key and returns a mixture of all values.",
+        ("soft_lookup", "mixture"),
+    ),
+    Card(
+        "Attention without positions, and the order of its tokens",
+        "Note 001: attention “is permutation-invariant: shuffling the rows of $Z$ produces the same result.”",
+        ("order",),
+    ),
+    Card(
+        "One matrix for queries and keys, or two",
+        "Note 001: with one matrix, “token $i$ attends to $j$ exactly as much as $j$ attends to $i$”; with two it need "
+        "not be so.",
+        ("symmetric", "asymmetric"),
+    ),
+    Card(
+        "The spread of products, and $d_k$",
+        "Note 001: “without scaling the variance grows as $d_k$”; dividing by $\\sqrt{d_k}$ brings "
+        "it “back to $O(1)$”.",
+        ("spread",),
+    ),
+    Card(
+        "Large scores and their gradients",
+        "Note 002, from the 2017 paper: “pushing the softmax function into regions where it has extremely small "
+        "gradients.”",
+        ("gradients",),
+    ),
+    Card(
+        "Who may attend to whom",
+        "Note 002: a mask is optional, and matters for autoregressive models, where no token may see "
+        "what comes after it.",
+        ("whom",),
+    ),
+    Card(
+        "How far attention looks",
+        "Note 001: “the relevance of a patch often depends on context far away”.",
+        ("far",),
+    ),
+    Card(
+        "Comparing, and passing on",
+        "Note 001: raw tokens could attend too; with $W_V$ apart from $W_Q$ and $W_K$ attention is routed by one "
+        "criterion while something else is passed forward.",
+        ("routing", "raw", "comparison"),
+    ),
+    Card(
+        "What heads look at",
+        "Note 002: each head has a subspace of its own, and different heads “look at” different representations.",
+        ("heads_are_columns", "heads_differ", "merged"),
+    ),
+    Card(
+        "What a norm bounds",
+        "Note 001: without it, dot products “grow in an uncontrolled way”.",
+        ("bound",),
+    ),
+    Card(
+        "What γ and β undo",
+        "Note 001: “the network can undo the normalization if needed”.",
+        ("undo",),
+    ),
+    Card(
+        "What the MLP mixes",
+        "Note 001 and note 004: it is applied “independently” to each; attention mixes, the MLP refines.",
+        ("mlp_alone", "complementary"),
+    ),
+    Card(
+        "A block as a correction to the identity",
+        "Note 001: “the attention block only needs to learn a correction to the identity”.",
+        ("correction",),
+    ),
+    Card(
+        "The residual as a gradient highway",
+        "Note 001: “gradients flow directly through the addition”.",
+        ("highway",),
+    ),
+)
+"""The cards in order."""
+
+Lines = Mapping[str, Sequence[float]]
+"""Numbers by block, under their names."""
+
+
+def _far(model: Model, trace: Trace) -> Lines:
+    found = attention_distance.distances(trace)
+    return {"mean distance": found, "shared evenly": [attention_distance.even_distance(trace)] * len(found)}
+
+
+def _correction(model: Model, trace: Trace) -> Lines:
+    attention, mlp = zip(*residual_stream.corrections(trace), strict=True)
+    return {"‖O‖/‖X‖, attention": attention, "‖F‖/‖X′‖, MLP": mlp}
+
+
+def _highway(model: Model, trace: Trace) -> Lines:
+    whole, branches, without = zip(*residual_stream.highways(model, trace), strict=True)
+    return {"with the sums": whole, "through the branches alone": branches, "run without the sums": without}
+
+
+DRAWN: Mapping[str, Callable[[Model, Trace], Lines]] = {
+    "far": _far,
+    "correction": _correction,
+    "highway": _highway,
+}
+"""The chart of a claim, block by block."""
+
+
+class Measurements(NamedTuple):
+    """The measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
+
+    claims: Mapping[str, Measured | str]
+    drawn: Mapping[str, Lines]
+
+
+def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
+    """Return the measurements of these claims on one run, by default those of all cards."""
+    found: dict[str, Measured | str] = {}
+    drawn: dict[str, Lines] = {}
+    for name in names or (name for card in CARDS for name in card.claims):
+        try:
+            found[name] = CLAIMS[name](model, trace)
+            if name in DRAWN:
+                drawn[name] = DRAWN[name](model, trace)
+        except ValueError as error:
+            found[name] = str(error)
+    return Measurements(found, drawn)

@@ -1,0 +1,351 @@
+"""The notes' claims on pictures: patches as a convolution, the embedding, CLS, the output."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from tracer.attention import rollout, weights
+from tracer.export.math_labels import scientific, shape_numbers
+from tracer.figures.predictions.class_bars import percent
+from tracer.inputs.samples import samples
+from tracer.inputs.synthetic import textures
+from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.claims.residual_stream import influence
+from tracer.models.shared.anomaly_detection import anomaly_map
+from tracer.models.shared.spec import Model
+from tracer.record import Trace, tolerance
+
+
+def _sizes(trace: Trace) -> dict[str, int]:
+    return {one.name: one.value for one in trace.symbols}
+
+
+def reassemble(trace: Trace, *, last: bool) -> torch.Tensor:
+    """Return the picture before patching, `[B, C, H, W]`, reassembled from its patches.
+
+    With `last` the patches are flattened with channels last.
+    """
+    patches, at = tensor_of(trace, "patches"), _sizes(trace)
+    B, P, C = len(patches), at["P"], patches.shape[-1] // at["P"] ** 2
+    grid = at["H"] // P, at["W"] // P
+    cut = patches.view(B, *grid, *((P, P, C) if last else (C, P, P)))
+    return cut.permute(*((0, 5, 1, 3, 2, 4) if last else (0, 3, 1, 4, 2, 5))).reshape(B, C, at["H"], at["W"])
+
+
+def _convolve(model: Model, trace: Trace, last: bool, reordered: bool) -> torch.Tensor:
+    """Return the embedding as a strided convolution, `[B, D, H/P, W/P]`.
+
+    Its weights are `reordered` if patches are flattened with channels `last`.
+    """
+    P = _sizes(trace)["P"]
+    linear = model.net.patches if hasattr(model.net, "patches") else model.net.embedding
+    weight, C = linear.weight, linear.in_features // P**2
+    kernel = weight.view(-1, P, P, C).permute(0, 3, 1, 2) if reordered else weight.view(-1, C, P, P)
+    with torch.no_grad():
+        return F.conv2d(reassemble(trace, last=last), kernel, linear.bias, stride=P)
+
+
+def strided_error(model: Model, trace: Trace, *, last: bool) -> float:
+    """Return the error of a strided convolution against the embedding of patches.
+
+    With `last` patches are flattened channels-last, and the weights are reordered for that.
+    """
+    return off(_convolve(model, trace, True, last).flatten(2).mT, tensor_of(trace, "embedding"))
+
+
+def convolution(model: Model, trace: Trace) -> Measured:
+    """Measure the patches' embedding as a convolution."""
+    ran = tensor_of(trace, "embedding")
+    error, turned = (off(_convolve(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
+    return Measured(
+        "all patches, the largest difference over the largest value",
+        f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, to within "
+        f"{scientific(error)}",
+        f"With weights that are read channels-last it is {percent(turned)} off",
+        verdict_of(close(error) and not close(turned)),
+        "trace",
+        (("step", "embedding"),),
+    )
+
+
+def convolution_shapes(model: Model, trace: Trace) -> Measured:
+    """Measure the shapes of that convolution."""
+    image, at = _convolve(model, trace, False, False), _sizes(trace)
+    tokens, ran, P = image.flatten(2).mT, tensor_of(trace, "embedding"), at["P"]
+    kernel = torch.zeros(image.shape[1], reassemble(trace, last=False).shape[1], P, P)
+    denser = F.conv2d(reassemble(trace, last=False), kernel, stride=max(1, P // 2))
+    so = (
+        tuple(image.shape[2:]) == (at["H"] // P, at["W"] // P)
+        and tokens.shape == ran.shape != denser.flatten(2).mT.shape
+    )
+    return Measured(
+        f"a picture of {at['H']} × {at['W']}, P = {P}",
+        f"{shape_numbers(tuple(image.shape))}, flattened and transposed {shape_numbers(tuple(tokens.shape))}, which is "
+        "the shape of the embedding that ran",
+        f"With half the stride it would be {shape_numbers(tuple(denser.shape))}",
+        verdict_of(so),
+        "trace",
+        (("step", "embedding"),),
+    )
+
+
+DRAWS = 8
+"""Random matrices of a baseline."""
+
+
+def _nearest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the nearest row to each row, by the cosine and by the distance."""
+    unit = F.normalize(rows, dim=-1)
+    far = torch.cdist(rows, rows) + torch.diag(torch.full((len(rows),), torch.inf))
+    return (unit @ unit.T).fill_diagonal_(-2).argmax(-1), far.argmin(-1)
+
+
+def embedding_space(model: Model, trace: Trace) -> Measured:
+    """Measure the nearest patches before and after the embedding, beside random matrices."""
+    pixels, embedded = tensor_of(trace, "patches")[0], tensor_of(trace, "embedding")[0]
+    before = _nearest(pixels)
+
+    def moved(rows: torch.Tensor) -> list[float]:
+        return [float((a != b).float().mean()) for a, b in zip(before, _nearest(rows), strict=True)]
+
+    cosine, distance = moved(embedded)
+    random, shape = torch.Generator().manual_seed(0), (pixels.shape[-1], embedded.shape[-1])
+    chance = sum(moved(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
+    return Measured(
+        f"{len(pixels)} patches of one photo, which patch is nearest to each",
+        f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, by the cosine; "
+        f"{percent(distance)} by the distance; that this is meaning, one matrix does not show",
+        f"After a random matrix it is {percent(chance)}, by the cosine",
+        "sense" if cosine > 0 else "not",
+        "trace",
+        (("step", "embedding"),),
+    )
+
+
+def basis(model: Model, trace: Trace) -> Measured:
+    """Measure whether the embedding preserves what a change of basis preserves."""
+    W = model.net.embedding.weight.detach()
+    values = torch.linalg.svdvals(W)
+    rank = int((values > 1e-6 * values[0]).sum())
+    rotation = torch.linalg.qr(torch.randn(W.shape, generator=torch.Generator().manual_seed(0)).T)[0]
+    plain = torch.linalg.svdvals(rotation)
+    orthonormal = close(float((values - 1).abs().max()))
+    return Measured(
+        "the embedding's matrix, its singular values",
+        f"it is {W.shape[1]} × {W.shape[0]} of rank {rank}{', so nothing is lost' if rank == W.shape[1] else ''}; it "
+        f"stretches by {float(values[-1]):.2g} to {float(values[0]):.2g}",
+        f"A change of orthonormal basis stretches by {float(plain.min()):.3g} to {float(plain.max()):.3g}",
+        "not" if rank < min(W.shape) else "holds" if orthonormal else "sense",
+        "trace",
+        (("step", "embedding"),),
+    )
+
+
+def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
+    """Return row 0 of the sequence for a second photo, `[D]`, and its change after the first block.
+
+    Raise ValueError for a model without a second sample.
+    """
+    photos = list(samples(model.spec.samples).values())[:2]
+    if len(photos) < 2:
+        raise ValueError(f"{model.name} takes no second photo beside its first")
+    net, entering, leaving = copy.deepcopy(model.net), [], []  # others run the model meanwhile
+    block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
+    block.register_forward_pre_hook(lambda module, args: entering.append(args[0][0, 0]))
+    block.register_forward_hook(lambda module, args, output: leaving.append(output[0, 0]))
+    with torch.no_grad():
+        for photo in photos:
+            net(*model.inputs(image=photo()))
+        return entering[1] - net.position[0], off(leaving[1], leaving[0])
+
+
+def cls_learned(model: Model, trace: Trace) -> Measured:
+    """Measure the CLS vector as initialised by the code, and as trained."""
+    begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
+    begins = "zeros" if not begun.any() else f"random numbers of length {float(begun.norm()):.3g}"
+    moved = off(now, begun) > 0
+    return Measured(
+        "the CLS vector, its length",
+        f"as it is now, it is {float(now.norm()):.3g} long",
+        f"The code begins with {begins}",
+        "not" if not moved else "holds" if begun.any() else "sense",
+        "trace",
+        (("step", "sequence"),),
+    )
+
+
+def cls_constant(model: Model, trace: Trace) -> Measured:
+    """Measure whether CLS enters as its parameter, whatever the photo."""
+    row = tensor_of(trace, "sequence")[:, 0]
+    other, moved = _rows_of_cls(model, trace)
+    same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(other, model.net.cls.detach()))
+    return Measured(
+        "row 0 of the sequence, as it enters",
+        f"it is the parameter, {'bit for bit' if same else 'which it is not'}; for another photo it is "
+        f"{'the same' if again else 'another one'}",
+        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        verdict_of(same and again and not close(moved)),
+        "trace",
+        (("step", "sequence"),),
+    )
+
+
+def cls_fixed(model: Model, trace: Trace) -> Measured:
+    """Measure whether CLS was trained, and stays the same from one photo to the next."""
+    begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
+    other, moved = _rows_of_cls(model, trace)
+    trained, fixed = off(now, begun) > 0, close(off(other, now))
+    return Measured(
+        "the CLS vector, its length, and row 0 of the sequence for two photos",
+        f"training moved it by {float((now - begun).norm()):.3g}, from {float(begun.norm()):.3g} to "
+        f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
+        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        verdict_of(trained and fixed and not close(moved)),
+        "trace",
+        (("step", "sequence"),),
+    )
+
+
+def cls_gathers(model: Model, trace: Trace) -> Measured:
+    """Measure the effect of each patch on the CLS of the last block, beside that of an even rollout."""
+    row, moved = rollout(trace)[0, 0], influence(model, trace)[1:, 0]
+    L, S = len(trace.attentions), len(row)
+    even = (1 - 0.5**L) * (S - 1) / S
+    count = int((moved > 0).sum())
+    return Measured(
+        f"all {L} blocks, mean over heads; each patch changed in sign on its own",
+        f"{count} of {S - 1} patches move the CLS of the last block, the least of them by "
+        f"{scientific(float(moved.min()))} of its largest value; rolled out, CLS takes {percent(float(row[1:].sum()))} "
+        f"from patches, from each at least {percent(float(row[1:].min()))}",
+        f"As it enters, CLS is moved by none; evenly shared attention rolled out would take {percent(even)} from "
+        "patches",
+        verdict_of(not bool((moved <= tolerance("float32")).any())),
+        "attention",
+        (("head", "rollout"),),
+    )
+
+
+def only_cls(model: Model, trace: Trace) -> Measured:
+    """Measure the logits from row 0 alone."""
+    ran, rows = tensor_of(trace, "logits"), tensor_of(trace, "norm")
+    with torch.no_grad():
+        error, other = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
+    return Measured(
+        "the logits, the largest difference over the largest value",
+        f"the head on row 0 alone gives them, to within {scientific(error)}",
+        f"On row 1, the first patch, it gives logits that are {percent(other)} off",
+        verdict_of(close(error) and not close(other)),
+        "trace",
+        (("step", "cls"),),
+    )
+
+
+def what_and_where(model: Model, trace: Trace) -> Measured:
+    """Measure the sum of a token's content and its position."""
+    what, both = tensor_of(trace, "sequence")[0], tensor_of(trace, "position")[0]
+    place = model.net.position.detach()
+    error, shifted = off(what + place, both), off(what + place.roll(1, 0), both)
+    return Measured(
+        f"{len(what)} tokens, mean lengths",
+        f"a token's content is {float(what.norm(dim=-1).mean()):.3g} long, its place "
+        f"{float(place.norm(dim=-1).mean()):.3g}; their sum is what ran, to within {scientific(error)}",
+        f"With the place of the token before it, it is {percent(shifted)} of the largest value off",
+        verdict_of(close(error) and not close(shifted)),
+        "trace",
+        (("step", "position"),),
+    )
+
+
+def patch_resolution(model: Model, trace: Trace) -> Measured:
+    """Measure the number of weights of a picture's attention."""
+    at = _sizes(trace)
+    keys = weights(trace, 0).shape[-1] - (trace.picture.first if trace.picture else 0)
+    pixels = at["H"] * at["W"]
+    return Measured(
+        "block 1, one query, its weights on patches",
+        f"{keys} weights for {pixels:,} pixels: one for each patch of {at['P']} × {at['P']}",
+        f"With one for each pixel there would be {pixels:,}",
+        verdict_of(keys * at["P"] ** 2 == pixels and keys < pixels),
+        "attention",
+        (("block", "1"),),
+    )
+
+
+def global_context(model: Model, trace: Trace) -> Measured:
+    """Measure whether every patch's token depends on all others."""
+    moved = influence(model, trace)
+    others = moved[~torch.eye(len(moved), dtype=torch.bool)]
+    count = int((others > tolerance("float32")).sum())
+    return Measured(
+        f"all {len(trace.attentions)} blocks; each token changed in sign on its own, all others looked at",
+        f"{count:,} of {len(others):,} pairs move, the least by {scientific(float(others.min()))} of the largest value",
+        "As they enter, none does",
+        verdict_of(count == len(others)),
+        "attention",
+        (("head", "rollout"),),
+    )
+
+
+def normal(model: Model, trace: Trace) -> Measured:
+    """Measure the error on hidden patches, beside the mean of the visible ones and the context of another surface."""
+    pixels, predicted = tensor_of(trace, "patches")[0], tensor_of(trace, "prediction")[0]
+    visible = list(next(one.places for one in trace.segments if one.places))
+    hidden = [i for i in range(len(pixels)) if i not in visible]
+    photos = list(samples(model.spec.samples).values())[:2]
+    with torch.no_grad():
+        image = model.inputs(image=photos[-1]())[0]
+        other = model.net(image, torch.tensor([visible]))[0]
+
+    def error(values: torch.Tensor) -> float:
+        return float((values - pixels[hidden]).square().mean().sqrt())
+
+    own, foreign, plain = error(predicted[hidden]), error(other[hidden]), error(pixels[visible].mean(0))
+    return Measured(
+        f"{len(hidden)} hidden patches, in pixels, which the decoder makes of the representations of the visible ones; "
+        "root of the mean squared error",
+        f"{own:.3f} from this surface's own context",
+        f"From the context of another surface it is {foreign:.3f}, and the mean of the visible patches has {plain:.3f}",
+        "sense" if own < min(plain, foreign) else "not",
+        "overview",
+        (("model", model.name),),
+    )
+
+
+def defect(model: Model, trace: Trace) -> Measured:
+    """Measure the error on a scratch, beside the same surface without it."""
+    clean = textures.surface("stripes", 7)
+    marred, mask = textures.damage(clean, 3, "scratch")
+    maps = [anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0] for pixels in (clean, marred)]
+    covered = torch.from_numpy(textures.patch_mask(mask, model.net.P))
+    with_it, without, beside = maps[1][covered].mean(), maps[0][covered].mean(), maps[1][~covered].mean()
+    return Measured(
+        "a drawn surface with a scratch, the anomaly map, mean over patches",
+        f"scratched patches are mispredicted by {with_it:.3f}",
+        f"The same ones without the scratch by {without:.3f}, those beside it by {beside:.3f}",
+        verdict_of(bool(with_it > 2 * max(without, beside))),
+        "overview",
+        (("model", model.name),),
+    )
+
+
+def open_vocabulary(model: Model, trace: Trace) -> Measured:
+    """Measure whether sentences can be exchanged without new weights: without one, the others' cosines stay."""
+    image, tokens = model.inputs()
+    cosines = tensor_of(trace, "cosines")
+    with torch.no_grad():
+        fewer = model.net(image, tokens[1:]) / model.net.log_scale.exp()
+    stay = off(fewer, cosines[:, 1:])
+    exchanged = off(cosines.roll(1, -1), cosines)
+    return Measured(
+        f"one photo and {cosines.shape[-1]} sentences, cosines",
+        f"{', '.join(f'{float(one):.2f}' for one in cosines[0])}; with one sentence fewer the same weights give the "
+        f"others' to within {scientific(stay)}",
+        f"The cosines of neighbouring sentences are up to {percent(exchanged)} of the largest apart",
+        verdict_of(close(stay) and not close(exchanged)),
+        "overview",
+        (("model", model.name),),
+    )

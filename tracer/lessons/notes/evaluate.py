@@ -1,0 +1,50 @@
+"""Evaluation of a note on its runs: for each statement the op that ran, the measurement, and a verdict."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tracer.lessons.notes.finding import Found, Verdict
+from tracer.lessons.notes.lookup import look
+from tracer.lessons.notes.reference_runs import STANDARD, Provider
+from tracer.lessons.notes.statements import Row, rows
+from tracer.utils.progress import tell
+
+WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
+
+
+class Result(NamedTuple):
+    """A statement, and all of its results."""
+
+    row: Row
+    found: tuple[Found, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of the results."""
+        return min((one.verdict for one in self.found), key=WORST.index)
+
+    @property
+    def slips(self) -> tuple[str, ...]:
+        """The differences between the note and the run, a sentence each."""
+        return tuple(one.slip for one in self.found if one.slip and one.verdict != "holds")
+
+
+def read(note: str, run: Provider) -> tuple[Result, ...]:
+    """Return all statements of a note, looked up in the runs that `run` returns."""
+    found, all_rows = [], rows(note)
+    for at, row in enumerate(all_rows):
+        tell(at, len(all_rows), "statement")
+        found.append(result(row, run))
+    return tuple(found)
+
+
+def result(row: Row, run: Provider) -> Result:
+    """Return the results of one statement."""
+    return Result(row, tuple(look(row, place, run) for place in row.where))
+
+
+def runs_of(note: str) -> tuple[str, ...]:
+    """Return the runs that a note's rows name, in order."""
+    named = dict.fromkeys(row.run for row in rows(note))
+    return tuple("torchvision" if name == STANDARD else name for name in named)

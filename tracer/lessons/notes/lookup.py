@@ -1,0 +1,241 @@
+"""Lookup of each kind of `where` in `rows` in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tracer import models
+from tracer.export.math_labels import scientific
+from tracer.lessons.notes import claims, errata, torchvision_block_counts
+from tracer.lessons.notes.finding import Found, Verdict, agreement, shape_markdown
+from tracer.lessons.notes.reference_runs import RUNS, STANDARD, Provider
+from tracer.lessons.notes.statements import Row, sections
+from tracer.lessons.tokenization import text_tokenizers
+from tracer.record import Op, Primitive, TensorRecord, verdict_within
+from tracer.shapes import value_of
+from tracer.utils.error_text import quoted
+
+SENTENCE = "reverse this one"
+"""The sentence that is tokenized."""
+NOWHERE = "nothing of that name and shape ran"
+LEGEND, BOTH = "Symbols of this run", "Run both paths"
+"""Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
+
+
+def look(row: Row, place: str, run: Provider) -> Found:
+    """Return the result of one `where` of a statement in its run.
+
+    Raise ValueError for an unknown kind.
+    """
+    kind, *words = place.split()
+    if kind not in KINDS:
+        raise ValueError(f"{quoted(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
+    return KINDS[kind](row, run, *words)
+
+
+def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
+    """Return the query parameters of a row's run, and of a position in it."""
+    run = RUNS["torchvision" if row.run == STANDARD else row.run]
+    return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+
+
+def scene(model: str, options: Iterable[tuple[str, object]], found: claims.Measured) -> Found:
+    """Return a claim measured on a model with options, with the page and the position that show it."""
+    chosen = (("model", model), *((option, str(value)) for option, value in options))
+    own = {"notes": (("of", model),), "tokens": ()}
+    place = dict(own.get(found.page, chosen)) | dict(found.place)
+    return Found("measured", found.text, found.verdict, page=found.page, place=tuple(place.items()))
+
+
+def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
+    """Return the page and the position that show an op.
+
+    They hold its number, or its step if the app runs the model at other sizes and so counts other ops.
+    """
+    if RUNS[row.run].shipped:
+        return {"page": "operations", "place": address(row, zoom=zoom, op=op.index)}
+    if zoom == "primitives":
+        return {"page": "operations", "place": address(row, zoom=zoom, step=op.step)}
+    if op.step is None:
+        return {"page": "operations", "place": address(row, zoom=zoom)}
+    return {"page": "trace", "place": address(row, step=op.step)}
+
+
+def sizes(row: Row, run: Provider, text: str) -> list[float]:
+    """Return the sizes of a shape in a row, axes of size 1 left out."""
+    values = {symbol.name: symbol.value for symbol in run(row.run)[1].symbols}
+    return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
+
+
+def fits(row: Row, run: Provider, shape: Sequence[int], said: str | None = None) -> bool:
+    """Return whether a shape is the row's, axes of size 1 left out; any shape fits a row without one."""
+    said = row.shape.rpartition(">")[2] if said is None else said
+    return not said or [size for size in shape if size != 1] == sizes(row, run, said)
+
+
+def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
+    """Return whether the input and output of an op or a primitive have the row's shapes."""
+    taken, arrow, _ = row.shape.rpartition(">")
+    return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
+
+
+def is_so(holds: bool) -> Verdict:
+    """Return the verdict on a statement as it is worded."""
+    return "holds" if holds else "not"
+
+
+def _record(tensor: TensorRecord) -> str:
+    return shape_markdown(tensor.symbolic, tensor.shape)
+
+
+def _step(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    found = next((step for step in trace.steps if step.id == name), None)
+    if found is None:
+        return Found(f"step `{name}`", NOWHERE, "not")
+    so = found.verdict == "proven" and "?" not in found.symbolic and fits(row, run, found.shape)
+    said = f"${found.symbol}$ ∈ {shape_markdown(found.symbolic, found.shape)}; {agreement(found)}"
+    return Found(f"step **{found.title}**", said, is_so(so), found.latex, "", "trace", address(row, step=name))
+
+
+def _param(row: Row, run: Provider, path: str) -> Found:
+    model, trace = run(row.run)
+    shape = tuple(dict(model.net.named_parameters())[path].shape)
+    reads = [(op, one) for op in trace.ops for one in op.inputs if one.maker == path]
+    so = fits(row, run, shape) or fits(row, run, shape[::-1])
+    turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
+    said = _record(reads[0][1]) if reads else shape_markdown(None, shape)
+    said += ", as PyTorch keeps it: out × in" if turned else ""
+    where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
+    return Found(f"parameter `{path}`", said, is_so(so), **where)
+
+
+def _input(row: Row, run: Provider, name: str) -> Found:
+    trace = run(row.run)[1]
+    op = next((op for op in trace.ops for one in op.inputs if one.maker == f"input {name}"), None)
+    if op is None:
+        return Found(f"input `{name}`", NOWHERE, "not")
+    tensor = next(one for one in op.inputs if one.maker == f"input {name}")
+    return Found(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
+
+
+def _size(row: Row, run: Provider, name: str) -> Found:
+    symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
+    if symbol is None:
+        return Found(f"size {name}", NOWHERE, "not")
+    equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
+    so = not row.shape or symbol.value == int(row.shape)
+    said = f"${_formula(name)}${equals} = {symbol.value:,}"
+    return Found("size", said, is_so(so), page="trace", place=address(row), control=LEGEND)
+
+
+def _formula(text: str) -> str:
+    from tracer.symbols.notation import latex  # beside the one use of it
+
+    return latex(text)
+
+
+def _ran(row: Row, run: Provider, name: str, place: str) -> Found:
+    found = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
+    return _ran_as(row, f"op `{name}` in `{place}`", [op for op in found if both_fit(row, run, op)])
+
+
+def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
+    if not fitting:
+        return Found(what, NOWHERE, "not")
+    op = fitting[0]
+    said = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
+    if row.run == STANDARD:
+        return Found(f"{what}, on the standard path", said, page="operations", place=address(row), control=BOTH)
+    number = f", number {op.index}" if RUNS[row.run].shipped else ""
+    return Found(f"{what}{number}", said, **at(row, op))
+
+
+def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
+    """Look up a primitive in every op of that name."""
+    trace = run(row.run)[1]
+    ops = [op for op in trace.ops if op.op == name]
+    opened = [trace.decompositions[op.index] for op in ops]
+    made = [[part for part in one.primitives if part.name == wanted and both_fit(row, run, part)] for one in opened]
+    if not made or not all(made):
+        return Found(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
+    so = all(verdict_within(one.error, "float32") == "proven" for one in opened)
+    part, worst = made[0][0], max(one.error or 0.0 for one in opened)
+    said = (
+        f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
+    )
+    said += f"from what ran by up to {scientific(worst)}"
+    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), **at(row, ops[0], "primitives"))
+
+
+def _names(row: Row, run: Provider, *calls: str) -> Found:
+    runs = {call: sorted(torchvision_block_counts.dispatch_ops(call)) for call in calls}
+    ran = torchvision_block_counts.ran_at_all(run)
+    said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
+    so = all(names and set(names) <= ran for names in runs.values())
+    return Found(
+        "calls, by the ops that they run",
+        f"{said}: all ran",
+        is_so(so),
+        page="operations",
+        place=address(row, zoom="ops"),
+    )
+
+
+def _count(row: Row, run: Provider, name: str) -> Found:
+    found = torchvision_block_counts.COUNTED[name](run)
+    place = address(row, zoom="modules")
+    return Found("counted", found.said, is_so(found.holds), page="operations", place=place)
+
+
+def _open(row: Row, run: Provider, name: str) -> Found:
+    known = name in models.names()
+    return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
+
+
+def _spell(row: Row, run: Provider, *ways: str) -> Found:
+    spellers = {way: text_tokenizers.shipped_tokenizers()[way] for way in ways}
+    pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
+    whole = all(spellers[way].decode([one.id for one in made]) == SENTENCE for way, made in pieces.items())
+    counts = (f"{way} {len(made)} pieces of {len(spellers[way].vocabulary):,}" for way, made in pieces.items())
+    said = f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
+    place = (("kind", "text"), ("way", ways[0]), ("sentence", SENTENCE))
+    return Found("cut and looked up", said, is_so(whole and all(pieces.values())), page="tokens", place=place)
+
+
+def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
+    """Look up a page that runs it, and a position on it: `kind=text` and the like, as query parameters."""
+    at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
+    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
+
+
+def _claim(row: Row, run: Provider, name: str) -> Found:
+    found = claims.measure(name, row.run, run)
+    card = (("note", "claims"), ("of", row.run), ("claim", name))
+    return Found("measured", found.text, found.verdict, page="notes", place=card)
+
+
+def _slip(row: Row, run: Provider, name: str) -> Found:
+    slip = errata.SLIPS[name]
+    found = slip.measure(run, row.run)
+    place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
+    said = slip.verdict if found.so else "holds"
+    return Found(found.how, found.said, said, slip=slip.sentence, page="notes", place=place)
+
+
+KINDS: dict[str, Callable[..., Found]] = {
+    "step": _step,
+    "param": _param,
+    "input": _input,
+    "size": _size,
+    "ran": _ran,
+    "prim": _prim,
+    "names": _names,
+    "count": _count,
+    "open": _open,
+    "page": _page,
+    "spell": _spell,
+    "claim": _claim,
+    "slip": _slip,
+}

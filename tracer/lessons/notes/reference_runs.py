@@ -1,0 +1,117 @@
+"""The runs behind the statements of the notes: the shipped models on their samples, or small ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+import tracer
+from tracer import models
+from tracer.inputs.samples import samples
+from tracer.models.shared.spec import Model
+from tracer.record import Trace
+from tracer.tracing.proofs import counterfactual_budget
+
+Made = tuple[Model, Trace]
+Provider = Callable[[str], Made]
+"""A function that returns the model and the run of a name."""
+STANDARD = "torchvision-standard"
+
+
+class Run(NamedTuple):
+    """A model with the options and sizes that the app offers, and a small run of it, all of whose sizes differ.
+
+    The fields are the arguments of `load` and `Model.trace`. `shipped` says that the app's run is that of the model on
+    its sample.
+    """
+
+    model: str
+    options: tuple[tuple[str, Any], ...]
+    sizes: Mapping[str, Any]
+    given: Mapping[str, Any]
+    shipped: bool = True
+
+
+def _preset(model: str, name: str) -> tuple[tuple[str, Any], ...]:
+    """Return sizes and options that the page Sizes offers of a model."""
+    return tuple(sorted(models.spec_of(model).presets[name].items()))
+
+
+_GPT = {"V": 17, "T_max": 11, "D": 10, "h": 1, "d_ff": 23, "L": 2}, {"B": 3, "T": 7}
+_TEXT = {"H": 12, "W": 20, "P": 4, "V": 17, "T_max": 11, "D": 14, "h": 1, "d_ff": 23, "L": 2}, {"B": 2, "T": 7}
+_REVERSE = {"V": 17, "T_max": 11, "D": 12, "h": 3, "d_ff": 23, "R": 2, "L": 1}, {"T": 7}
+_PATCHES = {"H": 12, "W": 20, "P": 4, "D": 14, "h": 2, "d_ff": 23, "K": 9, "L": 2}
+
+RUNS = {
+    "nanogpt": Run("nanogpt", (), *_GPT),
+    "nanogpt-single": Run("nanogpt", (("h", 1),), *_GPT),
+    "nanogpt-separate": Run("nanogpt", (("tied", False),), *_GPT),
+    "nanogpt-no-bias": Run("nanogpt", (("bias", False),), *_GPT),
+    "vit-text": Run("vit-text", (), *_TEXT),
+    "vit-text-single": Run("vit-text", (("h", 1),), *_TEXT),
+    "vit-text-types": Run("vit-text", (("types", True),), *_TEXT),
+    "vit-text-separate": Run("vit-text", (("tied", False),), *_TEXT),
+    "vit-note": Run("vit-note", (), {}, {}),
+    "segmenter": Run("segmenter", (), _PATCHES, {}),
+    "segmenter-note": Run("segmenter", _preset("segmenter", "Note 001: 14 × 14 × 768 to 224 × 224 × K"), {}, {}),
+    "mae": Run("mae", (), {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}, {}),
+    "clip": Run("clip", (), {"L": 1}, {}),
+    "vit": Run("vit", (), _PATCHES, {}),
+    "torchvision": Run("torchvision:vit_b_16", (), {"L": 1}, {"B": 2, "primitives": True}, shipped=False),
+    "transformer": Run("transformer", (), *_REVERSE),
+    "transformer-learned": Run("transformer", (("positions", "learned"),), *_REVERSE),
+    "transformer-relative": Run("transformer", (("positions", "relative"),), *_REVERSE),
+    "transformer-causal": Run("transformer", (("mask", "causal"),), *_REVERSE),
+}
+"""The runs by name. One more is made of `torchvision`: `STANDARD`, the same block asked for its attention weights."""
+
+
+def small(name: str) -> Made:
+    """Return the small run of that name."""
+    run = RUNS[name]
+    model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
+    return model, counterfactual_budget.check(model.trace(**run.given))
+
+
+def at_hand(name: str) -> Made:
+    """Return the app's run: of the shipped model on its first sample, or the small one."""
+    run = RUNS[name]
+    if not run.shipped:
+        return small(name)
+    model = tracer.load(run.model, **dict(run.options))
+    opened = next(iter(samples(models.samples(run.model)).values()), None)
+    return model, counterfactual_budget.check(model.trace(**({"image": opened()} if opened else {})))
+
+
+def standard(made: Made) -> Made:
+    """Return torchvision's model of the run `torchvision`, asked for attention weights, and its run."""
+    model = copy.deepcopy(made[0])
+    for module in model.net.modules():
+        if isinstance(module, nn.MultiheadAttention):
+            module.__class__ = WithWeights
+    with torch.no_grad():
+        trace = tracer.trace(model.net, *model.inputs(B=2), symbols={"B": 0}, primitives=True)
+    return model, trace
+
+
+class WithWeights(nn.MultiheadAttention):
+    """Attention that returns its weights, whatever its caller asks for."""
+
+    def forward(self, *args, need_weights=False, **kwargs):
+        return super().forward(*args, need_weights=True, **kwargs)
+
+
+def provider(make: Callable[[str], Made]) -> Provider:
+    """Return a function of runs by name, each computed once by `make` and kept; `STANDARD` too."""
+    kept: dict[str, Made] = {}
+
+    def run(name: str) -> Made:
+        if name not in kept:
+            kept[name] = standard(run("torchvision")) if name == STANDARD else make(name)
+        return kept[name]
+
+    return run

@@ -1,0 +1,72 @@
+"""ALiBi: a penalty on scores that grows with the distance, steeper in some heads (Press et al. 2022)."""
+
+from math import sqrt
+
+import torch
+
+from tracer.lessons.positions.base import Places
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+
+TITLE = "ALiBi"
+ORDER = 5
+PAPER = "Press et al. 2022, section 3"
+SAYS = "A penalty grows with the distance, by a slope that each head has for itself. Nothing of it is learned."
+APART = (
+    "Nothing is added to the tokens: each score is what the query finds in the key, less a penalty that no "
+    "content changes."
+)
+
+
+class Positions(Places):
+    """`q·k/√d_k - m |i - j|`, with a slope m of its own for each head: `2^(-8/h)`, and its powers."""
+
+    HINTS = (
+        Hint(
+            "mask",
+            id="penalty",
+            stage="position",
+            title="Penalty of the distance",
+            letter=r"\mathbf{B}",
+            why=(
+                Claim(
+                    "Each head has a slope m. The further apart two tokens stand, the more of it is taken off their "
+                    "score.",
+                    so.equation_is("Times"),
+                ),
+            ),
+            note="The paper has this under a causal mask, where no key comes after its query; without one, the "
+            "distance counts both ways here.",
+        ),
+        Hint(
+            "*.scores",
+            why=(
+                Claim(
+                    "Every query against every key, over √d_k as ever; the penalty is taken off after that. The "
+                    "further "
+                    "away a token is, the less it is looked at, however well it fits.",
+                    so.equation_is("Plus", "Minus"),
+                ),
+            ),
+        ),
+        Hint("parameter *.slopes", letter=r"\mathbf{m}"),
+    )
+
+    def __init__(self, *, T_max, D, h, R):
+        super().__init__(T_max=T_max, D=D, h=h, R=R)
+        exponents = 8 * torch.arange(1, h + 1) / h
+        self.register_buffer("slopes", 2.0**-exponents, persistent=False)
+
+    def between(self, T):
+        """Return the penalty of each pair of positions: `[h, T, T]`."""
+        place = torch.arange(T, device=self.slopes.device)  # [T]
+        distances = (place - place[:, None]).abs()  # [T, T]
+        return (self.slopes[:, None, None] * distances,)  # [h, T, T]
+
+    def scores(self, q, k, penalty):
+        return q @ k.transpose(-2, -1) / sqrt(q.shape[-1]) - penalty  # [B, h, T, T]
+
+    def terms(self, q, k, penalty):
+        products = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
+        return {"content–content": products, "penalty of the distance": -penalty.expand_as(products)}

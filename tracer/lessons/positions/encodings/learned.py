@@ -1,0 +1,38 @@
+"""Learned positions: a vector for each position, added to the tokens (Devlin et al. 2019, section 3)."""
+
+import torch
+from torch import nn
+
+from tracer.lessons.positions.base import Places, Table
+from tracer.textbook.explanations import LONGER
+from tracer.textbook.hints import Hint
+
+TITLE = "Learned"
+ORDER = 2
+PAPER = "Devlin et al. 2019, section 3"
+SAYS = "A row of a table is added to the token. Training sets its numbers; here they are random."
+APART = (
+    "Queries and keys are made of token plus position, so each score is four products: content or position of "
+    "the query against content or position of the key."
+)
+
+
+class Positions(Places):
+    """`X + P`, with `P` the first T rows of a table."""
+
+    HINTS = (
+        Hint(
+            "position",
+            note=LONGER,
+        ),
+    )
+
+    def __init__(self, *, T_max, D, h, R):
+        super().__init__(T_max=T_max, D=D, h=h, R=R)
+        self.rows = nn.Parameter(torch.randn(T_max, D))
+
+    def added(self, x):
+        return x + self.rows[: x.shape[1]]  # [B, T, D]
+
+    def table(self, T):
+        return Table("P", self.rows[:T], "position", "dimension")

@@ -1,0 +1,52 @@
+"""Rotary positions: queries and keys rotated by angles that grow with the position (Su et al. 2021)."""
+
+from math import sqrt
+
+import torch
+
+from tracer.lessons.positions.base import Places, Table
+from tracer.models.llama import turned
+
+TITLE = "Rotary"
+ORDER = 4
+PAPER = "Su et al. 2021, equation 34"
+SAYS = "Queries and keys are turned, pair of numbers by pair, by angles that grow with the place."
+APART = (
+    "Nothing is added to the tokens, so the four products do not exist: the place turns the content. Each "
+    "pair of numbers gives a part times the cosine of the angle between the two places, and a part times its "
+    "sine."
+)
+
+
+class Positions(Places):
+    """`R_i q · R_j k / √d_k`, which depends on positions by `j - i` alone."""
+
+    def __init__(self, *, T_max, D, h, R):
+        super().__init__(T_max=T_max, D=D, h=h, R=R)
+        exponents = torch.arange(0, D // h, 2) / (D // h)
+        self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)
+
+    def between(self, T):
+        places = torch.arange(T, device=self.frequencies.device)  # [T]
+        angles = torch.outer(places, self.frequencies)  # [T, d_k/2]
+        angles = torch.cat([angles, angles], dim=-1)  # [T, d_k]
+        return angles.cos(), angles.sin()  # [T, d_k]
+
+    def scores(self, q, k, cosine, sine):
+        q = q * cosine + turned(q) * sine  # [B, h, T, d_k]
+        k = k * cosine + turned(k) * sine  # [B, h, T, d_k]
+        return q @ k.transpose(-2, -1) / sqrt(q.shape[-1])  # [B, h, T, T]
+
+    def table(self, T):
+        angles = torch.outer(torch.arange(T), self.frequencies)  # [T, d_k/2]
+        return Table("P", torch.cat([angles.cos(), angles.sin()], dim=-1), "position", "cosines, then sines")
+
+    def terms(self, q, k, *_):
+        between = torch.arange(k.shape[-2]) - torch.arange(q.shape[-2])[:, None]  # [T, T]
+        angles = between[..., None] * self.frequencies  # [T, T, d_k/2]
+        cosine, sine = (torch.cat([wave, wave], dim=-1) for wave in (angles.cos(), angles.sin()))  # [T, T, d_k]
+        products = {
+            "by the cosine of the angle between": torch.einsum("bhid,bhjd,ijd->bhij", q, k, cosine),
+            "by the sine of the angle between": torch.einsum("bhid,bhjd,ijd->bhij", q, turned(k), sine),
+        }
+        return {name: product / sqrt(q.shape[-1]) for name, product in products.items()}

@@ -1,0 +1,57 @@
+"""Sinusoidal positions: sines and cosines of each position, added to the tokens (Vaswani et al. 2017, section 3.5)."""
+
+from tracer.lessons.positions.base import Places, Table
+from tracer.models.transformer import sinusoids
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+
+TITLE = "Sinusoidal"
+ORDER = 1
+PAPER = "Vaswani et al. 2017, section 3.5"
+SAYS = "Waves over the position, from fast to slow, are added to each token. None of it is learned."
+APART = (
+    "Queries and keys are made of token plus position, so each score is four products: content or position of "
+    "the query against content or position of the key."
+)
+
+
+class Positions(Places):
+    """`X + P`, with `P` of alternating sines and cosines."""
+
+    HINTS = (
+        Hint(
+            "positions",
+            title="Sines and cosines",
+            letter=r"\mathbf{P}",
+            why=(
+                Claim(
+                    "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+                    so.equation_is("Sinusoids"),
+                ),
+            ),
+        ),
+        Hint(
+            "position",
+            why=(
+                Claim(
+                    "The dot products of attention compare what tokens hold. The waves of each place are added, so "
+                    "that "
+                    "they compare places too.",
+                    so.equation_is("Plus"),
+                ),
+            ),
+            note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does "
+            "this run.",
+        ),
+    )
+
+    def added(self, x):
+        return x + sinusoids(*x.shape[1:]).to(x)  # [B, T, D]
+
+    def table(self, T):
+        return Table("P", sinusoids(T, self.D), "position", "dimension")
+
+    def __init__(self, *, T_max, D, h, R):
+        super().__init__(T_max=T_max, D=D, h=h, R=R)
+        self.D = D

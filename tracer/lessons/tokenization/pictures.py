@@ -1,0 +1,200 @@
+"""Pictures as tokens: squares of pixels, each mapped to a vector."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL.Image import Image
+from torch import Tensor, nn
+
+from tracer.inputs.images import centre_crop, to_array
+from tracer.inputs.samples import samples
+from tracer.inputs.to_tensors import MEAN, STD
+from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
+from tracer.record import Trace
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+from tracer.utils.thread_local_rng import seeded_draws
+
+SIDE = 128
+"""Pixels of each side of the picture that is cut."""
+PATCHES = (8, 16, 32)
+"""Sides of a patch that can be chosen."""
+CODED = 8
+"""The side of a patch that a code stands for."""
+CODES = (16, 64, 256)
+"""Sizes of a codebook that can be chosen."""
+
+
+class Cut(nn.Module):
+    """Squares of P × P pixels in raster order, each flattened: `[B, C, H, W]` to `[B, n, P²C]`."""
+
+    def __init__(self, P: int):
+        super().__init__()
+        self.P = P
+
+    def forward(self, image):
+        B, C, H, W, P = *image.shape, self.P
+        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+        return x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, n, P²C]
+
+
+class Patches(nn.Module):
+    """Each square projected (Dosovitskiy et al. 2021, equation 1), `[B, C, H, W]` to `[B, n, D]`."""
+
+    def __init__(self, *, C: int, P: int, D: int):
+        super().__init__()
+        self.cut = Cut(P)
+        self.embedding = nn.Linear(P * P * C, D)
+
+    def forward(self, image):
+        return self.embedding(self.cut(image))  # [B, n, D]
+
+
+class Codes(nn.Module):
+    """Each square as the id of the nearest code, and that id's row of a table; `codes` are rows `[V, P²C]`.
+
+    It takes `[B, C, H, W]` and returns `[B, n, D]`. Source: Esser et al. 2021, equation 2, on pixels, not features.
+    """
+
+    def __init__(self, codes: Tensor, *, P: int, D: int):
+        super().__init__()
+        self.cut = Cut(P)
+        self.codebook = Nearest(codes, D)
+
+    def forward(self, image):
+        return self.codebook(self.cut(image))  # [B, n, D]
+
+
+def _patches(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    net = Patches(**{name: sizes[name] for name in ("C", "P", "D")})
+    return net, (torch.randn(*(sizes[name] for name in ("B", "C", "H", "W"))),)
+
+
+def _codes(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    C, P, V, D = (sizes[name] for name in ("C", "P", "V", "D"))
+    image = torch.randn(*(sizes[name] for name in ("B", "C", "H", "W")))
+    return Codes(torch.randn(V, P * P * C), P=P, D=D), (image,)
+
+
+NAMES = ("C", "P", "H", "W", "H/P", "W/P", "C*P**2")
+PROBES = (
+    {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5},
+    {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3},
+    {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7},
+)
+CUT = Hint(
+    "patches",
+    title="Cut to patches",
+    why=(
+        Claim(
+            "Squares of P × P pixels, row by row, each flattened pixel by pixel (hwc: row, column, channel). Nothing "
+            "is "
+            "computed yet: numbers are only rearranged.",
+            so.equation_is("Patches"),
+        ),
+    ),
+)
+PATCH = Way(
+    kind="pictures",
+    name="patches",
+    title="patches",
+    says="Cut the picture into squares and project each: a token is a vector of numbers, and there is no vocabulary.",
+    build=_patches,
+    names=NAMES,
+    probes=PROBES,
+    derived={"n": "H*W/P**2"},
+    hints=(
+        CUT,
+        Hint(
+            "embedding", title="Project", why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),)
+        ),
+    ),
+)
+CODE = Way(
+    kind="pictures",
+    name="codes",
+    title="codes",
+    says="Each square becomes the id of the nearest of V codes: a picture is a sequence of ids then, as a text is.",
+    build=_codes,
+    names=(*NAMES, "V"),
+    probes=tuple({**sizes, "V": V} for sizes, V in zip(PROBES, (31, 43, 47), strict=True)),
+    derived={"n": "H*W/P**2"},
+    hints=(CUT, *NEAREST),
+)
+WAYS = (PATCH, CODE)
+
+
+def pixels(photo: Image) -> Tensor:
+    """Return the middle of a photo as float32 `[1, 3, SIDE, SIDE]`, from -1 to 1."""
+    return torch.from_numpy(to_array(centre_crop(photo, SIDE, SIDE)[0], MEAN, STD))[None]
+
+
+def patches(photo: Image, P: int) -> Trace:
+    """Return the run that cuts the middle of a photo into patches of side P."""
+    with seeded_draws(0):
+        net = Patches(C=3, P=P, D=SHARED["D"])
+    return trace(PATCH, net, pixels(photo), C=3, P=P, H=SIDE, W=SIDE)
+
+
+def codes(photo: Image, V: int) -> Trace:
+    """Return the run that finds the nearest of V codes for each patch of side `CODED` of the middle of a photo."""
+    net = Codes(codebook(V), P=CODED, D=SHARED["D"])
+    return trace(CODE, net, pixels(photo), C=3, P=CODED, H=SIDE, W=SIDE, V=V)
+
+
+@cache
+def codebook(V: int) -> Tensor:
+    """Return V codes `[V, P²C]` of the patches of the sample photos alone, by k-means."""
+    with torch.no_grad():
+        cut = [Cut(CODED)(pixels(opened()))[0] for opened in samples("photos").values()]
+    return torch.from_numpy(k_means(torch.cat(cut).numpy(), V))
+
+
+class Rebuilt(NamedTuple):
+    """A picture as codes: `ids` `[rows, columns]`, the decoded `picture`, uint8 `[SIDE, SIDE, 3]`, and its `error`.
+
+    The error is the root mean square in levels of 255; `codes` are all codes, uint8 `[V, P, P, 3]`.
+    """
+
+    ids: np.ndarray
+    picture: np.ndarray
+    error: float
+    codes: np.ndarray
+
+
+def rebuilt(photo: Image, V: int) -> Rebuilt:
+    """Return the middle of a photo in V codes."""
+    rows, side = codebook(V), SIDE // CODED
+    with torch.no_grad():
+        vectors = Cut(CODED)(pixels(photo))[0]
+        ids = Nearest(rows, SHARED["D"]).codes(vectors)
+    drawn = _levels(rows).view(V, CODED, CODED, 3)
+    spelled = drawn[ids].view(side, side, CODED, CODED, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
+    error = 127.5 * float((rows[ids] - vectors).square().mean().sqrt())
+    return Rebuilt(ids.view(side, side).numpy(), spelled.numpy(), error, drawn.numpy())
+
+
+def _levels(values: Tensor) -> Tensor:
+    """Return values from -1 to 1 as levels of 255."""
+    return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+
+
+SLIPS = {
+    "patches": (
+        "Note 001 flattens a patch channels last, and so does this cut. A convolution of stride P does the same "
+        "product with its weights channels first: as W_E they are to be reordered.",
+    ),
+    "codes": (
+        "VQGAN, to which note 004 leads, quantises **features**: a convolutional network makes them of the picture and "
+        "another one draws the picture of the codes, both trained with a perceptual and an adversarial loss (Esser et "
+        "al. 2021). Here are no networks: codes are means of patches of pixels, found by k-means on seven photos. What "
+        "is alike is the step from a vector to the id of its nearest code.",
+    ),
+}
+"""Errata of texts, by way: a test checks each."""

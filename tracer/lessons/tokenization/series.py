@@ -1,0 +1,237 @@
+"""Time series as tokens: patches of consecutive values, or the number of each value's bin."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tracer.lessons.tokenization import SHARED, Way, embedding, trace
+from tracer.record import Trace
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+from tracer.utils.thread_local_rng import seeded_draws
+
+LENGTHS = (4, 8, 16)
+"""Values of a patch that can be chosen."""
+BINS = (8, 32, 128, 4096)
+"""Bins that can be chosen."""
+REACH = 4.0
+"""The middle of the last bin, in units of the mean absolute value; that of the first is its negative."""
+EPS = 1e-5
+
+
+class Normal(nn.Module):
+    """A series less its mean and over its standard deviation: `[B, n, P_t]` in and out."""
+
+    def forward(self, patches):
+        centred = patches - patches.mean((1, 2), keepdim=True)  # [B, n, P_t]
+        return centred / (centred.square().mean((1, 2), keepdim=True) + EPS).sqrt()  # [B, n, P_t]
+
+
+class Patches(nn.Module):
+    """Patches of P_t values of a normalised series, projected (Nie et al. 2023, section 3.1, here without overlap).
+
+    It takes `[B, M]` and returns `[B, n, D]`.
+    """
+
+    def __init__(self, *, P_t: int, D: int):
+        super().__init__()
+        self.P_t = P_t
+        self.normal = Normal()
+        self.embedding = nn.Linear(P_t, D)
+
+    def forward(self, series):
+        B, M = series.shape
+        patches = series.reshape(B, M // self.P_t, self.P_t)  # [B, n, P_t]
+        return self.embedding(self.normal(patches))  # [B, n, D]
+
+
+class Bin(nn.Module):
+    """The bin of each value: over the mean absolute value, rounded to the nearest of V even steps. `[B, n]`."""
+
+    def __init__(self, *, V: int):
+        super().__init__()
+        self.V = V
+
+    def forward(self, series):
+        scaled = series / series.abs().mean(-1, keepdim=True)  # [B, n]
+        steps = (scaled + REACH) * (1 / step(self.V))  # [B, n]
+        return steps.round().clamp(0, self.V - 1).long()  # [B, n]
+
+
+class Bins(nn.Module):
+    """Each value of a series as the number of its bin, looked up (Ansari et al. 2024, section 3.1).
+
+    It takes `[B, n]` and returns `[B, n, D]`.
+    """
+
+    def __init__(self, *, V: int, D: int):
+        super().__init__()
+        self.bin = Bin(V=V)
+        self.table = nn.Embedding(V, D, _weight=embedding(V, D))
+
+    def forward(self, series):
+        return self.table(self.bin(series))  # [B, n, D]
+
+
+def step(V: int) -> float:
+    """Return the distance of two neighbouring bins' middles for `V` bins, in units of the mean absolute value."""
+    return 2 * REACH / (V - 1)
+
+
+def middles(series: np.ndarray, V: int) -> np.ndarray:
+    """Return the values that `V` bins of a series `[M]` decode to: float64 `[V]`."""
+    return (np.arange(V) * step(V) - REACH) * np.abs(series.astype(np.float64)).mean()
+
+
+def to_bins(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bin of each value of a series `[M]`, int64, and the value that it decodes to, float64."""
+    scaled = series / np.abs(series.astype(np.float64)).mean()
+    ids = np.rint((scaled + REACH) / step(V)).clip(0, V - 1).astype(np.int64)
+    return ids, middles(series, V)[ids]
+
+
+class Loss(NamedTuple):
+    """The loss of a series in bins.
+
+    It has the largest difference of values within the bins, half the width of a bin, the number of values beyond the
+    ends, the largest difference of these, and the number of used bins.
+    """
+
+    inside: float
+    half: float
+    clipped: int
+    largest: float
+    used: int
+
+
+def loss(series: np.ndarray, V: int) -> Loss:
+    """Return the loss of a series `[M]` in bins, measured by decoding the ids again."""
+    ids, decoded = to_bins(series, V)
+    off, ends = np.abs(series - decoded), middles(series, V)[[0, -1]]
+    half = (ends[1] - ends[0]) / (V - 1) / 2
+    beyond = (series < ends[0] - half) | (series > ends[1] + half)
+    far = float(off[beyond].max(initial=0))
+    return Loss(float(off[~beyond].max(initial=0)), float(half), int(beyond.sum()), far, len(set(ids.tolist())))
+
+
+def cut(length: int, P_t: int, value: int) -> tuple[int, int]:
+    """Return the index of the patch of `P_t` values that a value is in, and the number of patches.
+
+    A value that is left out counts to the first patch.
+    """
+    return max(0, (value - length % P_t) // P_t), length // P_t
+
+
+def _patches(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Patches(P_t=sizes["P_t"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["M"]),)
+
+
+def _bins(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Bins(V=sizes["V"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["n"]),)
+
+
+PATCHES = Way(
+    kind="series",
+    name="patches",
+    title="patches of values",
+    says="Values in a row are one token: a vector, and there is no vocabulary.",
+    build=_patches,
+    names=("M", "P_t"),
+    probes=({"B": 19, "M": 40, "P_t": 5}, {"B": 17, "M": 63, "P_t": 9}, {"B": 5, "M": 84, "P_t": 12}),
+    derived={"n": "M/P_t"},
+    hints=(
+        Hint(
+            "tokens.normal",
+            title="Normalise the series",
+            letter=r"\mathbf{x}_{\mathrm{norm}}",
+            why=(
+                Claim(
+                    "Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
+                    so.equation_is("DeviationNorm", "LayerNormOver"),
+                ),
+            ),
+        ),
+        Hint(
+            "tokens.layout",
+            title="Cut to patches",
+            letter=r"\mathbf{X}_{\mathrm{cut}}",
+            why=(
+                Claim(
+                    "Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
+                    so.equation_is("Rearranged"),
+                ),
+            ),
+        ),
+        Hint(
+            "tokens.embedding.linear",
+            title="Project",
+            why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),),
+            source="Nie et al. 2023, section 3.1",
+        ),
+    ),
+)
+BIN = Way(
+    kind="series",
+    name="bins",
+    title="bins",
+    says="Each value is one token: the number of the bin that it falls into, an id as in text.",
+    build=_bins,
+    names=("V",),
+    probes=({"B": 19, "n": 40, "V": 31}, {"B": 17, "n": 63, "V": 43}, {"B": 5, "n": 88, "V": 25}),
+    derived={},
+    hints=(
+        Hint(apart="div", module="tokens.bin"),
+        Hint(
+            "tokens.bin.div",
+            title="Scale",
+            letter=r"\mathbf{x}_{\mathrm{scaled}}",
+            why=(
+                Claim(
+                    "Over the mean absolute value: then one set of bins suits series of any unit.",
+                    so.equation_is("Ratio"),
+                ),
+            ),
+            source="Ansari et al. 2024, section 3.1",
+        ),
+        Hint(
+            "tokens.bin.to",
+            title="Number the bins",
+            letter=r"\mathbf{t}",
+            why=(
+                Claim(
+                    "Rounded to the nearest of V even steps; what lies beyond the ends goes to the first or the last "
+                    "bin.",
+                    so.equation_is("Truncated"),
+                ),
+            ),
+        ),
+        Hint("embedding", title="Look up", why=(Claim("The id picks a row of a table E.", so.equation_is("Lookup")),)),
+    ),
+)
+WAYS = (PATCHES, BIN)
+SLIPS = (
+    "Note 004 names TS2Vec for discretised or embedded readings. It gives each time step a **vector**, a learned "
+    "representation, and no id (Yue et al. 2022). Ids are what bins give, as in Chronos (Ansari et al. 2024): there "
+    "from −15 to 15 times the mean absolute value, in a vocabulary of 4,096.",
+    "The patches of PatchTST (Nie et al. 2023) may overlap; here they do not.",
+)
+"""Errata of texts."""
+
+
+def trace_patches(series: np.ndarray, P_t: int) -> Trace:
+    """Return the run that cuts a series `[M]` into patches of `P_t` values; a remainder at its start is left out."""
+    with seeded_draws(0):
+        net = Patches(P_t=P_t, D=SHARED["D"])
+    series = series[len(series) % P_t :]
+    return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P_t=P_t)
+
+
+def trace_bins(series: np.ndarray, V: int) -> Trace:
+    """Return the run that looks up the bins of a series `[M]`, of `V`."""
+    net = Bins(V=V, D=SHARED["D"])
+    return trace(BIN, net, torch.from_numpy(series)[None], n=len(series), V=V)

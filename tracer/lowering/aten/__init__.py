@@ -1,0 +1,66 @@
+"""Which node says what a call did: one function for each op, found in the files of this folder by the op's name.
+
+Names are those of ATen without overload and without the underscore of ops in place: `add` is `aten::add_.Tensor` too.
+Composite ops (`linear`) are here, and the ops that they lower to (`addmm`). What has no word is a `Kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+
+import torch
+
+from tracer.expr import Node
+from tracer.expr.function_call import Kernel
+from tracer.lowering.call_arguments import Given
+from tracer.ops import AMBIGUOUS, base
+
+Lowering = Callable[[Given], Node | None]
+"""Returns the node of a call; None where the call has no formula with these arguments."""
+
+_LOWERINGS: dict[str, Lowering] = {}
+
+
+def of(*names: str) -> Callable[[Lowering], Lowering]:
+    """Register the lowering of ops of these names. Raise ValueError for an op that has one."""
+
+    def register(lowering: Lowering) -> Lowering:
+        for name in names:
+            if name in _LOWERINGS:
+                raise ValueError(f"the op {name!r} has two lowerings")
+            _LOWERINGS[name] = lowering
+        return lowering
+
+    return register
+
+
+def known(name: str) -> bool:
+    """Return whether an op has a lowering; one that has may still be a kernel with some arguments."""
+    return base(name) in _LOWERINGS
+
+
+def names() -> tuple[str, ...]:
+    """All ops that have a word."""
+    return tuple(sorted(_LOWERINGS))
+
+
+def node(given: Given) -> Node:
+    """The node of a call; a `Kernel` where it has no formula."""
+    lowering = _LOWERINGS.get(base(given.func._schema.name))
+    lowered = lowering(given) if lowering else None
+    if lowered is not None:
+        return lowered
+    single = base(given.func._schema.name) in AMBIGUOUS and given.dtype(given.first) == torch.float32
+    return Kernel.of(given.func, given.kernel(), given.position, given.result, single)
+
+
+def kernels(equation: Node) -> tuple[Kernel, ...]:
+    """The nodes of an equation that run PyTorch's own op."""
+    inner = tuple(kernel for operand in equation.operands for kernel in kernels(operand))
+    return (equation, *inner) if isinstance(equation, Kernel) else inner
+
+
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")

@@ -1,0 +1,105 @@
+"""Products: matrices, vectors, and sums of products with named axes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tracer.expr import ByGroups, ColumnProduct, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
+from tracer.expr.math.einsum import LETTERS
+from tracer.lowering.aten import of
+from tracer.lowering.call_arguments import Given
+from tracer.lowering.scalar_operands import plus, scaled
+
+
+@of("linear")
+def linear(given: Given) -> Node | None:
+    if given.rank("weight") != 2:
+        return None
+    weight = given.weight("weight")
+    made = (Product if given.rank("input") > 1 else RowProduct)(given["input"], weight)
+    return Plus(made, given["bias"]) if given.has("bias") else made
+
+
+@of("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
+def matmul(given: Given) -> Node | None:
+    left, right = (argument.name for argument in given.func._schema.arguments[:2])
+    ranks = given.rank(left), given.rank(right)
+    if given.func._schema.name == "aten::inner" and ranks != (1, 1):
+        return None
+    node = Product if min(ranks) > 1 else RowProduct if ranks[1] > 1 else ColumnProduct if ranks[0] > 1 else Dot
+    return node(given[left], given[right])
+
+
+@of("addmm", "addmv", "baddbmm")
+def add_product(given: Given) -> Node:
+    added, left, right = (argument.name for argument in given.func._schema.arguments[:3])
+    product = (Product if given.rank(right) > 1 else ColumnProduct)(given[left], given[right])
+    made = scaled(given, product, given["alpha"])
+    return made if given["beta"] == 0 else plus(made, scaled(given, given[added], given["beta"]))
+
+
+@of("outer", "ger")
+def outer(given: Given) -> Node:
+    return Outer(given["self"], given["vec2"])
+
+
+@of("_grouped_mm")
+def grouped(given: Given) -> Node | None:
+    ranks = given.rank("self"), given.rank("mat2")
+    if ranks != (2, 3) or not given.has("offs"):
+        return None
+    made = ByGroups(given["self"], given["mat2"], given["offs"])
+    return plus(made, given["bias"]) if given.has("bias") else made
+
+
+@of("einsum")
+def einsum(given: Given) -> Node | None:
+    """The letters of the code become i, j, k … in the order of the result's axes, then of those that are summed."""
+    left, arrow, made = given["equation"].replace(" ", "").partition("->")
+    parts, ranks = left.split(","), [len(shape) for shape in given.numeric("tensors")]
+    free = max((rank - len(part) + 3 for part, rank in zip(parts, ranks, strict=True) if "..." in part), default=0)
+    dots = "0123456789"[:free]
+    parts = [
+        part.replace("...", dots[free - (rank - len(part) + 3) :] if rank - len(part) + 3 else "")
+        for part, rank in zip(parts, ranks, strict=True)
+    ]
+    if not arrow:
+        once = Counter("".join(parts))
+        made = "..." * bool(free) + "".join(
+            sorted(letter for letter, count in once.items() if count == 1 and letter.isalpha())
+        )
+    made = made.replace("...", dots)
+    letters = list(dict.fromkeys(made + "".join(parts)))
+    if len(letters) > len(LETTERS):
+        return None
+    if len(parts) == 2 and (product := _of_matrices(given["tensors"], parts[0], parts[1], made)) is not None:
+        return product
+    new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
+    return Einsum(*given["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))
+
+
+def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
+    """The matrix product that a sum of products is, its operands transposed where they have to be; None for any other.
+    A second operand without the axes in front is the same for all of them."""
+    if (
+        min(map(len, (left, right, made))) < 2
+        or max(Counter(letters).most_common(1)[0][1] for letters in (left, right, made)) > 1
+    ):
+        return None
+    first, second = tensors
+    for one, a in ((first, left), (first.T, left[:-2] + left[:-3:-1])):
+        for other, b in ((second, right), (second.T, right[:-2] + right[:-3:-1])):
+            alike = a[:-2] == made[:-2] and b[:-2] in ("", made[:-2])
+            if alike and (a[-2], b[-1], a[-1]) == (made[-2], made[-1], b[-2]) and a[-1] not in made:
+                return Product(one, other)
+    return None
+
+
+@of("bilinear")
+def bilinear(given: Given) -> Node | None:
+    """Each number of the one input times each of the other, and a weight for each of these products."""
+    count = given.rank("input1") - 1
+    lead, made, left, right = LETTERS[:count], LETTERS[count], LETTERS[count + 1], LETTERS[count + 2]
+    axes = f"{lead}{left},{made}{left}{right},{lead}{right}->{lead}{made}"
+    equation = Einsum(given["input1"], given["weight"], given["input2"], axes=axes)
+    return plus(equation, given["bias"]) if given.has("bias") else equation

@@ -1,0 +1,82 @@
+"""A mixture of experts, whose body is written as any call is, from a token and an expert's weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.expr import AllExperts, Experts, Node, Picked, Plus, Tensor, infer, latex
+from tracer.expr import Columns as Some
+from tracer.expr import Product as Matrices
+from tracer.expr.nn.mixture_of_experts import TOKEN, part
+from tracer.graph.passes import expert_tree
+from tracer.lowering.aten import node, of
+from tracer.lowering.call_arguments import Given
+
+
+@of("experts")
+def mixture(given: Given) -> Node:
+    turned = expert_tree.turns(given["body"])
+    weights = [
+        Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True) if turned.get(number) else one
+        for number, one in enumerate(given["weights"])
+    ]
+    x = given["x"]
+    token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", given.shape("x"), TOKEN)
+    body = _Body(given, token, [part(weight, number) for number, weight in enumerate(weights)])
+    made, gates, chosen = body.of(given["body"]), given["gates"], given["chosen"]
+    if chosen is None:
+        return AllExperts(made, given.shape("gates")[-1], x, gates, *weights)
+    return Experts(made, x, gates, chosen, *weights)
+
+
+class _Body:
+    """Writes what one expert does."""
+
+    def __init__(self, given: Given, token: Tensor, parts: list[Tensor]):
+        self.given, self.token, self.parts = given, token, parts
+
+    def of(self, what) -> Node:
+        """The node of a tree of the mixture's body."""
+        match what:
+            case expert_tree.Token():
+                return self.token
+            case expert_tree.Part(number):
+                return self.parts[number]
+            case expert_tree.Product(left, weight, bias):
+                made = Matrices(self.of(left), self.of(weight))
+                return Plus(made, self.of(bias)) if bias is not None else made
+            case expert_tree.Columns(inner, start, stop, step):
+                return self._columns(self.of(inner), start, stop, step)
+            case expert_tree.Applied(call, arguments):
+                return self._applied(call, arguments)
+        raise TypeError(what)
+
+    def _columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
+        size = infer(inner)[-1]
+        whole = self.given.worth(size) or stop
+        first, last = (size * n / whole if (size * n / whole).is_polynomial() else n for n in (start, stop))
+        if step == 1:
+            return Some(inner, first, last)
+        rest = [(None, None, None)] * (len(infer(inner)) - 1)
+        return Picked(inner, (*rest, (start or None, None, step)))
+
+    def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape of all tokens in numbers; the last axis as it ran, on the tokens of one expert."""
+        return (*(self.given.worth(size) or 1 for size in shape[:-1]), *ran[-1:])
+
+    def _applied(self, call, arguments) -> Node:
+        nodes: dict[str, Any] = {}
+        shapes, numerics, dtypes = {}, {}, {}
+        for name, value in arguments.items():
+            if isinstance(
+                value,
+                (expert_tree.Token, expert_tree.Part, expert_tree.Product, expert_tree.Columns, expert_tree.Applied),
+            ):
+                nodes[name] = self.of(value)
+                shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype
+                numerics[name] = self._numeric(shapes[name], call.arguments[name].shape)
+            else:
+                nodes[name] = list(value) if isinstance(value, tuple) else value
+        shape = next(iter(shapes.values()))
+        made = self._numeric(shape, call.outputs[0].shape)
+        return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))

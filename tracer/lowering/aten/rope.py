@@ -1,0 +1,45 @@
+"""Rotary positions."""
+
+from __future__ import annotations
+
+from tracer.expr import Imaginary, Joint, Node, Plus, Polar, Real, Rearranged, RotateEveryTwo, RotateHalf, Tensor, infer
+from tracer.expr.function_call import Scalar
+from tracer.expr.layout.concat_stack_pad import Full
+from tracer.expr.math.algebra import Times
+from tracer.expr.nn.rope import HALVES, Cosine, Rotated, Sine
+from tracer.lowering.aten import of
+from tracer.lowering.call_arguments import Given
+
+
+@of("rope")
+def rope(given: Given) -> Node:
+    """`x ⊙ cos + rotate_half(x) ⊙ sin`; tables with one number for each pair are written out for both of it."""
+    x, halves = given["x"], given["pairs"] == HALVES
+    name = next(name for name in ("cosine", "table", "angles") if name in given.arguments)
+    if name == "cosine":
+        tables = given["cosine"], given["sine"]
+    else:
+        tables = _parts(given[name]) if name == "table" else (Cosine(given[name]), Sine(given[name]))
+    shapes = [*map(infer, tables)]
+    if given.numeric(name)[-1] != given.numeric("x")[-1]:
+        tables = [_doubled(one, shape, halves) for one, shape in zip(tables, shapes, strict=True)]
+    elif (
+        halves and all(isinstance(one, Tensor) for one in (x, *tables)) and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
+    ):
+        return Rotated(x, *tables)
+    return Plus(Times(x, tables[0]), Times((RotateHalf if halves else RotateEveryTwo)(x), tables[1]))
+
+
+def _parts(table: Node) -> tuple[Node, Node]:
+    """The real and the imaginary part: cosine and sine where it was made of angles."""
+    if isinstance(table, Polar) and isinstance(table.args[0], Full) and table.args[0].args[0] == Scalar(1):
+        return Cosine(table.args[1]), Sine(table.args[1])
+    return Real(table), Imaginary(table)
+
+
+def _doubled(table: Node, shape: tuple, halves: bool) -> Node:
+    """One number for each pair as one for each of both."""
+    axes, last = [(axis,) for axis in range(len(shape))], len(shape) - 1
+    if halves:
+        return Joint(table, table, axis=last, rank=last + 1)
+    return Rearranged(table, (*shape, 2), axes, [*axes[:-1], (last, last + 1)], (last + 1,))

@@ -1,0 +1,215 @@
+"""What a call was given, as the words that write its node ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+from sympy import sqrt
+
+from tracer.expr import Node, Plus, ShapeError, Tensor, infer
+from tracer.expr.math.algebra import Product
+from tracer.expr.math.einsum import Einsum
+from tracer.expr.nn.scan import TURNED
+from tracer.graph.value_shapes import IS, MOVES, OF_INPUT
+from tracer.ops import schema
+from tracer.shapes import UNKNOWN
+from tracer.shapes.scalar_solver import DATA, NEAR, Where
+from tracer.symbols.notation import parse, symbol
+
+SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
+"""Numbers whose formula need not be said: the shapes of what calls are given, and give, say it."""
+
+
+class Given:
+    """The arguments of one call by the names of the op's schema, with the shapes of those that are tensors.
+
+    `arguments` holds, by name, the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain
+    value of anything else; what is not there has its default from the schema. `shapes`, `numerics` and `dtypes` are
+    those of the tensors by name, lists for lists of tensors. `position` says which output is wanted, `result` its
+    symbolic shape, and `result_numeric` the shape that it had in the run. `numbers` are those of its numbers that were
+    not the same in all runs, as in `Solution.scalars`; what is to be said of those without a formula goes to `remark`.
+    `sizes` are what symbols are worth in the run.
+    """
+
+    def __init__(
+        self,
+        func,
+        arguments: Mapping[str, Any],
+        shapes: Mapping[str, Any],
+        numerics: Mapping[str, Any],
+        dtypes: Mapping[str, Any],
+        position: int = 0,
+        result: tuple = (),
+        result_numeric: tuple[int, ...] = (),
+        numbers: Mapping[Where, str] | None = None,
+        remark: Callable[[str], None] = lambda text: None,
+        sizes: Mapping[str, int] | None = None,
+    ):
+        self.func, self.position = func, position
+        self.tied: frozenset[Tensor] = frozenset()
+        """Parameters that are read as they are elsewhere, and so have their name for that."""
+        self.of_data: frozenset[str] = frozenset()
+        """Tensors with sizes that follow from the values of the input."""
+        self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
+        self.arguments = dict(arguments)
+        self._numbers, self._remark = numbers or {}, remark
+        self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
+        self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
+        self._defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        for (name, place), text in self._numbers.items():
+            if text == DATA:
+                value = self.number(name)
+                remark(f"{value[place] if isinstance(value, (list, tuple)) else value} {OF_INPUT}")
+
+    def __getitem__(self, name: str):
+        """An argument, its numbers as formulas where they are. KeyError if the op has none of that name."""
+        return self._solved(name, self.arguments[name] if name in self.arguments else self._defaults[name])
+
+    def get(self, name: str, default=None):
+        """An argument, or `default` where the op has none of that name."""
+        return self._solved(name, self.arguments.get(name, self._defaults.get(name, default)))
+
+    def _solved(self, name: str, value):
+        """An argument with formulas in the place of numbers; a remark on each that has none."""
+        mine = {place: text for (given, place), text in self._numbers.items() if given == name}
+        if not mine:
+            return value
+        call = self.func._schema.name
+        several = isinstance(value, (list, tuple))
+        numbers = list(value) if several else [value]
+        for place, text in mine.items():
+            number = numbers[place]
+            if text == DATA:
+                continue
+            if text != UNKNOWN and name in schema(call).formulas.split():
+                numbers[place] = parse(text)
+            elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
+                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+        return numbers if several else numbers[0]
+
+    def number(self, name: str):
+        """An argument as it was in the run, of which nothing is said: what is made of it holds at any sizes."""
+        return self.arguments[name] if name in self.arguments else self._defaults[name]
+
+    def kernel(self) -> dict[str, Any]:
+        """All arguments with the numbers that they had in the run, for PyTorch's own op."""
+        for (name, place), text in self._numbers.items():
+            value = self.number(name)
+            number = value[place] if isinstance(value, (list, tuple)) else value
+            if text != DATA:
+                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+        return self.arguments
+
+    def has(self, name: str) -> bool:
+        """Whether an argument is there and is not None."""
+        return self.get(name) is not None
+
+    @property
+    def first(self) -> str:
+        """The name of the op's first argument."""
+        return self.func._schema.arguments[0].name
+
+    def shape(self, name: str) -> tuple:
+        """The symbolic shape of a tensor; a list of them for a list of tensors."""
+        return self._shapes[name]
+
+    def numeric(self, name: str) -> Any:
+        """The shape of a tensor in the run; a list of them for a list of tensors."""
+        return self._numerics[name]
+
+    def dtype(self, name: str):
+        """The torch.dtype of a tensor; a list of them for a list of tensors."""
+        return self._dtypes[name]
+
+    def rank(self, name: str) -> int:
+        """How many axes a tensor has."""
+        return len(self.numeric(name))
+
+    def relaid(self, name: str, shape: Sequence, numeric: Sequence[int]) -> None:
+        """Says that a tensor was given in another layout, of these shapes."""
+        self._shapes = {**self._shapes, name: tuple(shape)}
+        self._numerics = {**self._numerics, name: tuple(numeric)}
+
+    def axes(self, name: str, given: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Axes of a tensor, from 0 and in order; all of them where None, or nothing, is given."""
+        rank = self.rank(name)
+        given = (given,) if isinstance(given, int) else given
+        return tuple(sorted(axis % rank for axis in given)) if given and rank else tuple(range(rank))
+
+    def named(self, name: str, axes: Sequence[int]) -> dict:
+        """`axes` and `labels` of a node, by the sizes of a tensor's axes. Labels are None where the sizes would say
+        other axes: read from the last label to the first, each is the last axis of that size before the next one; and
+        where a number may be a size of this input."""
+        symbolic, numeric = self.shape(name), self.numeric(name)
+        said = all(_found(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
+        known = not any(str(symbolic[axis]) == "?" for axis in axes)
+        known = known and not (name in self.of_data and any(symbolic[axis].is_Integer for axis in axes))
+        return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
+
+    def root(self, number: object, of: Node) -> sympy.Expr | None:
+        """`√n` or `1/√n` for a float that is the same in all runs, of a width n that is, too: the width that `of`, a
+        matrix product, sums over, or where the root is no fraction the last axis of what is scaled; else None."""
+        if not isinstance(number, float) or number <= 0 or number == 1:
+            return None
+        summed, own = _summed(of), _width(of)
+        for width in (*summed, *own):
+            if not width.is_Integer or width < 2:
+                continue
+            for found in (sqrt(width), 1 / sqrt(width)):
+                if abs(float(found) - number) <= NEAR * number and (width in summed or not found.is_rational):
+                    return found
+        return None
+
+    def worth(self, size: sympy.Expr) -> int | None:
+        """What a size is in the run by the sizes that are known; None where one of them is not."""
+        value = size.subs(self._worth)
+        return int(value) if value.is_Integer else None
+
+    def weight(self, name: str) -> Node:
+        """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
+        else transposed."""
+        node = self[name]
+        if isinstance(node, Tensor) and node.key.startswith(TURNED):
+            return node
+        if isinstance(node, Tensor) and node in self.tied:
+            return node.T
+        if isinstance(node, Tensor) and node.key.startswith("parameter ") and len(node.shape) == 2:
+            if not node.transposed:
+                return Tensor(node.name, node.shape[::-1], node.key, transposed=True)
+            return Tensor(node.name, node.shape[::-1], node.key)
+        return node.T
+
+
+def _summed(node: Node | None) -> tuple:
+    """The size that a matrix product sums over, as a shape, also where something is added to it; else ()."""
+    while isinstance(node, Plus):
+        node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
+    try:
+        if isinstance(node, Einsum):
+            (first, *_), made = node.parts
+            summed = [size for size, letter in zip(infer(node.args[0]), first, strict=True) if letter not in made]
+            return tuple(map(sympy.sympify, summed)) if len(summed) == 1 else ()
+        return tuple(map(sympy.sympify, infer(node.args[0])[-1:])) if isinstance(node, Product) else ()
+    except ShapeError:
+        return ()
+
+
+def _width(node: Node) -> tuple:
+    """The size of the last axis, as a shape; () where there is none that is known."""
+    try:
+        return tuple(map(sympy.sympify, infer(node)[-1:]))
+    except ShapeError:
+        return ()
+
+
+def _found(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes that a reader takes labels for: right to left, the last that has the size."""
+    found, at = [], len(shape)
+    for axis in reversed(axes):
+        at = next((i for i in range(at - 1, -1, -1) if shape[i] == shape[axis]), None)
+        if at is None:
+            return None
+        found.append(at)
+    return tuple(reversed(found))

@@ -1,0 +1,75 @@
+"""The line of a loop over time: one of its turns, written like any other calls, from what a turn is given."""
+
+from __future__ import annotations
+
+from tracer.capture.composite_calls import Call, Calls, Ref
+from tracer.expr import Node, Picked, Tensor, Turns, infer, latex
+from tracer.expr.function_call import Scalar, tight
+from tracer.expr.layout.concat_stack_pad import Full
+from tracer.expr.nn.scan import BEFORE, PARTS, START, WHOLE, turn
+from tracer.graph.dataflow import Graph
+from tracer.lowering.aten import known
+from tracer.symbols.notation import SizePrinter
+
+
+class _Bare:
+    """The plan of one turn: nothing in it has a line."""
+
+    def __init__(self, graph: Graph):
+        self.named, self.ends, self._graph = {}, {}, graph
+
+    def named_root(self, key: str) -> str:
+        return self._graph.root(key)
+
+
+def turned(writer, call: Call) -> Node:
+    """The node of a loop's call, by the writer of its page."""
+    made = call.arguments["turn"]
+    given = [writer.value(ref.key) for ref in call.arguments["given"]]
+    own = writer.tensor(call.outputs[0].key)
+    length = writer.shapes.of(call.outputs[0].key)[made.axis]
+    operands, places, parts = [], [], {}
+    whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
+    for key, what, axis, of, start in made.places:
+        operand = own if of == made.own else whole[of]
+        matrix = what == WHOLE and isinstance(operand, Tensor) and _is_matrix(key, made)
+        if matrix:
+            operand = Tensor(operand.name, operand.shape[::-1], operand.key, transposed=True)
+        operands.append(operand)
+        places.append((what, axis, start))
+        shape = own.shape if of == made.own else writer.shapes.of(of)
+        if what in PARTS or what == BEFORE:
+            shape = (*shape[:axis], *([1] if made.kept else []), *shape[axis + 1 :])
+        text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
+        shape = shape[::-1] if matrix else shape
+        parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, made.back)
+    first = len(operands)
+    operands += [_start(writer.value(ref.key), made) for ref in call.arguments["starts"]]
+    places = [(what, axis, first + start if what == BEFORE else 0) for what, axis, start in places]
+    places += [(START, 0, 0)] * (len(operands) - first)
+    return Turns(_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
+
+
+def _start(node: Node, made) -> Node:
+    """What a state starts from, laid out as its parts are printed; one number for all cells as that number."""
+    if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
+        return node.operands[0]
+    rank = len(infer(node)) if made.kept else 0
+    return Picked(node, tuple(0 if axis == made.axis else (None, None, None) for axis in range(rank))) if rank else node
+
+
+def _is_matrix(key: str, made) -> bool:
+    """Whether a parameter is taken as the weight of linear maps alone."""
+    uses = {(one.name, name) for one in made.calls for name, ref in one.arguments.items() if _is(ref, key)}
+    return key.startswith("parameter ") and uses == {("linear", "weight")}
+
+
+def _is(value, key: str) -> bool:
+    return isinstance(value, Ref) and value.key == key
+
+
+def _body(writer, made, parts: dict[str, Tensor]) -> Node:
+    """One turn, of these parts."""
+    outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
+    graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), known)
+    return writer.within(graph, _Bare(graph), parts).value(made.key)

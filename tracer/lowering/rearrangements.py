@@ -1,0 +1,268 @@
+"""A rearrangement as textbooks print it: heads, joined heads, transposed, rows, columns, patches, else its pattern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from tracer.expr import Node
+from tracer.expr.layout.gather_scatter import Picked
+from tracer.expr.layout.image_grids import Fold, Grid, RowsFrom, Unfold, Unwindowed, Windows
+from tracer.expr.layout.projection_layouts import Columns, Swapped
+from tracer.expr.layout.rearrange import Rearranged
+from tracer.expr.layout.split_heads import Heads, Joined
+from tracer.expr.math.algebra import Row, Transposed
+from tracer.expr.nn.rope import Grouped
+from tracer.expr.nn.token_embedding import Patches, Rows
+from tracer.graph.index_maps import Pattern
+from tracer.graph.value_shapes import Shapes
+from tracer.symbols.notation import symbol
+
+H, W = symbol("H"), symbol("W")
+
+
+class Layouts:
+    """Nodes of patterns, with sizes in symbols."""
+
+    def __init__(self, shapes: Shapes):
+        self._shapes = shapes
+
+    def node(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+        """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
+        With `loose`, axes of size 1 in front are left out."""
+        made, before = self._whole(made, pattern, chain, before, after)
+        made, pattern, before = self._picked(made, pattern, chain, before, after)
+        return self._split(made, pattern, chain, before, after, loose)
+
+    def _whole(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
+        """The first rows of a table that are all of them at this run: `P[:T]` where T is T_max."""
+        if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
+            return made, before
+        other = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
+        if other != [len(before) - 2] or not self._shapes.first(chain):
+            return made, before
+        return Rows(made, after[-2]), (*before[:-2], *after[-2:])
+
+    def _picked(self, made: Node, pattern: Pattern, chain, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
+        """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
+        in the result."""
+        if not any(pattern.picked):
+            return made, pattern, before
+        ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
+        ranges: list[Any] = []
+        after, left = [], []
+        used: set[str] = set()
+        for axis, (size, taken, side) in enumerate(zip(before, pattern.picked, pattern.left, strict=True)):
+            if taken is None:
+                ranges.append((None, None, None))
+            elif not side and not ones:
+                known = self._part(chain, *taken, axis, used)
+                place = known[0] if known else sympy.Integer(taken[0])
+                ranges.append(int(place) if place.is_Integer else place)
+                continue
+            else:
+                start, stop, step = taken
+                lengths = self.lengths(pattern, side, result)
+                if step != 1 and stop + step > self._shapes.value(size):  # every so many of all from the first on
+                    ranges.append((start or None, None, step))
+                    count = len(range(start, stop, step))
+                    fitting = (one for one in lengths if self._shapes.value(one) == count)
+                    size = next(fitting, sympy.Integer(count))
+                else:
+                    known = self._part(chain, start, stop, step, axis, used)
+                    first, last = known or self.edges(start, stop, size, lengths, step)
+                    ranges.append((first, last, step))
+                    size = sympy.ceiling((last - first) / step) if step != 1 else last - first
+            after.append(size)
+            left.append(side)
+        said = [k for k, one in enumerate(pattern.picked) if one]
+        if said == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
+            made = Columns(made, ranges[-1][0], ranges[-1][1])
+        elif said == [len(before) - 2] and not isinstance(ranges[-2], tuple):
+            made = Row(made, ranges[-2])
+        elif said == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
+            made = Rows(made, ranges[-2][1])
+        elif said == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
+            made = RowsFrom(made, ranges[-2][0])
+        else:
+            made = Picked(made, tuple(ranges))
+        return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+
+    def lengths(self, pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
+        """Sizes of the result that the parts of one axis may have together."""
+        own = [
+            self._shapes.more_than_one(size)
+            for size, parts in zip(result, pattern.right, strict=True)
+            if parts and set(parts) <= set(side)
+        ]
+        return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
+
+    def _part(
+        self, chain, start: int, stop: int, step: int, axis: int, taken: set[str]
+    ) -> tuple[sympy.Expr, sympy.Expr] | None:
+        """Where a part of an axis begins and ends by the call of a chain that takes just this part; of several, by that
+        which names the axis. What was `taken` is so no more."""
+        found = {}
+        for key in chain if step == 1 else ():
+            call = self._shapes.maker(key)
+            if call is None or key in taken or "dim" not in call.arguments:
+                continue
+            output = next((i for i, ref in enumerate(call.outputs) if ref.key == key), 0)
+            if (edges := self._shapes.part(call, output, (start, stop))) is not None:
+                rank = len(call.arguments["self"].shape) if "self" in call.arguments else 0
+                found[key] = edges, rank and call.arguments["dim"] % rank == axis
+        if not found:
+            return None
+        key = next((key for key, (_, same) in found.items() if same), next(iter(found)))
+        taken.add(key)
+        return found[key][0]
+
+    def edges(
+        self, start: int, stop: int, size: sympy.Expr, lengths: list[sympy.Expr], step: int
+    ) -> tuple[sympy.Expr, sympy.Expr]:
+        """Where a part of an axis begins and ends of which no one call says it, in sizes where the part is one of
+        them."""
+        whole = self._shapes.value(size)
+        length = stop - start
+        if step == 1 and not size.is_Integer and 0 < length < whole and not whole % length and not start % length:
+            part = sympy.cancel(size * length / whole)
+            if part.is_Symbol:
+                return start // length * part, stop // length * part
+        if length == 1 and stop == whole and start:
+            return size - 1, size
+        own = [one for one in lengths if not one.is_Integer]
+        for one in own:
+            one = sympy.cancel(one)
+            if one.is_Integer or step != 1 or not one.free_symbols:
+                continue
+            try:
+                value = self._shapes.value(one)
+            except ValueError:
+                continue
+            if value == length and value > 1 and start % value == 0:
+                return sympy.Integer(start // value) * one, sympy.Integer(start // value + 1) * one
+            if value == length and value > 1 and stop == whole:
+                return size - one, size
+        if stop == whole and start < 4:
+            return sympy.Integer(start), size
+        if stop == whole and not size.is_Integer:
+            return size - length, size
+        return sympy.Integer(start), sympy.Integer(stop)
+
+    def _split(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+        """Axes split, exchanged and joined."""
+        if (known := _shared(made, pattern, before, after)) is not None:
+            return known
+        sizes, left, right, repeated = self._shapes.parts(pattern, chain, before, after)
+        if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
+            right, repeated = shorter
+        if loose:
+            while right and not right[0] and len(right) > 1:
+                right = right[1:]
+        if left == right and not repeated:
+            return made
+        if not repeated:
+            trimmed = tuple(side for side in left if side)
+            whole = all(left[len(left) - len(right) :])
+            if loose and len(left) <= len(after) and trimmed == tuple(right) and whole:
+                return made
+            turned = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
+            if turned and all(len(side) < 2 for side in left[-2:]):
+                return Transposed(made)
+            for known in (_heads, _patches, _grid, _fold, _windows):
+                if (found := known(made, sizes, left, right)) is not None:
+                    return found
+        self._shapes.remark_open(chain, sizes)
+        return Rearranged(made, sizes, left, right, repeated)
+
+
+def _heads(made: Node, sizes, left, right) -> Node | None:
+    """The width dealt out to heads, heads joined, or None."""
+    if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
+        h, d = left[-1]
+        if right == (*left[:-2], (h,), left[-2], (d,)):
+            return Heads(made, sizes[h])
+        if right == (*left[:-2], (h,), (d,), left[-2]):
+            return Transposed(Heads(made, sizes[h]))
+        if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
+            return Heads(Swapped(made, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
+    if len(left) == len(right) + 1 and len(left) >= 3 and len(right[-1]) == 2:
+        h, d = right[-1]
+        if left == (*right[:-2], (h,), right[-2], (d,)):
+            return Joined(made, sizes[h])
+    if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
+        return Swapped(made, sizes[left[0][0]], sizes[left[1][0]])
+    return None
+
+
+def _shared(made: Node, pattern: Pattern, before: tuple, after: tuple) -> Node | None:
+    """Keys or values of the one head that there is at this run, whose axis only symbols show, for all queries."""
+    left, right = pattern.left, pattern.right
+    if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:
+        return None
+    if right[0] != left[0] or right[1] != tuple(pattern.repeated):
+        return None
+    if right[2:] == left[2:]:
+        return Grouped(made, after[1])
+    return Transposed(Grouped(made, after[1])) if right[2:] == left[:1:-1] else None
+
+
+def _patches(made: Node, sizes, left, right) -> Node | None:
+    """A picture `[B, C, H, W]` cut into square patches, the numbers of each in one of two orders, or None."""
+    if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
+        return None
+    (channel,), (row, y), (column, x) = left[1:]
+    if right[1] != (row, column) or sizes[y] != sizes[x]:
+        return None
+    kinds: dict[tuple, type[Node]] = {(channel, y, x): Unfold, (y, x, channel): Patches}
+    return kinds[right[2]](made, sizes[y]) if right[2] in kinds else None
+
+
+def _grid(made: Node, sizes, left, right) -> Node | None:
+    """A sequence of patches, `[…, N, D]`, in rows of the picture, or None."""
+    if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
+        return None
+    row, column = left[-2]
+    if right != (*left[:-2], (row,), (column,), left[-1]) or not (sizes[row].has(H) and sizes[column].has(W)):
+        return None
+    return Grid(made, sizes[row], sizes[column])
+
+
+def _fold(made: Node, sizes, left, right) -> Node | None:
+    """Cells, `[…, H/P, W/P, P²K]`, as the pixels that they are of, or None."""
+    if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
+        return None
+    (row,), (column,), (y, x, kind) = left[-3:]
+    if sizes[y] != sizes[x] or right != (*left[:-3], (row, y), (column, x), (kind,)):
+        return None
+    return Fold(made, sizes[y])
+
+
+def _windows(made: Node, sizes, left, right) -> Node | None:
+    """A grid `[B, n, m, D]` cut into square windows, each a sequence of a batch, or put together again, or None."""
+    whole, parts = (left, right) if len(left) == 4 else (right, left)
+    if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:
+        return None
+    batch, (row, y), (column, x), width = whole
+    if tuple(parts) != ((*batch, row, column), (y, x), width) or sizes[y] != sizes[x]:
+        return None
+    return (
+        Windows(made, sizes[y]) if whole is left else Unwindowed(made, sizes[row] * sizes[y], sizes[column] * sizes[x])
+    )
+
+
+def _broadcast(left, right, repeated, sizes):
+    """The result without its repeated axes where broadcasting at the last axis repeats them; None where it does not."""
+    right = list(right)
+    while right and right[0] and all(part in repeated for part in right[0]):
+        right.pop(0)
+    shown = []
+    for side in right:
+        if any(part in repeated for part in side):
+            if not all(part in repeated for part in side):
+                return None
+            shown.append(())
+        else:
+            shown.append(side)
+    return tuple(shown), ()

@@ -1,0 +1,146 @@
+"""Checks of a net's sizes and options before it takes time or memory to build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from numbers import Number
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from tracer.symbols.notation import MEANINGS, parse
+from tracer.utils.error_text import quoted, shortened
+from tracer.utils.limits import limits
+from tracer.utils.thread_local_rng import seeded_draws
+
+if TYPE_CHECKING:
+    from tracer.models.shared.spec import Spec
+
+DEEPEST = 256
+"""The most blocks that a net is built with: building takes time even where it takes no memory."""
+SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
+"""Methods that keep a tensor's shape if all other arguments are plain numbers."""
+
+
+def check_config(spec: Spec, name: str, given: dict) -> None:
+    """Raise ValueError with one sentence for a size or option that the model does not take.
+
+    These are a size that the model lacks, that is derived or of the input's, a value that is no positive integer, and
+    an option that is not allowed.
+    """
+    for symbol, value in given.items():
+        if symbol in spec.options:
+            if value not in spec.options[symbol]:
+                allowed = " or ".join(map(repr, spec.options[symbol]))
+                raise ValueError(f"{stated(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
+        elif symbol in spec.runs:
+            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
+        elif symbol in spec.derived or symbol == "S":
+            equals = spec.derived.get(symbol)
+            of = [other for other in spec.sizes if equals and other in _names(equals)]
+            how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
+            raise ValueError(
+                f"{stated(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
+            )
+        elif symbol not in spec.sizes:
+            known = MEANINGS.get(symbol)
+            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
+            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{stated(symbol, value)} is no size: a whole number from 1 up was expected")
+        elif symbol.startswith("L") and value > DEEPEST:
+            raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
+
+
+class TooLarge(ValueError):
+    """An error for a model beyond the limits of blocks or parameters, with one sentence."""
+
+
+def check_memory(spec: Spec, name: str, config: dict) -> None:
+    """Raise `TooLarge` in one sentence, before anything is built or downloaded, for a model beyond the limits.
+
+    These are the number of blocks, and the size of the float32 weights that the operator allows (`TRACER_MODEL_GB`).
+    """
+    for symbol, size in config.items():
+        if symbol.startswith("L") and size > DEEPEST:
+            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+    check_count(name, sum(map(prod, shapes(spec, config).values())))
+
+
+def check_count(name: str, count: int) -> None:
+    """Raise `TooLarge` for more float32 parameters than the operator allows (`TRACER_MODEL_GB`)."""
+    limit = limits().model_gb
+    if count * 4 > limit * 2**30:
+        raise TooLarge(
+            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
+            "GB are allowed (TRACER_MODEL_GB sets the limit)"
+        )
+
+
+def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the net's parameters at these sizes and options, built on `meta` without memory.
+
+    Raise `TooLarge` in one sentence for more parameters than can be counted.
+    """
+    try:
+        with seeded_draws(0):
+            net = on_meta(lambda: spec.net(**config))
+        return {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
+    except (RuntimeError, TypeError) as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise TooLarge("a model of these sizes has more parameters than can be counted") from None
+
+
+def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
+    """Return the result of `make()` on `meta`, without memory.
+
+    Also a `make` that reads numbers of the sequences from which it counts its sizes works.
+    """
+    try:
+        with torch.device("meta"), _Undrawn():
+            return make()
+    except RuntimeError as error:
+        if "meta" not in str(error):
+            raise
+    with torch.device("meta"), _Undrawn(), _Counted():
+        return make().to("meta")
+
+
+def stated(symbol: str, value: object) -> str:
+    """Return the input of a size, for a sentence that refuses it."""
+    return shortened(f"{symbol}={quoted(value)}")
+
+
+def _names(text: str) -> set[str]:
+    return {str(found) for found in parse(text).free_symbols}
+
+
+class _Counted(TorchFunctionMode):
+    """A mode that gives sequences of numbers their values if no device is chosen."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):
+            kwargs = {"device": "cpu", **(kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+class _Undrawn(TorchFunctionMode):
+    """A mode that skips initialisation of tensors without memory.
+
+    On `meta`, random initialisation would load PyTorch's compiler, which takes seconds and memory.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, func.__name__
+        given = [*args, *kwargs.values()]
+        if name == "randn":
+            return torch.empty(*args, **kwargs)
+        if given and isinstance(given[0], torch.Tensor) and given[0].is_meta:
+            scaled = name.strip("_") in SCALED and all(isinstance(one, Number) for one in given[1:])
+            if scaled or (name.endswith("_") and not name.endswith("__")):
+                return given[0]
+        return func(*args, **kwargs)

@@ -1,0 +1,1 @@
+"""One training recipe per model, found by its file's name."""

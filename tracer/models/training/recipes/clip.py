@@ -1,0 +1,169 @@
+"""Training of the shipped CLIP: drawn scenes against their captions, some pairs of colour and shape never shown."""
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tracer.inputs.contrastive_inputs import encode_sentences
+from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
+from tracer.models.clip import CLIP, SPEC
+from tracer.models.training import scenes
+from tracer.models.training.optimizers import optimizers
+from tracer.models.training.recipes.vit import sinusoids
+
+PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
+"""A sentence for every pair of colour and shape."""
+
+
+def held_out(colour, shape):
+    """Return whether a pair, by the numbers of its words, is never drawn in training: one for each colour."""
+    return shape == colour % len(SHAPES)
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """The test data: single objects of pairs `new` and `known` to training, and scenes of `two` objects."""
+
+    new: Scenes
+    known: Scenes
+    two: Scenes
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a run; `train("clip", batch=32)` changes one of them.
+
+    A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each kind are scored. `matrix_rate` and `rate`
+    are the full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is
+    in steps.
+    """
+
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
+    epochs: int = 18
+    batch: int = 64
+    count: int = 6400
+    tests: int = 300
+    matrix_rate: float = 0.01
+    rate: float = 2e-3
+    decay: float = 0.01
+    warmup: int = 100
+    bf16: bool = False
+    drawn: ClassVar[bool] = True
+
+    def __post_init__(self):
+        scenes.fitting(self.sizes, SPEC.sizes)
+        if self.sizes["V"] != len(VOCABULARY):
+            raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
+
+    def read(self, data: None, part: str) -> scenes.Drawn | Unseen:
+        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
+        if part == "train":
+            return scenes.Drawn(self.count)
+        return Unseen(
+            new=scenes.held_out(self.tests, part, salt=1, counts=(1,), allowed=held_out),
+            known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=seen),
+            two=scenes.held_out(self.tests, part, salt=3, counts=(2,), allowed=seen),
+        )
+
+    def build(self, seed: int) -> CLIP:
+        """Return a CLIP with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = CLIP(**self.sizes)
+            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
+            with torch.no_grad():
+                net.image.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
+        return net
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+
+    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Return new scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and pairs, `[B]`.
+
+        Every second batch leaves out the words for sizes. Equal captions are one.
+        """
+        drawn = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=seen)
+        captions = drawn.captions()
+        if torch.randint(2, (), generator=generator):
+            captions = [without_sizes(caption) for caption in captions]
+        sentences = list(dict.fromkeys(captions))
+        own = torch.tensor([sentences.index(caption) for caption in captions])
+        return scenes.pixels(drawn), encode_sentences(sentences, VOCABULARY), own
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return symmetric cross-entropy (Radford et al. 2021, figure 3), and the share of correctly matched scenes."""
+        pixels, tokens, own = batch
+        logits = net(pixels, tokens).float()
+        fits = F.one_hot(own, len(tokens)).float()  # [B, K]
+        of_image = F.cross_entropy(logits, own)
+        of_text = F.cross_entropy(logits.T, (fits / fits.sum(dim=0)).T)
+        return (of_image + of_text) / 2, (logits.argmax(dim=-1) == own).float().mean()
+
+    @torch.inference_mode()
+    def score(self, net: nn.Module, data: Unseen) -> dict:
+        """Return shares, 0 to 1, of scenes with the correct sentence.
+
+        They are of single objects among all pairs, pairs in training and not; and of scenes of two objects, whose
+        caption competes with itself with the colours exchanged.
+        """
+        differ = np.flatnonzero(data.two.colour[:, 0] != data.two.colour[:, 1])
+        pixels, right = scenes.pixels(data.two), 0
+        for index in differ.tolist():
+            scene = data.two[index]
+            first, second = (thing.colour for thing in scene.things)
+            other = scene.but(0, colour=second).but(1, colour=first)
+            tokens = encode_sentences([scene.caption, other.caption], VOCABULARY)
+            right += net(pixels[index : index + 1], tokens)[0].argmax().item() == 0
+        return {
+            "accuracy_unseen_pairs": among_pairs(net, data.new),
+            "accuracy_seen_pairs": among_pairs(net, data.known),
+            "accuracy_colours_exchanged": round(right / len(differ), 6),
+            "scenes": len(data.new) + len(data.known) + len(differ),
+        }
+
+    def rank(self, figures: dict) -> float:
+        """Return the figure by which weights are chosen, higher is better."""
+        return figures["accuracy_unseen_pairs"]
+
+    def card(self, data: scenes.Drawn) -> dict:
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
+        numbers = product(range(len(COLOURS)), range(len(SHAPES)))
+        missing = [pair for pair, (colour, shape) in zip(PAIRS, numbers, strict=True) if held_out(colour, shape)]
+        return {
+            "vocabulary": list(VOCABULARY),
+            "mean": list(scenes.MEAN),
+            "std": list(scenes.STD),
+            "resize": "centre crop to a square, then 64×64 by bicubic; pixels from 0 to 1, less the mean, over the std",
+            "data": f"drawn scenes of one or two objects with captions, {len(data):,} new ones in each epoch",
+            "never_drawn": missing,
+            "measure": f"single objects among all {len(PAIRS)} sentences 'a COLOUR SHAPE'; two objects: the caption "
+            "against itself with the colours exchanged",
+            "says": "Of objects in colours and shapes that it never saw together, it gives {accuracy_unseen_pairs} "
+            "the right one of 30 sentences; of pairs that it knows, {accuracy_seen_pairs}.",
+            "licence": "weights made by this repository, under its licence",
+        }
+
+
+def seen(colour: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Return whether training draws a pair."""
+    return ~held_out(colour, shape)
+
+
+def without_sizes(caption: str) -> str:
+    """Return a caption without its words for sizes."""
+    return " ".join(word for word in caption.split() if word not in SIZES)
+
+
+def among_pairs(net: nn.Module, found: Scenes) -> float:
+    """Return the share of single objects for which their own pair fits best among all."""
+    own = torch.from_numpy(found.colour[:, 0] * len(SHAPES) + found.shape[:, 0])
+    tokens = encode_sentences(PAIRS, VOCABULARY)
+    best = torch.cat([net(pixels, tokens).argmax(dim=-1) for pixels in scenes.pixels(found).split(100)])
+    return round((best == own).float().mean().item(), 6)

@@ -1,0 +1,102 @@
+"""Training of the shipped segmenter: cross-entropy on the pixel classes of drawn scenes."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tracer.inputs.synthetic.scenes import CLASSES, Scenes
+from tracer.models.segmenter import SPEC, Segmenter
+from tracer.models.training import scenes
+from tracer.models.training.optimizers import optimizers
+from tracer.models.training.recipes.vit import sinusoids
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a run; `train("segmenter", batch=32)` changes one of them.
+
+    A pass (epoch) has `count` scenes, all new; `tests` unseen scenes are scored. `matrix_rate` and `rate` are the
+    full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is in steps.
+    """
+
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
+    epochs: int = 9
+    batch: int = 64
+    count: int = 6400
+    tests: int = 500
+    matrix_rate: float = 0.01
+    rate: float = 2e-3
+    decay: float = 0.01
+    warmup: int = 50
+    bf16: bool = True
+    drawn = True
+
+    def __post_init__(self):
+        scenes.fitting(self.sizes, SPEC.sizes)
+        if self.sizes["K"] != len(CLASSES):
+            raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
+
+    def read(self, data: None, part: str) -> scenes.Drawn | Scenes:
+        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
+        return scenes.Drawn(self.count) if part == "train" else scenes.held_out(self.tests, part)
+
+    def build(self, seed: int) -> Segmenter:
+        """Return a segmenter with its initial weights, the same for the same seed; positions start as sinusoids."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = Segmenter(**self.sizes)
+            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
+            with torch.no_grad():
+                net.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
+        return net
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+
+    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return new scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""
+        drawn = scenes.draw(generator, len(chosen))
+        return scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy over all pixels, and the share of correct pixels on shapes."""
+        pixels, labels = batch
+        logits = net(pixels).float()
+        there = labels > 0
+        right = (logits.argmax(dim=-1) == labels)[there].float().mean()
+        return F.cross_entropy(logits.flatten(0, 2), labels.flatten()), right
+
+    @torch.inference_mode()
+    def score(self, net: nn.Module, drawn: Scenes) -> dict:
+        """Return intersection over union, 0 to 1, of each class over all pixels of the scenes, and the mean."""
+        pixels, labels = scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
+        pairs = torch.zeros(len(CLASSES) ** 2, dtype=torch.long)
+        for some, true in zip(pixels.split(100), labels.split(100), strict=True):
+            found = net(some).argmax(dim=-1)
+            pairs += (true * len(CLASSES) + found).flatten().bincount(minlength=len(pairs))
+        table = pairs.view(len(CLASSES), -1).double()
+        both = table.diagonal()
+        shares = both / (table.sum(0) + table.sum(1) - both).clamp(min=1)
+        by_class = {name: round(share, 4) for name, share in zip(CLASSES, shares.tolist(), strict=True)}
+        return {"iou": round(shares.mean().item(), 6), "iou by class": by_class, "scenes": len(drawn)}
+
+    def rank(self, figures: dict) -> float:
+        """Return the figure by which weights are chosen, higher is better."""
+        return figures["iou"]
+
+    def card(self, data: scenes.Drawn) -> dict:
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
+        return {
+            "classes": list(CLASSES),
+            "mean": list(scenes.MEAN),
+            "std": list(scenes.STD),
+            "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
+            "mean, over the std",
+            "data": f"drawn scenes, {len(data):,} new ones in each epoch",
+            "says": "On {scenes} drawn scenes that it never saw, the areas that it paints and the true ones share "
+            "{iou} of what either covers (mean over the classes).",
+            "licence": "weights made by this repository from its own drawings, under its licence",
+        }

@@ -1,0 +1,130 @@
+"""Training of the shipped transformer: random strings, each to be reversed; Muon and AdamW."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tracer.models.training.optimizers import optimizers
+from tracer.models.transformer import ALPHABET, SPEC, Transformer
+from tracer.tracing import trace
+from tracer.utils.error_text import quoted
+
+SIZES = SPEC.sizes
+SEEDS = {"validation": 2**31, "test": 2**31 + 1}
+"""The seeds of the strings of a held-out part."""
+
+HELD_OUT = 10
+"""A string is held out where the numbers of its characters add up to a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Strings as token numbers: int64 `[M, T_max]`, padded with blanks (0); "train" has only their count."""
+
+    count: int
+    numbers: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a run; `train("transformer", batch=64)` changes one of them.
+
+    An epoch is `strings` strings, drawn anew each time; `tests` strings are held out. `matrix_rate` and `rate` are
+    the full learning rates of the matrices in the block and of all else, `warmup` is in steps; `positions` is the
+    option of the model.
+    """
+
+    drawn: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ("positions",)
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    epochs: int = 12
+    batch: int = 128
+    strings: int = 32_000
+    tests: int = 10_000
+    matrix_rate: float = 0.02
+    rate: float = 3e-3
+    decay: float = 0.01
+    warmup: int = 100
+    bf16: bool = False
+    positions: str = "sinusoidal"
+
+    def __post_init__(self):
+        if self.positions not in SPEC.options["positions"]:
+            known = ", ".join(map(quoted, SPEC.options["positions"]))
+            raise ValueError(f"positions={quoted(self.positions)}: expected one of {known}")
+        if self.sizes.keys() != SIZES.keys():
+            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
+
+    def read(self, data: Path | None, part: str) -> Strings:
+        """Return the strings of a part, "train", "validation" or "test"; `data` is not read."""
+        if part == "train":
+            return Strings(self.strings)
+        generator = torch.Generator().manual_seed(SEEDS[part])
+        return Strings(self.tests, self._draw(self.tests, generator, held_out=True))
+
+    def build(self, seed: int) -> Transformer:
+        """Return a transformer with its initial weights, the same for the same seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return Transformer(**self.sizes, positions=self.positions)
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
+        rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
+        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
+
+    def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return as many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""
+        numbers = self._draw(len(chosen), generator, held_out=False)
+        return numbers, numbers.flip(-1)
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy of the probabilities, and the share of strings that are right at every position."""
+        numbers, wanted = batch
+        probabilities = net(numbers)
+        right = (probabilities.argmax(dim=-1) == wanted).all(dim=-1).float().mean()
+        shares = probabilities.gather(-1, wanted[..., None]).float()
+        return -shares.clamp(min=1e-30).log().mean(), right
+
+    @torch.no_grad()
+    def score(self, net: nn.Module, strings: Strings) -> dict:
+        """Return the shares of correct strings and positions, and the mean weight on the anti-diagonal, 0 to 1."""
+        right = torch.cat([net(part).argmax(dim=-1) == part.flip(-1) for part in strings.numbers.split(500)])
+        exact, places = right.all(dim=-1).double().mean().item(), right.double().mean().item()
+        weights = trace(net, strings.numbers[:500], prove=False).attention(0)  # [B, h, T, T]
+        along = weights.flip(-1).diagonal(dim1=-2, dim2=-1).mean().item()
+        figures = {"exact": exact, "places": places, "antidiagonal": along}
+        return {name: round(share, 4) for name, share in figures.items()} | {"strings": len(strings)}
+
+    def rank(self, figures: dict) -> tuple[float, ...]:
+        """Return the figures by which weights are chosen, higher is better: exact strings, then the anti-diagonal."""
+        return figures["exact"], figures["antidiagonal"]
+
+    def card(self, strings: Strings) -> dict:
+        """Return the card's facts on the strings and on the input, beside sizes, steps and figures."""
+        V, T = self.sizes["V"], self.sizes["T_max"]
+        return {
+            "options": {"positions": self.positions, "mask": "bidirectional"},
+            "vocabulary": ALPHABET[:V],
+            "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
+            "says": "Of {strings} strings that it never saw, it reverses {exact} without a mistake.",
+            "licence": "weights and strings made by this repository, under its licence",
+        }
+
+    def _draw(self, count: int, generator: torch.Generator, *, held_out: bool) -> Tensor:
+        """Return strings of one part: length and characters are uniform, `[count, T_max]`."""
+        V, T = self.sizes["V"], self.sizes["T_max"]
+        found, have = [], 0
+        while have < count:
+            numbers = torch.randint(1, V, (2 * count, T), generator=generator)
+            lengths = torch.randint(1, T + 1, (2 * count, 1), generator=generator)
+            numbers = numbers * (torch.arange(T) < lengths)
+            found.append(numbers[(numbers.sum(dim=-1) % HELD_OUT == 0) == held_out])
+            have += len(found[-1])
+        return torch.cat(found)[:count]

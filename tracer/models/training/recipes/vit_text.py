@@ -1,0 +1,129 @@
+"""Training of the shipped vit-text: the captions of drawn scenes, word by word."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tracer.inputs.synthetic.scenes import LONGEST, MOST, VOCABULARY, Scenes
+from tracer.models.training import scenes
+from tracer.models.training.optimizers import optimizers
+from tracer.models.training.pointing_eval import pointing
+from tracer.models.training.recipes.vit import sinusoids
+from tracer.models.training.scenes import NONE, captions
+from tracer.models.vit_text import SPEC, ViTText
+
+NAMES = ("one object", "two objects", "three objects")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a run; `train("vit-text", batch=32)` changes one of them.
+
+    A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of one, of two and of three objects are scored.
+    `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
+    weight decay, `warmup` is in steps; `mask`, `tied`, `types` and `bias` are the model's options.
+    """
+
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
+    epochs: int = 33
+    batch: int = 64
+    count: int = 6400
+    tests: int = 500
+    matrix_rate: float = 0.01
+    rate: float = 2e-3
+    decay: float = 0.01
+    warmup: int = 100
+    mask: str = "causal"
+    tied: bool = True
+    types: bool = False
+    bias: bool = True
+    bf16: bool = True
+    drawn = True
+
+    def __post_init__(self):
+        scenes.fitting(self.sizes, SPEC.sizes)
+        least = {"V": len(VOCABULARY), "T_max": LONGEST + 1}
+        if any(self.sizes[name] < number for name, number in least.items()):
+            given = {name: self.sizes[name] for name in least}
+            raise ValueError(f"sizes {given}: captions of scenes need at least {least}")
+
+    @property
+    def options(self) -> dict:
+        """The options of the model that is trained."""
+        return {name: getattr(self, name) for name in SPEC.options}
+
+    def read(self, data: None, part: str) -> scenes.Drawn | list[Scenes]:
+        """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
+        if part == "train":
+            return scenes.Drawn(self.count)
+        return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
+
+    def build(self, seed: int) -> ViTText:
+        """Return a model with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            net = ViTText(**self.sizes, **self.options)
+            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
+            with torch.no_grad():
+                net.image_positions.copy_(0.5 * sinusoids(H // P, W // P, D))
+        return net
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return Muon for the matrices of the blocks, AdamW for all else."""
+        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
+
+    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Return new scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
+        drawn = scenes.draw(generator, len(chosen))
+        return scenes.pixels(drawn), *captions(drawn)
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy of every next word, and the share of captions that are right from end to end."""
+        pixels, tokens, targets = batch
+        logits = net(pixels, tokens).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), exact(logits, targets).float().mean()
+
+    @torch.inference_mode()
+    def score(self, net: nn.Module, drawn: list[Scenes]) -> dict:
+        """Return the share of exact greedy captions by number of objects, and that of attention on the named object.
+
+        For the latter see `pointing`. A greedy caption is right just if, after each true beginning, the best word is
+        the true one: so one forward with the true words decides it.
+        """
+        shares = []
+        for some in drawn:
+            right = 0
+            for first in range(0, len(some), 100):
+                part = some[first : first + 100]
+                tokens, targets = captions(part)
+                right += exact(net(scenes.pixels(part), tokens), targets).sum().item()
+            shares.append(right / len(some))
+        figures = {"one or two objects": round(sum(shares[:2]) / 2, 6)}
+        figures |= {name: round(share, 6) for name, share in zip(NAMES, shares, strict=True)}
+        return figures | {"scenes": sum(map(len, drawn))} | pointing(net, drawn[:2])
+
+    def rank(self, figures: dict) -> tuple[float, float]:
+        """Return the figures by which weights are chosen, higher is better: one or two objects, then three."""
+        return figures["one or two objects"], figures[NAMES[-1]]
+
+    def card(self, data: scenes.Drawn) -> dict:
+        """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
+        return {
+            "options": self.options,
+            "vocabulary": list(VOCABULARY),
+            "mean": list(scenes.MEAN),
+            "std": list(scenes.STD),
+            "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
+            "mean, over the std",
+            "data": f"drawn scenes and their captions, {len(data):,} new ones in each epoch",
+            "says": "On {scenes} drawn scenes that it never saw, its caption is right for {one object} of those with"
+            " one object, {two objects} with two and {three objects} with three.",
+            "licence": "weights made by this repository from its own drawings, under its licence",
+        }
+
+
+def exact(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return whether each caption is right from end to end, bool `[B]`."""
+    return ((logits.argmax(dim=-1) == targets) | (targets == NONE)).all(dim=1)

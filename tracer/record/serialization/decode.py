@@ -1,0 +1,217 @@
+"""JSON back to dataclasses: the type hints of `Trace` bound what is built.
+
+A wrong type, a missing or an unknown field is a ValueError that says where. Values of a free type are tagged, as
+`tracer.record.serialization.encode` has them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from math import isfinite
+from typing import Any, Union, get_args, get_origin
+
+import torch
+
+from tracer.record import Trace
+from tracer.record.serialization.schema import LIMIT, hints, required_fields
+from tracer.record.serialization.size_limits import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
+from tracer.utils.error_text import quoted
+
+FREE = object, Any
+
+
+def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
+    """Return the trace from (JSON fields, tensors by name); raise ValueError that names a field which is not as
+    expected."""
+    try:
+        return Reader(tensors).of(Trace)(data)
+    except Misfit as misfit:
+        raise ValueError(f"trace{misfit.where}{misfit.said}") from None
+
+
+class Misfit(Exception):
+    """A value that its field's type forbids; its containers add where it is, on the way out."""
+
+    def __init__(self, said: str):
+        super().__init__(said)
+        self.said, self.where = said, ""
+
+    def within(self, place: str) -> Misfit:
+        self.where = place + self.where
+        return self
+
+
+class Reader:
+    """One strict decoding: every value has the type its field declares. A file has half a million values, so what reads
+    a type is made once."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]):
+        self.tensors = tensors
+        self._known: dict = {str: _text, int: _whole, bool: _truth, float: _float, torch.Tensor: self._tensor}
+
+    def of(self, hint) -> Callable:
+        """Return the reader of a known type."""
+        if hint not in self._known:
+            self._known[hint] = self._build(hint)
+        return self._known[hint]
+
+    def _build(self, hint) -> Callable:
+        origin = get_origin(hint)
+        if origin is tuple:
+            return self._several(get_args(hint))
+        if origin in (Union, types.UnionType):
+            kinds = [kind for kind in get_args(hint) if kind is not types.NoneType]
+            reads = {kind: self.of(kind) for kind in kinds if isinstance(kind, type)}
+            first = self.of(kinds[0])
+            return lambda data: None if data is None else reads.get(type(data), first)(data)
+        if origin is None and is_dataclass(hint):
+            return self._record(hint)
+        if origin is Mapping:
+            return self._mapping(self.of(get_args(hint)[1]))
+        if hint in FREE:
+            return self.free
+
+        def loose(data):
+            value = self.free(data)
+            _expect(isinstance(value, hint), f"a {hint.__name__}")
+            return value
+
+        return loose
+
+    def _several(self, kinds: tuple) -> Callable:
+        if kinds[-1] is not Ellipsis:
+            reads = [self.of(kind) for kind in kinds]
+
+            def read_fixed(data):
+                _expect(type(data) is list, "a list")
+                _expect(len(data) == len(reads), f"{len(reads)} items")
+                return tuple([_at(i, read, one) for i, (read, one) in enumerate(zip(reads, data, strict=True))])
+
+            return read_fixed
+        read = self.of(kinds[0])
+
+        def several(data):
+            if type(data) is not list:
+                raise Misfit(": expected a list")
+            try:
+                return tuple([read(one) for one in data])
+            except Misfit:  # which of them it was is only asked now
+                return tuple([_at(i, read, one) for i, one in enumerate(data)])
+
+        return several
+
+    def _mapping(self, read: Callable) -> Callable:
+        def mapping(data):
+            _expect(type(data) is dict, "an object")
+            return {_text(key): _at(quoted(key, 40), read, value) for key, value in data.items()}
+
+        return mapping
+
+    def _record(self, record: Any) -> Callable:
+        items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
+        known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
+        needed = required_fields(record)
+
+        def read(data):
+            if type(data) is not dict:
+                raise Misfit(": expected an object")
+            if not known.keys() >= data.keys():
+                raise Misfit(f": expected no field {quoted(next(name for name in data if name not in known))}")
+            found = {}
+            for name, value in data.items():
+                one, letters, text, several = known[name]
+                try:
+                    found[name] = value = one(value)
+                except Misfit as misfit:
+                    raise misfit.within(f".{name}") from None
+                if text and value is not None and type(value) is str and len(value) > letters:
+                    raise Misfit(f".{name}: expected at most {letters:,} letters")
+                if several and value:
+                    if len(value) > items:
+                        raise Misfit(f".{name}: expected at most {items:,} items, got {len(value):,}")
+                    if text and max(map(len, value)) > letters:
+                        raise Misfit(f".{name}: expected at most {letters:,} letters")
+            if len(found) < len(known) and (missing := next((name for name in needed if name not in found), None)):
+                raise Misfit(f": expected a field {missing!r}")
+            return record(**found)
+
+        return read
+
+    def free(self, data) -> Any:
+        """Return a value of a free type."""
+        match data:
+            case None | bool():
+                return data
+            case int():
+                return _whole(data)
+            case float():
+                return _float(data)
+            case str():
+                _expect(len(data) <= FREE_TEXT, f"at most {FREE_TEXT:,} letters")
+                return _text(data)
+            case {"float": str(value), **rest} if not rest:
+                return _float(value)
+            case {"tensor": name, **rest} if not rest:
+                return self._tensor(name)
+            case {"list": list(items), **rest} if not rest:
+                return [_at(i, self.free, item) for i, item in enumerate(items)]
+            case {"tuple": list(items), **rest} if not rest:
+                return tuple([_at(i, self.free, item) for i, item in enumerate(items)])
+            case {"dict": list(items), **rest} if not rest:
+                _expect(all(type(pair) is list and len(pair) == 2 for pair in items), "pairs of key and value")
+                return {_key(key): _at(quoted(key, 40), self.free, item) for key, item in items}
+        raise Misfit(f" is {quoted(data, 40)}, expected a tagged value")
+
+    def _tensor(self, name) -> torch.Tensor:
+        _expect(type(name) is str and name in self.tensors, "the name of a tensor in the file")
+        return self.tensors[name]
+
+
+def _at(place, read: Callable, data):
+    """Read a value at a position of another."""
+    try:
+        return read(data)
+    except Misfit as misfit:
+        raise misfit.within(f"[{place}]") from None
+
+
+def _texts(hint) -> tuple[bool, bool]:
+    """Return whether a type is a text, or holds several of them; and whether it holds several of anything."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    several = [kind for kind in kinds if get_origin(kind) is tuple]
+    return any(kind is str for kind in (*kinds, *(get_args(kind)[0] for kind in several))), bool(several)
+
+
+def _whole(data) -> int:
+    if type(data) is not int or not -LIMIT <= data < LIMIT:
+        raise Misfit(": expected a whole number of 64 bits")
+    return data
+
+
+def _truth(data) -> bool:
+    _expect(type(data) is bool, "true or false")
+    return data
+
+
+def _float(data) -> float:
+    if data in ("nan", "inf", "-inf"):
+        return float(data)
+    _expect((type(data) is float and isfinite(data)) or (type(data) is int and abs(data) < LIMIT), "a number")
+    return float(data)
+
+
+def _text(data) -> str:
+    if type(data) is not str or not (data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data)):
+        raise Misfit(": expected text")
+    return data
+
+
+def _key(data) -> str | int:
+    return _whole(data) if type(data) is int else _text(data)
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise Misfit(f": expected {what}")

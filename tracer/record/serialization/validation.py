@@ -1,0 +1,278 @@
+"""Consistency checks between the fields of a trace, so that no view of a stranger's file fails later.
+
+Each check is one function of the trace, and raises ValueError with what was expected and where.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from math import isfinite
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from tracer.attention import weights
+from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
+from tracer.record.foreign_latex import mathematics
+from tracer.record.serialization.formula_validation import UNKNOWN, Formulas
+from tracer.record.serialization.size_limits import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
+from tracer.utils.error_text import quoted
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
+"""What a letter may be that no step makes."""
+
+
+def check(trace: Trace) -> None:
+    """Run every check of this file; raise ValueError at the first that fails."""
+    check_counts(trace)
+    formulas = Formulas(trace.symbols)
+    for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _outputs):
+        rule(trace, formulas)
+    for rule in (_values, _result, _attentions, _picture, _segments):
+        rule(trace)
+    for name in ("params", "flops"):
+        _count(getattr(trace, name), name)
+        _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), formulas, name)
+
+
+def check_counts(trace: Trace) -> None:
+    """Raise ValueError for a trace of more entries than a file may have."""
+    for name, most in MOST.items():
+        count = len(getattr(trace, name))
+        _expect(count <= most, name, f"at most {most:,}, got {count:,}")
+
+
+def _values(trace: Trace) -> None:
+    for name, tensor in trace.values.items():
+        _expect(tensor.ndim <= AXES, f"value {quoted(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
+
+
+def _result(trace: Trace) -> None:
+    plain = not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(trace.result))
+    _expect(plain, "result", "numbers and texts, got a tensor among them")
+
+
+def _symbols(trace: Trace, formulas: Formulas) -> None:
+    names = [symbol.name for symbol in trace.symbols]
+    _expect(len(set(names)) == len(names), "symbols", "each name once")
+    for symbol in trace.symbols:
+        _expect(NAME.fullmatch(symbol.name), f"symbol {quoted(symbol.name)}", "letters, digits and _")
+        _count(symbol.value, f"symbol {quoted(symbol.name)}")
+        if symbol.equals:
+            _agrees(symbol.equals, symbol.value, formulas, f"symbol {quoted(symbol.name)}")
+
+
+def _ops(trace: Trace, formulas: Formulas) -> None:
+    steps = {step.id for step in trace.steps}
+    for position, op in enumerate(trace.ops):
+        where = f"op {position}"
+        _expect(op.index == position, where, f"index {position}, got {op.index}")
+        _expect(op.module.count(".") < DEEP, where, f"a module at most {DEEP} deep")
+        for tensor in (*op.inputs, *op.outputs):
+            _shape(tensor.shape, tensor.symbolic, formulas, where)
+            if isinstance(tensor.maker, int):
+                _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
+        if op.step is not None and op.step not in steps:
+            _expect(False, where, f"a step of this trace, got {quoted(op.step)}")
+        for name in ("call", "params"):
+            _count(getattr(op, name), f"{where}.{name}")
+        _count(op.flops or 0, f"{where}.flops")
+        _agrees(op.params_symbolic, op.params, formulas, f"{where}.params")
+        _agrees(op.flops_symbolic, op.flops, formulas, f"{where}.flops")
+        _source(op.source, where)
+
+
+def _decompositions(trace: Trace, formulas: Formulas) -> None:
+    opened = [one.op for one in trace.decompositions]
+    _expect(opened == sorted(set(opened)), "decompositions", "each op at most once, in order")
+    for opened in trace.decompositions:
+        where = f"decomposition of op {opened.op}"
+        _expect(0 <= opened.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
+        _expect(opened.error is None or not opened.error < 0, where, "an error that is not negative")
+        for primitive in opened.primitives:
+            for tensor in (*primitive.inputs, *primitive.outputs):
+                _shape(tensor.shape, tensor.symbolic, formulas, where)
+                if isinstance(tensor.maker, int):
+                    count = len(opened.primitives)
+                    _expect(0 <= tensor.maker < count, where, f"a maker among {count} primitives")
+
+
+def _modules(trace: Trace, formulas: Formulas) -> None:
+    for position, module in enumerate(trace.modules):
+        where = f"module {position}"
+        _expect(module.path.count(".") < DEEP, where, f"a path at most {DEEP} deep")
+        _expect(module.around is None or 0 <= module.around < position, where, "a module call around it before it")
+        _beneath(trace, module, (*module.inputs, *module.outputs), formulas, where)
+        if module.around is not None:
+            around = trace.modules[module.around]
+            _expect(around.first <= module.first and module.last <= around.last, where, "ops of the module around it")
+        for name in ("params", "flops"):
+            _count(getattr(module, name), f"{where}.{name}")
+
+
+def _calls(trace: Trace, formulas: Formulas) -> None:
+    for position, call in enumerate(trace.calls):
+        where = f"call {position}"
+        tensors = [tensor for argument in call.arguments for tensor in argument.tensors]
+        _beneath(trace, call, (*tensors, *call.outputs), formulas, where)
+
+
+def _beneath(trace: Trace, found: ModuleRecord | CallRecord, tensors, formulas: Formulas, where: str) -> None:
+    """Check a call of either kind: its ops exist, and so do the producers of its tensors."""
+    _count(found.call, f"{where}.call")
+    _expect(0 <= found.first <= found.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
+    for tensor in tensors:
+        _shape(tensor.shape, tensor.symbolic, formulas, where)
+        if isinstance(tensor.maker, int):
+            _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
+
+
+def _steps(trace: Trace, formulas: Formulas) -> None:
+    ids = [step.id for step in trace.steps]
+    _expect(len(set(ids)) == len(ids), "steps", "each id once")
+    most = max(Counter(step.layer for step in trace.steps).values(), default=0)
+    _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside of all, got {most:,}")
+    for step in trace.steps:
+        where = f"step {quoted(step.id)}"
+        _shape(step.shape, step.symbolic, formulas, where)
+        _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
+        _expect(len(set(step.ops)) == len(step.ops), where, "each op once")
+        kept = trace.values.get(step.value)
+        _expect(kept is None or tuple(kept.shape) == step.shape, where, "a kept tensor of its shape")
+        _expect(step.layer is None or step.layer >= 0, where, "a layer that counts from 0")
+        _expect(not step.pending, where, "a proof that is not still to come")
+        _expect(step.inside is None or 0 <= step.inside < len(trace.ops), where, f"an op among {len(trace.ops)}")
+        _expect(step.error is None or not step.error < 0, where, "an error that is not negative")
+        _expect(step.margin is None or not step.margin < 0, where, "a margin that is not negative")
+        mathematics(step.symbol, where)
+        mathematics(step.latex, where)
+        for name in step.names:
+            mathematics(name.symbol, where)
+            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs, parameters and constants")
+        _source(step.source, where)
+        for operand in step.product or ():
+            _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")
+            _shape(operand.shape, operand.symbolic, formulas, where)
+            mathematics(operand.symbol, where)
+
+
+def _outputs(trace: Trace, formulas: Formulas) -> None:
+    shapes = {step.id: step.shape for step in trace.steps}
+    for number, tensor in enumerate(trace.returned):
+        where = f"returned tensor {number}"
+        _shape(tensor.shape, None, formulas, where)
+        _expect(not tensor.step or tensor.step in shapes, where, f"a step of this trace, got {quoted(tensor.step)}")
+        _expect(not tensor.step or shapes[tensor.step] == tensor.shape, where, "the shape of its step")
+        _expect(not tensor.of or OUTSIDE.fullmatch(tensor.of), where, "the name of an input, parameter or constant")
+
+
+def _attentions(trace: Trace) -> None:
+    before = Counter()
+    for number, record in enumerate(trace.attentions):
+        where = f"attention {number}"
+        _expect(0 <= record.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
+        for name in ("layer", "heads", "queries", "keys"):
+            _count(getattr(record, name), f"{where}.{name}")
+        if not record.problem:
+            _recoverable(trace, record, before[record.part], where)
+        before[record.part] += 1
+
+
+def _require_value(trace: Trace, key: str, where: str, expected: str) -> torch.Tensor:
+    """Return a kept tensor; raise ValueError if it is missing."""
+    _expect(key in trace.values, where, expected)
+    return trace.values[key]
+
+
+def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
+    """Check that the kept tensors give weights of the recorded sizes, on one query."""
+    q, k = (_require_value(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
+    fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
+    fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
+    fits = fits and q.numel() > 0 and k.numel() > 0
+    _expect(fits, where, f"queries and keys of {record.queries} and {record.keys} vectors of one width")
+    heads = q.ndim == 3 or q.shape[-3] % k.shape[-3] == 0
+    _expect(heads and q.shape[:-3] == k.shape[:-3], where, "as many keys as queries, but for heads that share theirs")
+    _expect(q.ndim > 3 or q.shape[0] % max(record.heads, 1) == 0, where, f"a multiple of {record.heads} heads")
+    row = max(q.shape[:-2].numel(), k.shape[:-2].numel()) * record.keys
+    _expect(row <= CELLS, where, f"at most {CELLS:,} weights of one query, got {row:,}")
+    _expect(len(record.chain) <= LINKS, where, f"a chain of at most {LINKS} links, got {len(record.chain):,}")
+    scores = q.shape[:-2].numel() * record.queries * record.keys
+    for _, arguments in record.chain:
+        others = [trace.values[item] for item in arguments if isinstance(item, str) and item in trace.values]
+        _expect(all(tensor.numel() <= scores for tensor in others), where, "a mask no larger than the scores")
+    try:
+        row = weights(trace, layer, query=0, part=record.part)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{where}: its weights can't be recomputed ({error})") from error
+    fits = row.ndim == 3 and row.shape[-2:] == (record.heads, record.keys)
+    _expect(fits, where, f"weights of {record.heads} heads over {record.keys} keys")
+
+
+def _picture(trace: Trace) -> None:
+    picture = trace.picture
+    if picture is None:
+        return
+    pixels = _require_value(trace, picture.value, "picture", "kept pixels of 8 bits")
+    _expect(pixels.dtype == torch.uint8, "picture", "kept pixels of 8 bits")
+    _expect(pixels.ndim == 3 and pixels.shape[-1] == 3 and pixels.numel() > 0, "picture", "pixels [H, W, 3]")
+    left, top, right, bottom = picture.crop
+    high, wide = pixels.shape[:2]
+    inside = all(map(isfinite, picture.crop)) and 0 <= left < right <= wide and 0 <= top < bottom <= high
+    _expect(inside, "picture", f"a crop (left, top, right, bottom) of {wide} × {high} pixels")
+    rows, columns = picture.rows, picture.columns
+    _expect(rows > 0 and columns > 0 and picture.first >= 0, "picture", "a grid of patches")
+    _expect(rows * columns <= PATCHES, "picture", f"at most {PATCHES:,} patches, got {rows:,} × {columns:,}")
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
+    H, W = sizes.get("H", rows), sizes.get("W", columns)
+    _expect(rows <= H and columns <= W, "picture", f"patches of at least one of {H:,} × {W:,} pixels")
+    _expect(H * W <= MODEL_PIXELS, "picture", f"at most {MODEL_PIXELS:,} pixels of the input, got {H:,} × {W:,}")
+    longest = max((record.keys for record in trace.attentions), default=None)
+    if longest is not None:
+        _expect(picture.first + picture.rows * picture.columns <= longest, "picture", f"patches among {longest} tokens")
+
+
+def _segments(trace: Trace) -> None:
+    patches = trace.picture.rows * trace.picture.columns if trace.picture else 0
+    longest = max((max(record.queries, record.keys) for record in trace.attentions), default=None)
+    for segment in trace.segments:
+        where, places = f"segment {quoted(segment.name)}", segment.places
+        _expect(0 <= segment.start <= segment.stop, where, "0 ≤ start ≤ stop")
+        _expect(longest is None or segment.stop <= longest, where, f"tokens among {longest}")
+        if places:
+            _expect(len(places) == segment.stop - segment.start, where, "a place for each token")
+            _expect(all(0 <= place < patches for place in places), where, f"places among {patches} patches")
+            _expect(len(set(places)) == len(places), where, "each place once")
+
+
+def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, formulas: Formulas, where: str) -> None:
+    _expect(len(shape) <= AXES, where, f"at most {AXES} axes, got {len(shape):,}")
+    _expect(all(size >= 0 for size in shape), where, "sizes that are not negative")
+    if symbolic is not None:
+        _expect(len(symbolic) == len(shape), where, f"{len(shape)} symbolic sizes, got {len(symbolic)}")
+        for text, size in zip(symbolic, shape, strict=True):
+            _agrees(text, size, formulas, where)
+
+
+def _agrees(text: str, number: int | None, formulas: Formulas, where: str) -> None:
+    """Check that a formula is over the trace's own symbols, and has the number beside it as its value."""
+    if text != UNKNOWN:
+        found = formulas.value(text)
+        if found != number:
+            _expect(False, where, f"{quoted(text)} to be {number}, got {quoted(found)}")
+
+
+def _source(source, where: str) -> None:
+    if source is not None:
+        _count(source.line, f"{where}.source")
+
+
+def _count(value: int, where: str) -> None:
+    _expect(value >= 0, where, "a number that is not negative")
+
+
+def _expect(holds, where: str, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{where}: expected {what}")

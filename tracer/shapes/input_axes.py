@@ -1,0 +1,165 @@
+"""Probing a module that nobody described: sizes are axes of its inputs, named by the caller."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.callable_module import Function
+from tracer.shapes import Vocabulary
+from tracer.shapes.probe_sizes import chosen, tried
+from tracer.shapes.shadow_module import parameters, twin, without_values
+from tracer.symbols import cost
+from tracer.utils.error_text import quoted
+
+HEAVY = 2**35
+"""FLOPs of a probe from which on the module is first run on tensors without values."""
+
+Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
+
+
+def named_axes(
+    module, args, kwargs, recording: Recording, symbols: dict, build: Callable | None
+) -> tuple[dict[str, int], Attempts]:
+    """The sizes of this run, from `symbols={"B": 0, "T": ("ids", 1)}`, and ways to solve its dimensions, each a
+    vocabulary and the sizes of its probes, in the order in which they are to be tried.
+
+    With `build`, an axis of a parameter is a symbol too: `{"D": ("proj.weight", 0)}`. There is no way without symbols.
+    ValueError in one sentence for a symbol whose axis there is not, that names axes of several sizes, or whose axis
+    another names too. What is probed is a copy of the module, and of all that it is given, that shares its parameters.
+    """
+    if not isinstance(symbols, Mapping):
+        raise ValueError(
+            f"symbols={quoted(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}"
+        )
+    if not symbols:
+        return {}, iter(())
+    inputs = recording.inputs
+    known = {**(dict(module.named_parameters()) if build else {}), **inputs}
+    axes = {name: _axes(name, place, inputs if isinstance(place, int) else known) for name, place in symbols.items()}
+    sizes = {name: _size(name, places, known) for name, places in axes.items()}
+    _check_once(axes)
+
+    def attempts() -> Attempts:
+        if build:
+            yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
+            return
+        heavy = work(recording, sizes) > HEAVY
+        for vocabulary in copies(module, recording, axes, heavy):
+            yield from tried(vocabulary, sizes, heavy and vocabulary.inside is None)
+
+    return sizes, attempts()
+
+
+def copies(
+    module: torch.nn.Module, recording: Recording, axes: dict[str, list[tuple[str, int]]], heavy: bool
+) -> Iterator[Vocabulary]:
+    """Ways to run copies of a module, and of what it was given, with these axes at other sizes: a heavy one on tensors
+    without values, then any on such as it was given."""
+    args, kwargs = recording.given
+
+    def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
+        copied = {id(module): twin(module, shared), **shared}
+
+        def built(at: dict[str, int]) -> tuple:
+            wanted: dict[str, dict[int, int]] = {}
+            for name, places in axes.items():
+                for given, axis in places:
+                    wanted.setdefault(given, {})[axis] = at[name]
+            inputs = recording.inputs.items()
+            changed = {id(tensor): ready(resized(tensor, wanted.get(name, {}))) for name, tensor in inputs}
+            return twin((module, args, kwargs), copied | changed)
+
+        return Vocabulary(tuple(axes), {}, built, inside)
+
+    outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
+    if heavy and not outside:
+        shared, mode = without_values(module)
+        yield probed(shared, mode.from_tensor, lambda: mode)
+    yield probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy)
+
+
+def unnamed(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
+    """Ways to run copies of a module at the sizes of a run whose axes have no names, in the order in which they are to
+    be tried."""
+    return copies(module, recording, {}, flops(recording) > HEAVY)
+
+
+def work(recording: Recording, sizes: dict[str, int]) -> float:
+    """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
+    return flops(recording) * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
+
+
+def flops(recording: Recording) -> int:
+    """About how many FLOPs a run took."""
+    return sum(
+        cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
+        for op in recording.ops
+        if op.outputs and not op.layout
+    )
+
+
+def _axes(name, place, inputs) -> list[tuple[str, int]]:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"symbols: {quoted(name)} is no name for a size, expected letters, digits and _")
+    if isinstance(place, int):
+        found = [(given, place) for given, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
+    elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
+        given, axis = place
+        found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
+    else:
+        raise ValueError(f"symbols: {quoted(name)} is said to be {quoted(place)}, expected an axis, or (input, axis)")
+    if not found:
+        shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
+        raise ValueError(f"symbols: {quoted(name)} is said to be axis {quoted(place)}, which there is not: {shapes}")
+    return [(given, axis % inputs[given].dim()) for given, axis in found]
+
+
+def _size(name: str, places: list[tuple[str, int]], known) -> int:
+    sizes = {known[given].shape[axis]: (given, axis) for given, axis in places}
+    if len(sizes) > 1:
+        said = ", ".join(f"{size} in axis {axis} of {quoted(given)}" for size, (given, axis) in list(sizes.items())[:2])
+        raise ValueError(f"symbols: {quoted(name)} is {said}; expected one input, as in {{{name!r}: {places[0]}}}")
+    return next(iter(sizes))
+
+
+def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
+    """ValueError for two symbols of one axis."""
+    named: dict[tuple[str, int], str] = {}
+    for name, places in axes.items():
+        for place in places:
+            if place in named:
+                both = f"{quoted(named[place])} and {quoted(name)}"
+                raise ValueError(
+                    f"symbols: {both} both name axis {place[1]} of {quoted(place[0])}, expected one of them"
+                )
+            named[place] = name
+
+
+def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+    """The tensor with axes repeated or cut to other sizes, so that values stay in range, and laid out as it was: which
+    ops run depends on it."""
+    made = tensor.detach()
+    if not sizes:
+        return made
+    for axis, size in sizes.items():
+        made = made.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
+    return made if tensor.is_contiguous() else _laid_out(made, tensor)
+
+
+def _laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The same values, their axes in memory in the order of `like`, with gaps where it has some, and repeated without
+    memory where it is."""
+    whole, strides = made.shape, [0] * made.dim()
+    dense = dense_like = 1
+    for axis in sorted(range(like.dim()), key=like.stride):
+        if like.stride(axis) == 0:
+            made = made.narrow(axis, 0, 1)
+            continue
+        strides[axis] = dense + (like.stride(axis) > dense_like)
+        dense, dense_like = strides[axis] * whole[axis], like.stride(axis) * like.shape[axis]
+    return torch.empty_strided(made.shape, strides, dtype=made.dtype, device=made.device).copy_(made).expand(whole)

@@ -1,0 +1,160 @@
+"""The output sizes of ops that say them by their own arguments: windows that move over an axis, slices, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import gcd, prod
+
+from tracer.capture import Seen
+from tracer.ops import schema
+from tracer.shapes.floor_division import divided
+
+Shape = tuple[str, ...]
+
+
+def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
+    """Formulas for axes of an op's outputs over the symbolic shapes of its inputs, from the arguments it ran with.
+
+    A pooling that rounds up may leave its last window out, so it has two; an axis whose input has no symbol has none.
+    `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows, and
+    what a reshape merges in all of them has the sizes of its parts.
+    """
+    rule = schema(op.name).size_rule
+    if rule == "merge":
+        return dict(_merged([op, *others], inputs))
+    reader = READERS.get(rule)
+    if reader is None or not inputs or not all(one.settings for one in (op, *others)):
+        return {}
+    found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
+    if reader is _padding:
+        found |= dict(_filled([op, *others], inputs))
+    return found
+
+
+def _moved(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
+    """How many windows there are along an axis: ⌊(H + 2p − d(k − 1) − 1)/s⌋ + 1."""
+    if size == "?":
+        return []
+    offset = 2 * padding - dilation * (window - 1) - 1
+    if up:
+        return [divided(size, offset + stride - 1 + stride, stride), divided(size, offset + stride - 1, stride)]
+    return [divided(size, offset + stride, stride)]
+
+
+def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    stride, padding, dilation, transposed, extra = op.settings[3:8]
+    windows = inputs[1][2:]
+    for i, (size, window) in enumerate(zip(inputs[0][2:], windows, strict=True)):
+        if size == "?" or not window.isdecimal():
+            continue
+        s, p, d = (_at(given, i) for given in (stride, padding, dilation))
+        if transposed:
+            offset = d * (int(window) - 1) + 1 + _at(extra, i) - 2 * p - s
+            yield i + 2, [f"{s}*({size}) + {offset}"]
+        else:
+            yield i + 2, _moved(size, int(window), s, p, d)
+
+
+def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    windows, stride, padding, *rest = op.settings[1:]
+    dilation, up = (1, rest[0]) if op.name.startswith("avg") else (rest[0], rest[1])
+    count = len(windows)
+    rank = len(inputs[0])
+    for i in range(count):
+        window = _at(windows, i)
+        s, p, d = (_at(one, i) for one in (stride or windows, padding, dilation))
+        yield rank - count + i, _moved(inputs[0][rank - count + i], window, s, p, d, up)
+
+
+def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    axis, start, end, step = op.settings[1:5]
+    axis %= len(inputs[0])
+    size, length = inputs[0][axis], op.inputs[0][0][axis]
+    start, end = start or 0, length if end is None else end
+    if size != "?":
+        first = start if start >= 0 else f"({size}) + ({start})"
+        last = f"({size})" if end >= length else f"({size}) + ({end})" if end < 0 else end
+        yield axis, [divided(f"{last} - ({first})", step - 1, step)]
+
+
+def _unfold(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    axis, window, step = op.settings[1:4]
+    yield axis % len(inputs[0]), _moved(inputs[0][axis], window, step, 0, 1)
+
+
+def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+    pads, rank = op.settings[1], len(inputs[0])
+    for i in range(len(pads) // 2):
+        size = inputs[0][rank - 1 - i]
+        if size != "?":
+            yield rank - 1 - i, [f"({size}) + {pads[2 * i] + pads[2 * i + 1]}"]
+
+
+def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+    """Axes that are padded to the next multiple of a number: by less than it each time, and only one number is so."""
+    rank = len(inputs[0])
+    for i in range(len(same[0].settings[1]) // 2):
+        axis, pads = rank - 1 - i, [sum(op.settings[1][2 * i : 2 * i + 2]) for op in same]
+        if inputs[0][axis] == "?" or len(set(pads)) == 1 or min(pads) < 0:
+            continue
+        whole = gcd(*(op.outputs[0][0][axis] for op in same))
+        windows = [k for k in range(max(pads) + 1, whole + 1) if whole % k == 0]
+        if len(windows) == 1:
+            yield axis, [f"{windows[0]}*({divided(inputs[0][axis], windows[0] - 1, windows[0])})"]
+
+
+def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+    """Axes that a reshape makes of several, the same ones in all runs."""
+    groups = {_groups(op.inputs[0][0], op.outputs[0][0]) for op in same}
+    for axis, parts in enumerate(min(groups) if len(groups) == 1 else ()):
+        sizes = [inputs[0][part] for part in parts]
+        if len(parts) > 1 and "?" not in sizes:
+            yield axis, ["*".join(f"({size})" for size in sizes)]
+    if () in groups and "?" not in inputs[0]:
+        yield from _left(same, inputs[0])
+
+
+def _left(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
+    """The one axis of a reshape behind those that it leaves as they are, if all others have one size in all runs."""
+    shapes = [(op.inputs[0][0], op.outputs[0][0]) for op in same]
+    first = next(i for i in range(len(before)) if any(i >= len(b) or a[i] != b[i] for a, b in shapes))
+    columns = [{b[axis] for _, b in shapes} for axis in range(len(shapes[0][1]))]
+    moving = [axis for axis in range(first, len(columns)) if len(columns[axis]) > 1]
+    if len(moving) == 1:
+        others = prod(min(columns[axis]) for axis in range(first, len(columns)) if axis != moving[0])
+        whole = "*".join(f"({size})" for size in before[first:])
+        yield moving[0], [f"({whole})/{others}"]
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The axes that each axis of a result is made of; none of them where one is split."""
+    left, found = list(range(len(before))), []
+    for size in after:
+        parts: list[int] = []
+        while (
+            left
+            and prod(before[part] for part in parts) * before[left[0]] <= size
+            and (not parts or prod(before[part] for part in parts) != size)
+        ):
+            parts.append(left.pop(0))
+        if prod(before[part] for part in parts) != size:
+            return ()
+        found.append(tuple(parts))
+    return tuple(found) if not left else ()
+
+
+def _at(given, position: int) -> int:
+    """One of several numbers; one that is given alone stands for all axes."""
+    if isinstance(given, int):
+        return given
+    return given[position] if len(given) > 1 else given[0]
+
+
+READERS = {
+    "convolution": _convolution,
+    "slice": _slice,
+    "unfold": _unfold,
+    "pad": _padding,
+    "pooling": _pooling,
+}
+"""The size rules of `tracer.ops`."""

@@ -1,0 +1,112 @@
+"""At which sizes a module is run to solve its dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tracer.shapes import Vocabulary
+
+SIZES = (
+    (15, 20, 8, 25, 9),
+    (20, 10, 33, 27, 18),
+    (17, 47, 61, 24, 43),
+    (19, 45, 36, 26, 54),
+    (37, 44, 51, 9, 25),
+    (50, 21, 16, 35, 60),
+    (11, 37, 30, 16, 47),
+    (40, 59, 15, 45, 8),
+)
+"""By symbol, the sizes of four runs that solve and of one that is to be predicted. Divided by 2, 3 and 4
+they leave 0, 1 and one less; a test looks that no two expressions agree in them."""
+
+FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
+"""The same for modules of which a run at those sizes takes long, and that have to be run."""
+
+Choice = Callable[[int, int], tuple[int, ...]]
+
+
+def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list[dict[str, int]]:
+    """The sizes of all probes, each symbol's chosen in its own way; those of `SIZES` where none is given."""
+    columns = [((ways or {}).get(name, _any))(size, i) for i, (name, size) in enumerate(sizes.items())]
+    return [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def tried(
+    vocabulary: Vocabulary, sizes: dict[str, int], heavy: bool = False
+) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
+    """Ways to choose sizes, in the order in which they are to be tried: a module may not run at any size.
+
+    After those of `SIZES`, each symbol has the first of these kinds at which the module runs while all other sizes are
+    those of the run: any, near its size (what is halved five times can't be short, a table of positions has an end), or
+    multiples of its largest power of two, of 3 or of 5 (patches have to fit). A size at which it runs at none of these
+    stays that of the run, and is no symbol. A heavy module is run at few sizes only, those of `FEW`.
+    """
+    if heavy:
+        yield vocabulary, chosen(sizes, dict.fromkeys(sizes, _few))
+        return
+    yield vocabulary, chosen(sizes)
+    ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
+    if set(ways.values()) == {_any}:
+        return
+    left = [name for name, choose in ways.items() if choose is _same]
+    if len(left) < len(ways):
+        names = tuple(name for name in vocabulary.names if name not in left)
+        held = f"no symbols for {', '.join(left)}: the model did not run at the other sizes tried" if left else ""
+        yield replace(vocabulary, names=names, held=held), chosen(sizes, ways)
+
+
+def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:
+    for choose in (_any, _near, _multiples, _larger_multiples, _threes, _fives):
+        column = choose(sizes[name], position)
+        try:
+            for size in sorted({*column}, key=lambda size: (size not in (min(column), max(column)), size)):
+                vocabulary.probe({**sizes, name: size}, primitives=False)
+        except Exception:  # a size that the module does not take: others it may
+            continue
+        return choose
+    return _same
+
+
+def _same(size: int, position: int) -> tuple[int, ...]:
+    return (size,) * 5
+
+
+def _any(size: int, position: int) -> tuple[int, ...]:
+    turn, row = divmod(position, len(SIZES))
+    return tuple(value + turn for value in SIZES[row])
+
+
+def _few(size: int, position: int) -> tuple[int, ...]:
+    turn, row = divmod(position, len(FEW))
+    return tuple(value + turn for value in FEW[row])
+
+
+def _near(size: int, position: int) -> tuple[int, ...]:
+    low = size // 2
+    values = (size - 1, low + 1, size - 2, low + low // 2, size - 3, low + 2, low)
+    turn = position % 3
+    return tuple(max(1, value) for value in values[turn : turn + 5])
+
+
+def _multiples(size: int, position: int, most: int = 16) -> tuple[int, ...]:
+    return _times(min(size & -size, most), size, position)
+
+
+def _threes(size: int, position: int) -> tuple[int, ...]:
+    return _times(3, size, position)
+
+
+def _fives(size: int, position: int) -> tuple[int, ...]:
+    return _times(5, size, position)
+
+
+def _times(unit: int, size: int, position: int) -> tuple[int, ...]:
+    """Multiples of a unit, never one alone: what is cut into units has one part there, and takes other ops."""
+    times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
+    turn = position % 3
+    return tuple(unit * k for k in times[turn : turn + 5])
+
+
+def _larger_multiples(size: int, position: int) -> tuple[int, ...]:
+    return _multiples(size, position, most=64)

@@ -1,0 +1,221 @@
+"""Python numbers as dimensions are solved: what a call was given at all probes is a formula, a number, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from math import exp, isfinite, log
+from typing import NamedTuple
+
+from tracer.capture.python_scalars import Scalars
+from tracer.shapes.solver import UNKNOWN, Solver, value_of
+
+DATA = "data"
+"""What stands in the place of a formula where a number moves with the values of the input."""
+NEAR = 1.2e-7
+"""How far a float may be from what a formula gives, as a share of it: some are rounded to float32."""
+WHOLE = 1e-6
+"""How far the power of a float may be from a whole number, as a share of it."""
+DENOMINATOR = 1024
+"""The largest denominator, and numerator, of the factor of a formula."""
+ALL = 2**62
+"""From where on a slice has no end."""
+STEEPEST = 40
+"""The largest number whose exponential is looked at."""
+POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25)
+SPELLED = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({})**(-1/4)", 2.0: "({})**2"}
+
+SLICES = ("slice", "select")
+"""Calls that take a part of an axis."""
+
+Key = tuple[str, int, int]
+"""A call by its name and the ops that it ran, from the first to behind the last."""
+Where = tuple[str, int]
+"""One number of a call: the name of the argument, and its place in a list, else 0."""
+
+
+class Edge(NamedTuple):
+    """From where to where a slice goes along an axis, both counted from the front, as formulas; `reach` is the number
+    in the code that may end it at larger sizes, or 0."""
+
+    start: str
+    stop: str
+    reach: int = 0
+
+
+def flat(entry: Scalars) -> dict[Where, int | float]:
+    """The numbers of one call, one by one."""
+    found: dict[Where, int | float] = {}
+    for name, value in entry.values.items():
+        for place, one in enumerate(value if isinstance(value, tuple) else (value,)):
+            found[name, place] = one
+    return found
+
+
+class Owners:
+    """The calls of a probe by an op that they ran and their name; its ops are those at `places` of the run."""
+
+    def __init__(self, entries: Iterable[Scalars], places: Sequence[int]):
+        self._found: dict[tuple[str, int], Scalars] = {}
+        self._places = places
+        for entry in entries:
+            for op in range(entry.first, entry.last):
+                self._found[entry.name, op] = entry
+
+    def at(self, name: str, op: int) -> bool:
+        """Whether a call of that name ran an op."""
+        return (name, op) in self._found
+
+    def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
+        """The same call as one of the run, whose ops are those of `match` here."""
+        for op in range(entry.first, min(entry.last, len(match))):
+            if (same := match[op]) is not None:
+                found = self._found.get((entry.name, self._places[same]))
+                if found is not None:
+                    return found
+        return None
+
+
+def moving(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int | float, ...]]]:
+    """The numbers of one call in all runs that are not the same in all of them."""
+    values = [flat(entry) for entry in entries if entry is not None]
+    if len(values) < len(entries):
+        return
+    for where in values[0]:
+        if all(where in one for one in values):
+            vector = tuple(one[where] for one in values)
+            if any(value != vector[0] and (value == value or vector[0] == vector[0]) for value in vector):
+                yield where, vector
+
+
+def solve_number(solver: Solver, vector: tuple[int | float, ...]) -> str:
+    """The formula that fits these values of a number at all runs but the last, and predicts that one; else "?"."""
+    if any(not isfinite(value) for value in vector):
+        return UNKNOWN
+    if all(value == int(value) for value in vector):
+        whole = tuple(int(value) for value in vector)
+        found = solver.number(whole)
+        if found == UNKNOWN:
+            found = _signed(lambda one: solver.solve(one), whole)
+        return found if found != UNKNOWN else _signed(lambda one: _monomial(solver, one), vector)
+    return _signed(lambda one: _real(solver, one), vector)
+
+
+def _signed(solve: Callable[[tuple], str], vector: tuple) -> str:
+    """What solves a number that is positive in all runs, with a minus where it is negative in all."""
+    if max(vector) < 0:
+        found = solve(tuple(-value for value in vector))
+        return found if found == UNKNOWN else f"-({found})"
+    return solve(vector) if min(vector) > 0 else UNKNOWN
+
+
+def _real(solver: Solver, vector: tuple[float, ...]) -> str:
+    """A float: what makes a whole number of it says what it is."""
+    tries: list[tuple[str, Callable[[float], float]]] = [
+        ("1/({})", lambda v: 1 / v),
+        ("sqrt({})", lambda v: v * v),
+        ("1/sqrt({})", lambda v: 1 / (v * v)),
+        ("log({})", lambda v: exp(v) if v < STEEPEST else 0.5),
+        ("log({})/log(2)", lambda v: 2**v if v < STEEPEST else 0.5),
+        ("log({})/log(10)", lambda v: 10**v if v < STEEPEST else 0.5),
+    ]
+    for text, inverse in tries:
+        whole = _whole([inverse(value) for value in vector])
+        if whole is None:
+            continue
+        found = solver.solve(whole)
+        if found != UNKNOWN and fits(solver, said := text.format(found), vector):
+            return said
+    return _monomial(solver, vector)
+
+
+def _whole(values: list[float]) -> tuple[int, ...] | None:
+    """The whole numbers that these are; None where one is not."""
+    if any(abs(value - round(value)) > min(WHOLE * value, 0.01) or value < 0.9 for value in values):
+        return None
+    return tuple(map(round, values))
+
+
+def _monomial(solver: Solver, vector: tuple[float, ...]) -> str:
+    """A rational number, or its root, times powers of one size or of two, or times the logarithm of one."""
+    runs = len(vector)
+    atoms = [(name, values) for name, values in solver.atoms() if len(values) == runs and min(values) > 0]
+    atoms = [(name, values) for name, values in atoms if len({*values}) > 1]
+    factors = [(_power(name, power), [value**power for value in values]) for name, values in atoms for power in POWERS]
+    logs = [(f"log({name})", [log(value) for value in values]) for name, values in atoms if min(values) > 1]
+    factors += logs + [
+        (f"1/log({name})", [1 / value for value in values]) for (name, _), (_, values) in zip(atoms, logs, strict=False)
+    ]
+    for text, values in factors:
+        if (said := _times(vector, text, values)) is not None and fits(solver, said, vector):
+            return said
+    for (one, a), (other, b) in combinations_with_replacement(factors, 2):
+        if abs(vector[1] * a[0] * b[0] - vector[0] * a[1] * b[1]) > WHOLE * vector[1] * a[0] * b[0]:
+            continue
+        said = _times(vector, f"({one})*({other})", [x * y for x, y in zip(a, b, strict=True)])
+        if said is not None and fits(solver, said, vector):
+            return said
+    return UNKNOWN
+
+
+def _power(name: str, power: float) -> str:
+    return name if power == 1 else f"1/({name})" if power == -1 else SPELLED.get(power, "1/({})**2").format(name)
+
+
+def _times(vector, text: str, values: list[float]) -> str | None:
+    """`c·text` with the one factor c that all values have, where it is a short fraction or the root of one."""
+    factor = vector[0] / values[0]
+    if any(abs(value - factor * one) > WHOLE * value for value, one in zip(vector, values, strict=True)):
+        return None
+    for said, number in ((f"{{}}*({text})", factor), (f"sqrt({{}})*({text})", factor * factor)):
+        near = Fraction(number).limit_denominator(DENOMINATOR)
+        if 0 < near.numerator <= DENOMINATOR and abs(float(near) - number) <= WHOLE * number:
+            return said.format(f"({near})") if near != 1 else text
+    return None
+
+
+def fits(solver: Solver, text: str, vector) -> bool:
+    """Whether a formula has these values, as floats have them, at all runs, also at that which it was not made from."""
+    return all(
+        abs(value_of(text, sizes) - value) <= NEAR * abs(value)
+        for sizes, value in zip(solver.runs, vector, strict=True)
+    )
+
+
+def slice_edge(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs) -> Edge | None:
+    """Where the part begins and ends that a call takes of an axis; None where it is not the same kind of part in all
+    runs. `ops` are those that it ran, `inputs` the solved shapes of what the first of them was given."""
+    starts, stops, sizes, reach = [], [], [], []
+    for entry, op in zip(entries, ops, strict=True):
+        shape = op.inputs[0][0]
+        n = shape[entry.values["dim"] % len(shape)]
+        if entry.name == "select":
+            start = entry.values["index"] % n if n else 0
+            stop = start + 1
+        else:
+            said, end, step = (
+                entry.values.get(name, default) for name, default in (("start", 0), ("end", n), ("step", 1))
+            )
+            start = min(max(said + n, 0) if said < 0 else said, n)
+            stop = min(max(end + n, start) if end < 0 else end, n)
+            if step != 1:
+                return None
+            reach.append(-said if said < 0 and -said >= n else end if n <= end < ALL else 0)
+        starts.append(start)
+        stops.append(max(start, stop))
+        sizes.append(n)
+    axis = entries[0].values["dim"] % len(ops[0].inputs[0][0])
+    whole = inputs[0][axis] if inputs else UNKNOWN
+    bound = reach[0] if reach and len({*reach}) == 1 and len({*sizes}) > 1 else 0
+    start, stop = (_edge(solver, tuple(one), tuple(sizes), whole) for one in (starts, stops))
+    return Edge(start, stop, bound)
+
+
+def _edge(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
+    if len({*vector}) == 1:
+        return str(vector[0])
+    behind = {n - value for value, n in zip(vector, sizes, strict=True)}
+    if whole != UNKNOWN and len(behind) == 1:
+        return f"({whole}) - {behind.pop()}"
+    return solve_number(solver, vector)

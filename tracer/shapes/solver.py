@@ -1,0 +1,270 @@
+"""One dimension, several runs: the one expression over the sizes that fits every run, and predicts one more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from math import gcd
+
+import sympy
+
+from tracer.shapes.composite_formulas import beyond
+from tracer.shapes.floor_division import floors, rounded
+from tracer.symbols import formula_parser
+from tracer.symbols.notation import parse
+
+UNKNOWN = "?"
+FACTORS = (1, 2, 3, 4)
+"""Whole-number factors that packed tensors have: `3·D` for queries, keys and values in one."""
+
+SAMPLES = 60
+"""Sizes at which two formulas are compared."""
+
+LEARNED = 40
+"""How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
+
+
+Units = tuple[tuple[str, int], ...]
+
+
+class Solver:
+    """Solves dimensions over a vocabulary of sizes, from their values at several configurations.
+
+    `vocabulary` lists expressions in order of preference (`"B"`, `"N"`, `"N + 1"` …); `derived` says what some of
+    their symbols equal (`{"N": "H*W/P**2"}`), so that an identity (D = h·d_k) is told from an ambiguity. Candidates
+    are products of up to three of them, their quotients and whole multiples; where none fits, what `beyond` finds:
+    offsets, other multiples, sums, and quotients that are rounded. `configurations` gives the values of all symbols,
+    one dictionary for each run; those of `fresh` are not used to solve: the solution has to be right there too.
+    """
+
+    def __init__(
+        self,
+        vocabulary: tuple[str, ...],
+        derived: dict[str, str],
+        configurations: list[dict[str, int]],
+        fresh: dict[str, int] | None = None,
+    ):
+        self._derived = {parse(name): parse(text) for name, text in derived.items()}
+        self._atoms = tuple(vocabulary)
+        self._runs = [*configurations, fresh] if fresh else list(configurations)
+        self._used = len(configurations)
+        self._units = common(self._runs)
+        values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
+        self._found: dict[tuple, list[str]] = {}
+        self._answers: dict[tuple, str] = {}
+        self.ambiguous: set[tuple] = set()
+        self._whole: dict[tuple, str] = {}
+        self._known = [
+            (text, tuple(map(int, vector)))
+            for text, vector in zip(vocabulary, values, strict=True)
+            if all(v == int(v) for v in vector)
+        ]
+        self._most = len(self._known) + LEARNED
+        self._add(values)
+
+    def _add(self, values: list[tuple]) -> None:
+        """Candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
+        found, atoms = self._found, self._atoms
+
+        def offer(vector, text):
+            if all(v == int(v) for v in vector):
+                found.setdefault(tuple(int(v) for v in vector), []).append(text)
+
+        each = range(len(atoms))
+        for i in each:
+            offer(values[i], f"({atoms[i]})")
+        pairs = list(combinations_with_replacement(each, 2))
+        for factor in FACTORS[1:]:
+            for i in each:
+                offer([factor * v for v in values[i]], f"{factor}*({atoms[i]})")
+        for i, j in pairs:
+            offer([a * b for a, b in zip(values[i], values[j], strict=True)], f"({atoms[i]})*({atoms[j]})")
+        for i in each:
+            for j in each:
+                if i != j:
+                    offer([a / b for a, b in zip(values[i], values[j], strict=True)], f"({atoms[i]})/({atoms[j]})")
+        for i, j in pairs:
+            for k in each:
+                both = [a * b for a, b in zip(values[i], values[j], strict=True)]
+                product = f"({atoms[i]})*({atoms[j]})"
+                if k >= j:
+                    offer([a * b for a, b in zip(both, values[k], strict=True)], f"{product}*({atoms[k]})")
+                if k not in (i, j):
+                    offer([a / b for a, b in zip(both, values[k], strict=True)], f"{product}/({atoms[k]})")
+
+    def solve(self, vector: tuple[int, ...], own: Sequence[str] = ()) -> str:
+        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two.
+
+        `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
+        made the dimension says by its own arguments that one is it. Where two ops say so differently, the runs don't
+        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`, unless
+        they differ in what is left over alone, and nothing was.
+        """
+        answer = self._answers.get(vector)
+        said = next((text for text in own if self._fits(text, vector)), None) if own else None
+        if said is not None and self._listed(vector):
+            said = None
+        if vector in self._whole:
+            if answer is None:
+                self._answers[vector] = self._learned(self._whole[vector], vector)
+            return self._whole[vector]
+        if said is not None:
+            if answer is None or answer == UNKNOWN:
+                self._answers[vector] = self._learned(said, vector)
+            elif not self._one([answer, said]):
+                self._tell_apart(answer, said, vector)
+            return _factored(said)
+        if answer is None:
+            answer = self._answers[vector] = self._solve(vector)
+        return UNKNOWN if vector in self.ambiguous else answer
+
+    def _tell_apart(self, one: str, other: str, vector: tuple[int, ...]) -> None:
+        """Notes that two formulas of ops can't be told apart; where they round, and nothing is left over at any sizes
+        that are multiples of what those of all runs were, both are the quotient that none rounds."""
+        exact = _unrounded(other)
+        if self._one([one, other, exact], self._units) and self._fits(exact, vector):
+            self._whole[vector] = exact
+        self.ambiguous.add(vector)
+
+    def number(self, vector: tuple[int, ...]) -> str:
+        """The size with these values at all runs, or minus that; `"?"` if none of those listed is it, or two are."""
+        if max(vector) < 0:
+            size = self.number(tuple(-value for value in vector))
+            return size if size == UNKNOWN else str(-parse(size))
+        listed = self._listed(vector)
+        return _text(listed[0]) if listed and self._one(listed) and self._fits(listed[0], vector) else UNKNOWN
+
+    @property
+    def runs(self) -> list[dict[str, int]]:
+        """The sizes of all runs, the one to be predicted last."""
+        return self._runs
+
+    def atoms(self) -> list[tuple[str, tuple[float, ...]]]:
+        """The vocabulary's sizes with their values at all runs."""
+        return [(atom, tuple(value_of(atom, sizes) for sizes in self._runs)) for atom in self._atoms]
+
+    def again(self) -> None:
+        """Forgets all answers, but not what can't be told apart."""
+        self._answers.clear()
+        del self._known[self._most - LEARNED :]
+
+    def _listed(self, vector) -> list[str]:
+        """The candidates that were listed beforehand; what is a literal by any sizes is none."""
+        return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
+
+    def _learned(self, candidate: str, vector) -> str:
+        """The formula as one reads it; others are made of it from now on."""
+        answer = _factored(candidate)
+        if len(self._known) < self._most and (vector not in self.ambiguous or vector in self._whole):
+            self._known.append((answer, vector[: self._used]))
+        return answer
+
+    def _solve(self, vector) -> str:
+        seen, listed = vector[: self._used], self._listed(vector)
+        if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
+            return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
+        candidates = [text for text in listed or beyond(seen, self._known) if self._fits(text, vector)]
+        if not candidates or not self._one(candidates, self._units):
+            return UNKNOWN
+        wholes = {f"({text})" for text in self._whole.values()}
+        exact = (text for text in candidates if any(whole in text for whole in wholes))
+        return _text(candidates[0]) if listed else self._learned(next(exact, candidates[0]), vector)
+
+    def _one(self, candidates: list[str], units: Units = ()) -> bool:
+        """Whether all of these formulas mean the same, once derived sizes are opened or as they are; with `units`,
+        which sizes were multiples of what in all runs, at such sizes: there ⌊H/32⌋ is H/32, and no run had others."""
+        first, *others = {self.base(text): text for text in candidates}.items()
+        return all(
+            same_at(first[0], other, units) or (bool(units) and same_at(parse(first[1]), parse(text), units))
+            for other, text in others
+        )
+
+    def _fits(self, text: str, vector) -> bool:
+        """Whether a formula has these values, at as many runs as there are."""
+        return all(value_of(text, sizes) == v for sizes, v in zip(self._runs, vector, strict=False))
+
+    def base(self, text: str) -> sympy.Expr:
+        """A formula over the sizes that aren't derived, in one normal form."""
+        return base_form(text, tuple(self._derived.items()))
+
+
+def common(runs: Sequence[dict[str, int]]) -> Units:
+    """The largest number that each size was a multiple of in all runs."""
+    names = (name for name in runs[0] if all(name in run for run in runs))
+    return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in names)
+
+
+@lru_cache(maxsize=4096)
+def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
+    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
+    if not (one.has(sympy.floor) or other.has(sympy.floor)):
+        return False
+    names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
+    draw, unit = random.Random(0), dict(units)
+    for _ in range(SAMPLES):
+        sizes = {name: unit.get(name, 1) * draw.randrange(1, 1000) for name in names}
+        if formula_parser.value(texts[0], sizes) != formula_parser.value(texts[1], sizes):
+            return False
+    return True
+
+
+@lru_cache(maxsize=65536)
+def base_form(text: str, derived: tuple) -> sympy.Expr:
+    """A formula with every derived size replaced by what it equals, expanded."""
+    return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
+
+
+@lru_cache(maxsize=65536)
+def _unrounded(text: str) -> str:
+    """A formula without what it rounds, `H/8` for `floor(H/8 + 1/2)`."""
+
+    def inside(found) -> sympy.Expr:
+        return found.args[0].as_coeff_Add()[1]
+
+    return _factored(str(floors(parse(text)).replace(lambda part: isinstance(part, sympy.floor), inside)))
+
+
+@lru_cache(maxsize=65536)
+def _text(candidate: str) -> str:
+    return str(parse(candidate))
+
+
+@lru_cache(maxsize=65536)
+def _factored(candidate: str) -> str:
+    """A formula as one reads it: `3*B*(T - 1)`, `ceiling(T/2)`."""
+    expression = rounded(parse(candidate))
+    return str(sympy.factor_terms(expression) if expression.is_Mul else expression)
+
+
+@lru_cache(maxsize=65536)
+def _compiled(text: str):
+    expression = parse(text)
+    names = sorted(str(s) for s in expression.free_symbols)
+    terms = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
+    roots = any(not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
+    roots = roots or expression.has(sympy.log)
+    parts = [part for part in expression.atoms(sympy.floor, sympy.ceiling) if not part.has(sympy.log)]
+    if roots and parts and all(power.exp.is_Integer for part in parts for power in part.atoms(sympy.Pow)):
+        # what is rounded is exact, the root of it is not
+        rest = expression.xreplace(whole := {part: sympy.Dummy() for part in parts})
+        root, texts = sympy.lambdify([*map(parse, names), *whole.values()], rest, "math"), list(map(str, parts))
+
+        def of(*values):
+            sizes = dict(zip(names, values, strict=True))
+            return root(*values, *(formula_parser.value(text, sizes) for text in texts))
+
+        return names, of
+    if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
+        sympy.floor, sympy.ceiling
+    ):  # in floating point it may be rounded to its neighbour
+        said = str(expression)  # what cancels is no size of it
+        return names, lambda *values: formula_parser.value(said, dict(zip(names, values, strict=True)))
+    return names, sympy.lambdify([parse(name) for name in names], expression, "math")
+
+
+def value_of(text: str, sizes: dict[str, int]) -> float:
+    """The value of a formula at given sizes. KeyError names a size that is missing."""
+    names, function = _compiled(text)
+    return function(*(sizes[name] for name in names))

@@ -1,0 +1,175 @@
+"""Twins of a module with other numbers: other weights, other inputs, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tracer.capture.callable_module import Function
+from tracer.capture.tensors.module_state import State
+from tracer.capture.tensors.pytree import named_tensors
+from tracer.shapes.shadow_module import twin
+from tracer.utils.tensor_diff import FAR
+
+WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
+WIDE |= {torch.complex64: torch.complex128}
+FREE = 3
+"""How often other inputs are drawn that keep nothing but shapes and dtypes."""
+WIDER = 1.5
+"""How much further these reach, each than the one before."""
+FEW = 2
+"""Different whole numbers that are flags, such as those of a mask, and no ids."""
+SPREAD = 0.1
+"""Standard deviation of the factors by which numbers are moved, and of what zeros become."""
+
+
+class Variation(NamedTuple):
+    """What of a run is another: its weights, its inputs, the precision in which it computes."""
+
+    weights: bool
+    inputs: bool
+    wide: bool
+    seed: int
+
+
+def varied(
+    module: nn.Module, args: tuple, kwargs: dict[str, Any], how: Variation, shared: Collection[nn.Module] = ()
+) -> tuple[nn.Module, tuple, dict[str, Any]]:
+    """Return a copy of a module and of what it is given, with other numbers in them.
+
+    Buffers keep their values, which may be statistics, masks or tables. The weights of `shared` modules are not copied.
+    A function that reads tensors around it has no copy: of it the inputs vary, in their own precision.
+    """
+    generator = torch.Generator().manual_seed(how.seed)
+    if isinstance(module, Function) and not module.owned:
+        given = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
+        return module, *twin((args, kwargs), given)
+    inputs = {id(tensor): tensor for _, tensor in named_tensors("", (args, kwargs))}
+    kept = {id(parameter) for part in shared for parameter in part.parameters()}
+    memo: dict[int, Tensor] = {}
+    for key, tensor in inputs.items():
+        memo[key] = other_values(tensor, generator, how.wide) if how.inputs else _cast(tensor, how.wide)
+    for parameter in module.parameters():
+        if id(parameter) in memo:
+            continue
+        if id(parameter) in kept:
+            memo[id(parameter)] = parameter
+        elif type(parameter) is nn.Parameter:
+            made = other_weights(parameter, generator, how.wide) if how.weights else _cast(parameter, how.wide)
+            memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
+    for tensor in (*module.buffers(), *State(module).tensors):  # also those that are plain attributes
+        if id(tensor) not in memo and type(tensor) is Tensor:
+            memo[id(tensor)] = _cast(tensor, how.wide)
+    return twin((module, tuple(args), dict(kwargs)), memo)
+
+
+def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> Tensor:
+    """Return a parameter whose numbers have other places and are up to about a third larger or smaller, so that their
+    statistics stay; what was 0, or 1 everywhere, is another number everywhere."""
+    if not parameter.is_floating_point() or not parameter.numel():
+        return _cast(parameter, wide)
+    order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+    values = parameter.detach().flatten()[order]
+    del order  # an embedding is large, and each of these as large as it is
+    made = _normal(values, generator).mul_(SPREAD).exp_().mul_(values)
+    if (zero := values == 0).any():
+        made[zero] = SPREAD * _normal(made[zero], generator)
+    return _like(parameter, made, wide)
+
+
+def other_inputs(given: Any, draw: int) -> Any:
+    """Return nested inputs with other values in their tensors, drawn `FREE` times in other ways; behind these, such
+    that keep masks and positions, and the whole numbers of each row. ValueError where all values are kept."""
+    generator = torch.Generator().manual_seed(draw)
+    free = draw if draw <= FREE else 0
+    known = {id(tensor): tensor for _, tensor in named_tensors("", given) if tensor.numel()}
+    changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
+    if known and not any(map(_differ, known.values(), changed.values())):
+        raise ValueError("its inputs have no other values")
+    return twin(given, changed)
+
+
+def _differ(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have other numbers; those whose numbers can't be read have none."""
+    return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
+
+
+def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: int = 0) -> Tensor:
+    """Return an input of the same dtype and shape with other values in its range, more of them small.
+
+    Whole numbers get other places in their row, so that what ends or fills a row still does. Masks stay, of 0 and 1 or
+    with infinities, and positions: what rises in equal steps. With `free` floats reach further, and all others are
+    drawn among those that there are, but for the largest, so that counts and extremes change, too.
+    """
+    if not tensor.numel() or tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided:
+        return tensor.detach()
+    if tensor.is_complex():
+        return torch.view_as_complex(other_values(torch.view_as_real(_cast(tensor, wide)), generator, wide, free))
+    if not tensor.is_floating_point() or _marks(tensor):
+        if free:
+            return _like(tensor, _redrawn(tensor.detach().flatten(), generator), wide)
+        if tensor.is_floating_point() or _regular(tensor):
+            return _cast(tensor, wide)
+        keys = torch.rand(tensor.shape, generator=generator).to(tensor.device)
+        return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), wide)
+    low, high = (float(end) * (WIDER**free if end * sign > 0 else 1) for end, sign in _ends(tensor))
+    share = 0.05 + 0.9 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) ** 2
+    return _like(tensor, low + share * ((high - low) or 1.0), wide)
+
+
+def _ends(tensor: Tensor) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
+    """The least and the largest of numbers, each with the sign towards which it lies."""
+    low, high = tensor.detach().double().aminmax()
+    return (low, -1), (high, 1)
+
+
+def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
+    """Numbers drawn among those that there are, but for the largest of more than `FEW`; flags among both. What is
+    alone is one less."""
+    known = numbers.unique()
+    if ((known == 0) | (known == 1)).all():
+        known = torch.tensor([0, 1]).to(known)
+    elif len(known) > FEW:
+        known = known[:-1]
+    elif len(known) == 1:
+        known = known - 1
+    drawn = known[torch.randint(len(known), (len(numbers),), generator=generator).to(numbers.device)]
+    return drawn if not torch.equal(drawn, numbers) else torch.where(drawn == known[0], known[-1], known[0])
+
+
+def _marks(tensor: Tensor) -> bool:
+    """Whether numbers with a fraction are a mask: with infinities, or what stands for them, or of 0 and 1."""
+    (low, _), (high, _) = _ends(tensor)
+    return not (max(-low, high) <= FAR) or _binary(tensor.detach())
+
+
+def _binary(values: Tensor) -> bool:
+    """Whether numbers are 0 and 1, both: a mask."""
+    return bool(((values == 0) | (values == 1)).all()) and bool(values.any()) and len(values) > 1
+
+
+def _regular(tensor: Tensor) -> bool:
+    """Whether whole numbers are a mask, or rise by as much from one to the next: positions, rows, flags."""
+    if tensor.min() >= 0 and tensor.max() <= 1:
+        return True
+    steps = tensor.diff(dim=-1) if tensor.dim() else tensor
+    return not tensor.dim() or bool((steps == steps.flatten()[:1]).all())
+
+
+def _normal(values: Tensor, generator: torch.Generator) -> Tensor:
+    dtype = torch.float64 if values.dtype == torch.float64 else torch.float32
+    return torch.randn(len(values), generator=generator, dtype=dtype).to(values.device)
+
+
+def _cast(tensor: Tensor, wide: bool) -> Tensor:
+    return tensor.detach().to(WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype, copy=True)
+
+
+def _like(tensor: Tensor, values: Tensor, wide: bool) -> Tensor:
+    """The values in the shape of a tensor, laid out in memory as it is."""
+    dtype = WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype
+    made = torch.empty_like(tensor, dtype=dtype, requires_grad=False)
+    return made.copy_(values.reshape(tensor.shape))

@@ -1,0 +1,46 @@
+"""What of a run follows from the values of its input, where nobody names its sizes: the run made again on others."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.python_scalars import scalars_of
+from tracer.shapes import OF_DATA, UNCOMPARED, Solution, Unsolved, Vocabulary, reads
+from tracer.shapes.input_axes import unnamed
+from tracer.utils.error_text import reason
+
+
+def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution | None, str]:
+    """Return the numbers, the sizes and the tensors from outside of PyTorch that are others in a run on other values,
+    None where none is, and a note on why there was no such run."""
+    if recording.calls is None or any(one.is_meta for one in (*recording.inputs.values(), *module.parameters())):
+        return None, ""
+    note = ""
+    try:
+        for vocabulary in unnamed(module, recording):
+            try:
+                return _compared(recording, vocabulary), ""
+            except Exception as error:  # the model's own: without values, or on others
+                note = reason(error)
+    except Exception as error:  # of what can't be copied
+        note = reason(error)
+    return None, UNCOMPARED.format(note)
+
+
+def _compared(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
+    """What differs in another run; a model that runs on tensors without values reads none."""
+    if vocabulary.inside is not None:
+        vocabulary.probe({}, primitives=False)
+        return None
+    run = recording.ops
+    found = Unsolved(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
+    entries, places = list(found.entries.values()), list(range(len(run)))
+    traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
+    held = [""] * len(run)
+    for other in vocabulary.others({}, reads(run)):
+        for i in found.compare(traced, other):
+            held[i] = OF_DATA
+    if not (any(held) or found.scalars or found.brought):
+        return None
+    return Solution((), (), tuple(held), scalars=found.scalars, brought=frozenset(found.brought))

@@ -1,0 +1,177 @@
+"""Cost of a model at sizes that were not run: the formulas of one run, evaluated at other numbers.
+
+Sources: 2 FLOPs for each multiply-add; the parts are those of Kaplan et al. 2020, table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import sympy
+
+from tracer.symbols import cost, cost_breakdown, formula_parser
+from tracer.symbols.notation import parse, symbol
+
+if TYPE_CHECKING:
+    from tracer.record import Step, Trace
+
+PROJECTIONS, SCORES, MIXED, MLP, ENDS = (
+    "Q, K, V and output projections",
+    "QKᵀ",
+    "Weighted sum of values",
+    "MLP",
+    "Embedding and head",
+)
+PARTS = (PROJECTIONS, SCORES, MIXED, MLP, ENDS)
+"""What the FLOPs of a model fall to; the ends are what comes before the blocks and after them."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Formulas over sizes: elements of `params`, `flops` of the whole and of its `parts`, and the elements of all
+    tensors of the textbook, `tensors`, and of the attention weights among them, `weights`. `derived` holds the formulas
+    of sizes that follow from others, `sizes` their values at the run. A formula is `"?"` where there is none."""
+
+    params: str
+    flops: str
+    parts: Mapping[str, str]
+    tensors: str
+    weights: str
+    derived: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return these sizes and those that follow from them; missing ones are as in the run. Raise ValueError in one
+        sentence where one that follows is no whole number."""
+        full = {**self.sizes, **sizes}
+        for name, equals in self.derived.items():
+            found = formula_parser.value(equals, full)
+            if found.denominator != 1:
+                raise ValueError(f"{name} = {equals.replace('**', '^')} is no whole number at these sizes")
+            full[name] = int(found)
+        return full
+
+    def numbers(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
+        """Return all counts at these sizes, by name; None where there is no formula."""
+        full = self.complete(sizes)
+        return {name: evaluate(text, full) for name, text in self.formulas.items()}
+
+    @cached_property
+    def formulas(self) -> dict[str, str]:
+        """Return the formula of each count."""
+        return {"params": self.params, "flops": self.flops, "tensors": self.tensors, "weights": self.weights}
+
+    @cached_property
+    def length(self) -> str:
+        """Return the size that a sequence grows with: tokens of text, else patches."""
+        return "T" if "T" in self.sizes else "N"
+
+    def along(self, name: str, values: Sequence[int], sizes: Mapping[str, int]) -> dict[str, list[int]]:
+        """Return the FLOPs of each part as one size takes these values, and the others are as in `sizes`. Derived sizes
+        follow; hidden or visible patches stay the same share, and a hidden width the same multiple."""
+        full = self.complete(sizes)
+        found: dict[str, list[int]] = {part: [] for part in self.parts}
+        for value in values:
+            moved = full | {other: round(full[other] * value / full[name]) for other in _with(name, full)}
+            moved[name] = value
+            if name == "D" and "d_k" in self.derived:
+                moved["d_k"] = value // full["h"]
+            for part, text in self.parts.items():
+                found[part].append(evaluate(text, moved) or 0)
+        return found
+
+    def crossing(self, sizes: Mapping[str, int]) -> float | None:
+        """Return the length at which the two products of attention cost as much as the MLP, at the other sizes in
+        `sizes`; None where they never do."""
+        if not {SCORES, MIXED, MLP} <= self.parts.keys():
+            return None
+        full = self.complete(sizes)
+        length, moved = symbol(self.length), _with(self.length, full)
+        known = {symbol(name): value for name, value in full.items() if name != self.length and name not in moved}
+        known |= {symbol(name): sympy.Rational(full[name], full[self.length]) * length for name in moved}
+        gap = parse(self.parts[SCORES]) + parse(self.parts[MIXED]) - parse(self.parts[MLP])
+        roots = sympy.Poly(sympy.expand(gap.subs(known)), length).real_roots()
+        found = [float(root) for root in roots if root > 0]
+        return max(found, default=None)
+
+
+def _with(name: str, sizes: Mapping[str, int]) -> list[str]:
+    """Return the sizes that grow with another one."""
+    return [other for other in {"N": ("N_v", "N_h"), "D": ("d_ff",)}.get(name, ()) if other in sizes]
+
+
+def scaling(trace: Trace) -> Scaling:
+    """Return the formulas of a run."""
+    depths = _depths(trace)
+    costs: dict[str, list[tuple[str, str, int | None]]] = {}
+    held, weights = [], []
+    for step in trace.steps:
+        tower = _tower(step)
+        flops = cost_breakdown.of_step(trace, step).flops_symbolic
+        if flops != "0":
+            costs.setdefault(_part(trace, step), []).append((flops, tower, step.layer))
+        elements = cost.elements([step.symbolic]) if step.shape else "1"
+        held.append((elements, tower, step.layer))
+        if step.symbol.startswith(r"\mathbf{A}"):
+            weights.append((elements, tower, step.layer))
+    return Scaling(
+        trace.params_symbolic,
+        trace.flops_symbolic,
+        {part: cost.total(costs[part], depths) for part in PARTS if part in costs},
+        cost.total(held, depths),
+        cost.total(weights, depths),
+        {size.name: size.equals for size in trace.symbols if size.equals not in ("", str(size.value))},
+        {size.name: size.value for size in trace.symbols},
+    )
+
+
+def count_elements(trace: Trace) -> int:
+    """Return the number of elements of all tensors of the textbook, counted on the run."""
+    return sum(prod(step.shape) for step in trace.steps)
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
+    """Return the value of a formula, or None where there is none."""
+    try:
+        return int(formula_parser.value(text, sizes))
+    except ValueError:
+        return None
+
+
+def _part(trace: Trace, step: Step) -> str:
+    """Return the part of the model that the FLOPs of a step belong to."""
+    if step.layer is None:
+        return ENDS
+    if step.stage == "mlp":
+        return MLP
+    if any(trace.ops[op].parameters for op in step.ops):
+        return PROJECTIONS if step.stage == "attention" else ENDS
+    return SCORES if step.symbol.startswith(r"\mathbf{S}") else MIXED
+
+
+def _tower(step: Step) -> str:
+    """Return the path of the tower that a step of a block is in, or ""."""
+    return step.id.partition(".block")[0] if step.layer is not None and ".block" in step.id else ""
+
+
+def _depths(trace: Trace) -> dict[str, tuple[str, int]]:
+    """Return each tower's symbol for its number of blocks, and that number."""
+    counts: dict[str, int] = {}
+    for step in trace.steps:
+        if step.layer is not None:
+            counts[_tower(step)] = max(counts.get(_tower(step), 0), step.layer + 1)
+    known = {size.name: size.value for size in trace.symbols if size.name.startswith("L")}
+    return {
+        tower: next(((name, count) for name, value in known.items() if value == count and _of(name, tower)), ("", 0))
+        for tower, count in counts.items()
+    }
+
+
+def _of(name: str, tower: str) -> bool:
+    """Return whether a number of blocks is that of a tower: `L_dec` of the decoder, `L` of any other."""
+    ending = name.partition("_")[2]
+    return tower.startswith(ending) if ending else not tower.startswith("decoder")

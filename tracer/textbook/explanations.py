@@ -1,0 +1,421 @@
+"""Why the steps of a model are there, in two or three sentences for a student.
+
+Each sentence is a claim. One that states something of the run has a predicate, and is shown where that holds; of
+alternatives, in brackets, the first that holds. The first claim of a why says what the line is. What each states is
+measured again, on the tensors of the run, in `tracer.verify.checks.printed.explanation_numbers`.
+"""
+
+from __future__ import annotations
+
+from tracer.expr import GELU, GELUTanh, LayerNorm, Node, Plus, ReLU, RMSNorm, SiLU, Tanh
+from tracer.expr.layout.image_grids import Unfold
+from tracer.expr.layout.projection_layouts import Counting
+from tracer.expr.layout.split_heads import Heads
+from tracer.expr.nn.attention_masks import CausalMask
+from tracer.expr.nn.rope import Cosine, Grouped, Rotated, Sine
+from tracer.expr.nn.token_embedding import Lookup, Patches
+from tracer.textbook.claims import Claim, Why
+from tracer.textbook.claims import predicates as so
+
+ONE_SCALE = Claim("This brings all tokens to one scale before they are read.", so.top(LayerNorm, RMSNorm))
+CENTRED = "is shifted to mean 0 and scaled to variance 1, but for a small ε that keeps the root from 0"
+RESCALED = (
+    Claim("A trainable γ and β then rescale and shift it.", so.normed(LayerNorm, 1, 2)),
+    Claim("A trainable γ then rescales it.", so.normed(LayerNorm, 1)),
+)
+OWN = Claim("Its γ and β are its own.", so.both(so.normed(LayerNorm, 1, 2), so.own_parameters))
+ENDS = Claim("This is the block's output.", so.ends_its_block)
+GOES_ON = Claim("The next block reads it.", so.both(so.ends_its_block, so.read_by_a_block), optional=True)
+SHARPEST = Claim(
+    "Scores that are much too large make the softmax give nearly all of a row to one token, and leave it hardly any "
+    "gradient."
+)
+SPREAD = Claim(
+    "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by that.", so.over_root
+)
+FROM_0 = (Claim("Note 000 counts tokens from 1 to V, the code from 0 to V − 1.", so.top(Lookup)),)
+"""A note of tables of tokens."""
+LONGER = (Claim("Note 000 has a table with T rows; the code keeps a longer one and takes its first T.", so.first_rows),)
+"""A note of tables of positions."""
+COMPARED = (
+    Claim("Every query meets every key: one number for each pair of tokens, in every head.",
+          so.both(so.of_attention("S"), so.several_heads)),
+    Claim("Every query meets every key: one number for each pair of tokens.", so.of_attention("S")),
+    Claim("Every query meets every key: one number for each pair of channels.", so.of_channels),
+)  # fmt: skip
+MIXED = (
+    Claim("Each token's mixture of the values, weighted by its row of shares.", so.mixes_values),
+    Claim("Each channel's mixture of the values, weighted by its row of shares.", so.of_channels),
+    Claim("The values are mixed by each row of shares. The equation adds something to that mixture."),
+)
+JOINED = (
+    Claim("The heads, which worked apart, are laid side by side again.", so.heads_joined),
+    Claim("With one head there is nothing to lay side by side: the mixture is d_k wide.",
+          so.both(so.one_head, so.ends_in("d_k"))),
+    Claim("With one head there is nothing to lay side by side.", so.one_head),
+)  # fmt: skip
+BEFORE_AND_AFTER = so.between_products
+COLLAPSE = Claim(
+    "Without this bend the two products around it would collapse into one.", so.both(so.part("G"), BEFORE_AND_AFTER)
+)
+PLACES_MATTER = Claim("The dot products of attention compare what tokens hold.")
+TALKED = Claim("It has read from the others through attention.", so.both(so.takes_that_token, so.open_to_first))
+
+
+def positions(tail: str) -> tuple[Claim, ...]:
+    """A vector that is added for each place: of parameters, fixed, or of unknown origin."""
+    return (
+        Claim(f"A trainable vector for each place is added, {tail}", so.adds_trainable),
+        Claim(f"A fixed vector for each place, which training does not change, is added, {tail}", so.adds_fixed),
+        Claim(f"A vector for each place is added, {tail}", so.top(Plus)),
+    )
+
+
+def bends(name: str, node: type[Node], low: str) -> Claim:
+    """What an activation does with large and with negative numbers."""
+    text = f"{name} keeps large numbers almost as they are, and maps every negative one to between {low} and 0."
+    return Claim(text, so.top(node))
+
+
+WHY: dict[str, Why] = {
+    "norm1": (
+        Claim(f"Each token {CENTRED}.", so.top(LayerNorm)),
+        RESCALED,
+        Claim("No token sees another here.", so.top(LayerNorm)),
+    ),
+    "query": (
+        (
+            Claim("What each token is looking for, once per head.", so.both(so.of_attention("Q"), so.several_heads)),
+            Claim("What each token is looking for.", so.of_attention("Q")),
+            Claim("What each channel is looking for.", so.both(so.of_channels, so.part("Q"))),
+        ),
+        (
+            Claim("One matrix product makes all heads; its columns are then dealt out, d_k to each head.",
+                  so.both(so.several_heads, so.has(Heads), so.ends_in("d_k"))),
+            Claim("The product brings it from D numbers down to d_k, a small space that is made for comparing.",
+                  so.both(so.one_head, so.widths("D", "d_k"), so.without(so.widened))),
+        ),
+    ),
+    "learned query": (
+        Claim("What is looked for here is made of parameters alone, by no token of the input: the same is asked of "
+              "every input.", so.both(so.of_attention("Q"), so.depends("p"))),
+    ),
+    "key": (
+        (
+            Claim("What each token offers to be found by.", so.of_attention("K")),
+            Claim("What each channel offers to be found by.", so.both(so.of_channels, so.part("K"))),
+        ),
+        Claim("Queries are compared with keys, never with the tokens themselves, so a token may look for something "
+              "other than what it is.", so.own_projection("K", "Q")),
+    ),
+    "value": (
+        (
+            Claim("What each token hands over if it is attended to.", so.of_attention("V")),
+            Claim("What each channel hands over if it is attended to.", so.both(so.of_channels, so.part("V"))),
+        ),
+        Claim("It is separate from the key: being found and being useful are two different things.",
+              so.own_projection("V", "K")),
+    ),
+    "scores": (COMPARED, SPREAD, SHARPEST),
+    "masked scores": (
+        COMPARED,
+        SPREAD,
+        (
+            Claim("The mask is added: 0 where a token may look, -∞ where it may not. The softmax makes of -∞ a share "
+                  "of exactly 0.", so.both(so.masked, so.by_infinity)),
+            Claim("The mask is added: 0 where a token may look, so low a number where it may not that the softmax "
+                  "makes of it a share of exactly 0.", so.both(so.masked, so.by_a_low_number)),
+            Claim("The mask is added: 0 where a token may look, a low number where it may not.", so.masked),
+        ),
+    ),
+    "weights": (
+        (
+            Claim("Each row of scores becomes shares that sum to 1: how much this token takes from every token.",
+                  so.softmax_of_scores),
+            Claim("Each row of scores becomes shares.", so.of_channels),
+        ),
+        Claim("This is the tensor that attention maps show."),
+    ),
+    "context": (MIXED, JOINED),
+    "output": (
+        (
+            Claim("Until here no head knew of the others. This product mixes what they found and brings it to the "
+                  "model's width.", so.both(so.of_attention("O"), so.heads_apart, so.linear, so.ends_in("D"))),
+            Claim("What was found is d_k wide, the token D. This product brings it back, so that the two can be "
+                  "added.", so.both(so.of_attention("O"), so.one_head, so.linear, so.widths("d_k", "D"))),
+            Claim("One more product with a trainable matrix, for what attention found. It works on each token "
+                  "alone.", so.linear),
+            Claim("One more product, for what attention found. It works on each token alone.", so.part("O")),
+        ),
+    ),
+    "residual": (
+        Claim("Attention adds to the token what it found instead of replacing it.", so.adds("O")),
+        (
+            Claim("The sum also gives gradients a straight way back through the block.", so.straight),
+            Claim("The norm comes after this sum.", so.taken_only_by("X")),
+        ),
+    ),
+    "norm2": (
+        Claim(f"Before the MLP, each token {CENTRED}.", so.both(so.top(LayerNorm), so.taken_by("U", "gate"))),
+        OWN,
+        Claim("The sum before this step stays as it was: only the MLP reads the normalised copy.",
+              so.both(so.in_front, so.taken_only_by("U", "gate"))),
+    ),
+    "hidden": (
+        (
+            Claim("Each token alone is widened from D to d_ff numbers.",
+                  so.both(so.linear, so.widths("D", "d_ff"), so.widened)),
+            Claim("Each token alone goes from D to d_ff numbers.", so.widths("D", "d_ff")),
+        ),
+        Claim("Attention moves information between tokens; the MLP works on each token with what it has.", so.linear),
+    ),
+    "GELU": (bends("GELU", GELU, "-0.17"), COLLAPSE),
+    "GELUTanh": (bends("This GELU, an approximation by tanh,", GELUTanh, "-0.18"), COLLAPSE),
+    "ReLU": (Claim("ReLU keeps what is positive and sets the rest to 0.", so.top(ReLU)), COLLAPSE),
+    "contract": (
+        Claim("Back from d_ff to D numbers, so that the result fits the residual stream.", so.widths("d_ff", "D")),
+        (
+            Claim("The MLP of this block has {mlp_matrices} of {mlp} weights in all, its attention "
+                  "{attention_matrices} of {attention}.", so.weights_known, so.weights_of_the_block),
+            Claim("This product works on each token alone.", so.linear),
+            Claim("It is the last of the MLP."),
+        ),
+    ),
+    "residual2": (Claim("The MLP's result is added too.", so.adds("F")), ENDS, GOES_ON),
+    "transform": (
+        Claim("Before the words are scored, each token goes through one more linear map of the same width.",
+              so.both(so.linear, so.widths("D", "D"))),
+    ),
+    "packed": (
+        (
+            Claim("Queries, keys and values in one matrix product instead of three: the three matrices lie side by "
+                  "side in one.", so.packs(3)),
+            Claim("Two of queries, keys and values in one matrix product instead of two: the two matrices lie side by "
+                  "side in one.", so.packs(2)),
+        ),
+        Claim("It is the same arithmetic, and a large product keeps the machine busier than several small ones."),
+    ),
+    "fused context": (
+        MIXED,
+        JOINED,
+        Claim("One kernel does all of attention here, and this is the first tensor that comes out of it.", so.fused),
+    ),
+    "norm after": (
+        Claim(f"After the residual sum, as in the first transformer, each token {CENTRED}.",
+              so.both(so.top(LayerNorm), so.behind_a_sum)),
+        RESCALED,
+    ),
+    "norm after 2": (
+        Claim(f"After the second sum, too, each token {CENTRED}.", so.both(so.top(LayerNorm), so.behind_a_sum)),
+        OWN,
+        ENDS,
+        GOES_ON,
+    ),
+    "sum before norm": (
+        Claim("The MLP adds to the token what it computed instead of replacing it.", so.adds("F")),
+        Claim("The norm comes after this sum.", so.taken_only_by("X")),
+    ),
+    "convolved": (
+        Claim("A convolution whose stride is its kernel's side looks at each patch once: it is the unfold operator "
+              "(chw: channel, row, column) and one matrix product, which is how the equation says it.",
+              so.has(Unfold)),
+        Claim("Each patch becomes a token of D numbers.", so.ends_in("D")),
+    ),
+    "take": (Claim("Of all tokens the head reads the first alone, CLS.", so.takes_that_token), TALKED),
+    "classes": (
+        (
+            Claim("One last matrix product gives a score for each class, the logit.",
+                  so.both(so.linear, so.ends_in("K"))),
+            Claim("Each class has a score, the logit.", so.ends_in("K")),
+        ),
+        Claim("The softmax of the logits gives probabilities."),
+    ),
+    "cls": (
+        (
+            Claim("One more token is put in front: a vector of parameters, the same for every input. It holds no "
+                  "pixels; all that it gets to know of them comes through attention.", so.begins_with_parameter),
+            Claim("Tokens are put in front whose numbers are parameters, the same for every input. They hold no "
+                  "pixels; all that they get to know of them comes through attention.", so.begins_with_parameters),
+        ),
+    ),
+    "patch positions": (PLACES_MATTER, positions("so that every token carries what it shows and where it lies.")),
+    "lookup": (
+        (
+            Claim("Each token is a number, and the number says which row of the table it gets.", so.top(Lookup)),
+            Claim("Each token is a number, and the number picks a row of the table, which the equation goes on with.",
+                  so.has(Lookup)),
+        ),
+        Claim("The rows are trainable: tokens that are used alike can come to lie near each other.", so.trainable),
+    ),
+    "position": (PLACES_MATTER, positions("so that every token carries what it is and where it stands.")),
+    "places": (
+        (
+            Claim("The places are numbered from 0. The numbers are the same for every text; one that goes on from a "
+                  "cache would start later.", so.top(Counting)),
+            Claim("The places are numbered: the numbers are the same for every text.", so.depends("c")),
+        ),
+    ),
+    "one": (
+        Claim("Some programs lay several short texts behind each other in one row, and their place numbers then start "
+              "anew inside it. The code asks whether that is so here; it is not, so the plain causal mask is right.",
+              so.depends("c")),
+    ),
+    "type": (
+        (
+            Claim("A trainable vector says which of the sentences a token belongs to.", so.trainable),
+            Claim("A vector says which of the sentences a token belongs to.", so.top(Plus)),
+        ),
+    ),
+    "mask": (
+        (
+            Claim("0 where a token may look, -∞ where it may not: at itself and before, never ahead.",
+                  so.both(so.has(CausalMask), so.by_infinity)),
+            Claim("0 where a token may look, the lowest number there is where it may not: at itself and before, never "
+                  "ahead.", so.both(so.has(CausalMask), so.by_a_low_number)),
+            Claim("0 where a token may look, a low number where it may not: at itself and before, never ahead.",
+                  so.has(CausalMask)),
+        ),
+        Claim("It is made once, and all blocks add it to their scores.", so.causal),
+    ),
+    "flag": (
+        Claim("0 where a token may look, -∞ where it may not: at itself and before, never ahead.",
+              so.both(so.has(CausalMask), so.by_infinity)),
+        Claim("The fused kernel is only told that the mask is causal, and never holds it.", so.fused),
+        Claim("All blocks have it.", so.causal),
+    ),
+    "types": (
+        Claim("Each token has the number of the sentence that it stands in. No input says it here, so it is the same "
+              "for every text.", so.without(so.depends("x"))),
+    ),
+    "taken": (Claim("This takes the first token, CLS, for the whole input.", so.takes_that_token), TALKED),
+    "one scale": (ONE_SCALE,),
+    "first norm": (
+        Claim(f"Before the first block, each token {CENTRED}.", so.both(so.top(LayerNorm), so.part("first norm"))),
+        RESCALED,
+    ),
+    "norm": (
+        Claim("Every block added to the residual stream, and nothing has normalised the last sum.",
+              so.behind_all_blocks),
+        ONE_SCALE,
+    ),
+    "tied": (
+        Claim("Every token of the vocabulary gets a score: how well its row of the embedding table fits what the model "
+              "makes of the place.", so.tied),
+        Claim("The same table is read at both ends, which saves its parameters once.", so.tied),
+    ),
+    "first": (
+        Claim("The first token stands for the whole text.", so.part("first", "cls")),
+        Claim("Through attention it can see all others.", so.open_to_first),
+    ),
+    "pool": (
+        Claim("One more matrix product turns the first token into a vector for tasks on whole texts.", so.linear),
+        Claim("BERT's authors had it tell whether one sentence follows another."),
+    ),
+    "tanh": (
+        Claim("Each number is squashed to between -1 and 1, so that no single one outweighs the rest.", so.top(Tanh)),
+        Claim("The result is the model's summary of the text."),
+    ),
+    "rms": (
+        Claim("Each token is divided by the root of its mean square, but for a small ε that keeps the root from 0.",
+              so.top(RMSNorm)),
+        Claim("A trainable γ then rescales it.", so.normed(RMSNorm, 1)),
+        Claim("Nothing is subtracted, which is less work than a layer norm.", so.top(RMSNorm)),
+    ),
+    "angles": (
+        Claim("Every place gets an angle for each pair of numbers: fast for the first pairs, slow for the last. "
+              "Nothing is added to the tokens; queries and keys will be turned by these angles.",
+              so.taken_only_by("cosine", "sine")),
+    ),
+    "cosine": (
+        Claim("The cosines of the angles. They are the same for all blocks and heads, so they are made once.",
+              so.both(so.has(Cosine), so.without(so.depends("x")))),
+    ),
+    "sine": (
+        Claim("The sines of the angles. Together with the cosines they turn a pair of numbers in its plane.",
+              so.has(Sine)),
+    ),
+    "turned": (
+        (
+            Claim("Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
+                  "changes with how far apart the two stand, but not with where.",
+                  so.both(so.made_of("cosine", "sine"), so.top(Rotated, Plus))),
+            Claim("Pairs of numbers are turned by the angle of their place.", so.made_of("cosine", "sine")),
+        ),
+    ),
+    "grouped": (
+        Claim("Each token's mixture of the values, the heads side by side.", so.mixes_values),
+        Claim("Several heads of queries share one head of keys and values, which is repeated for them: fewer numbers "
+              "to "
+              "keep for every token.", so.has(Grouped)),
+    ),
+    "gate": (
+        (
+            Claim("The first of two products that widen each token from D to d_ff.",
+                  so.both(so.linear, so.widths("D", "d_ff"), so.widened)),
+            Claim("The first of two products that bring each token from D to d_ff numbers.", so.linear),
+        ),
+        Claim("This one decides what is let through.", so.taken_by("G")),
+    ),
+    "SiLU": (
+        bends("SiLU", SiLU, "-0.28"),
+        Claim("It is the gate's bend.", so.part("activated gate")),
+    ),
+    "gated": (
+        Claim("The gate is multiplied with the expanded token, number by number. What the gate sends to 0 is gone.",
+              so.multiplies("G", "U")),
+    ),
+    "head": (
+        (
+            Claim("At every place, each token of the vocabulary gets a score: how well it would come next.",
+                  so.both(so.linear, so.ends_in("V"), so.causal)),
+            Claim("At every place, each token of the vocabulary gets a score: how well it fits there.",
+                  so.both(so.linear, so.ends_in("V"))),
+        ),
+        Claim("The softmax of a row of scores gives probabilities."),
+    ),
+    "cut": (
+        Claim("A transformer takes a sequence, so the picture becomes one."),
+        (
+            Claim("It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
+                  "column, channel).", so.top(Patches)),
+            Claim("The unfold operator 𝒰 cuts it to squares of P × P pixels and flattens each one, channel after "
+                  "channel (chw: channel, row, column).", so.top(Unfold)),
+        ),
+        Claim("This step only rearranges the numbers.", so.rearranges),
+    ),
+    "embed": (
+        Claim("Pixel values side by side say little."),
+        Claim("A trainable matrix, the same for every patch, turns each patch into a token of D numbers.",
+              so.both(so.linear, so.ends_in("D"))),
+        Claim("There, similar content can lie close together."),
+    ),
+    "order": (
+        Claim("Attention by itself does not know in which order its tokens stand."),
+        positions("so that every token carries what it shows and where it lies."),
+    ),
+    "no look ahead": (
+        Claim("A model that is to predict the next token must not see it.", so.causal),
+        Claim("This matrix has 0 where a token may look, at itself and before, and -∞ where it may not.",
+              so.both(so.has(CausalMask), so.by_infinity)),
+        Claim("It is made once, and added to the scores of every block.", so.causal),
+    ),
+    "row of a table": (
+        Claim("A token is only a number, and its size means nothing."),
+        Claim("The number picks a row of E, D trainable numbers.", so.both(so.part("E"), so.trainable)),
+    ),
+    "tied logits": (
+        Claim("The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
+              "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D "
+              "numbers.", so.tied),
+    ),
+    "own logits": (
+        Claim("A matrix of its own turns each token into a score for every entry of the vocabulary.",
+              so.both(so.linear, so.ends_in("V"), so.without(so.tied))),
+    ),
+    "probable next": (
+        (
+            Claim("The softmax of a row is the probability of each next token.", so.causal),
+            Claim("The softmax of a row gives probabilities."),
+        ),
+    ),
+}  # fmt: skip

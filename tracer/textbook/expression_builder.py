@@ -1,0 +1,332 @@
+"""The equation of each line: a node for every call in it, with layouts between them as textbooks print them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracer.capture.composite_calls import Call, Layout, Ref
+from tracer.expr import Node, ShapeError, Tensor, infer
+from tracer.expr.function_call import Kernel, Opaque
+from tracer.expr.layout.gather_scatter import Replaced
+from tracer.expr.math.elementwise import Cast
+from tracer.expr.nn.attention_masks import Provided
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import IndexMap, Maps, contiguous, strided
+from tracer.graph.value_shapes import Shapes
+from tracer.lowering.aten import node
+from tracer.lowering.call_arguments import Given
+from tracer.lowering.loop import turned
+from tracer.lowering.rearrangements import Layouts
+from tracer.lowering.simplify_named import recognised
+from tracer.ops import base, having, schema
+from tracer.record import dtype_name
+from tracer.textbook.parameter_symbols import Names
+from tracer.textbook.step_selection import Plan
+
+BROADCASTING = having("broadcast")
+"""Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
+
+
+class Unwritten(ValueError):
+    """A layout that no pattern says."""
+
+
+def _within(part: Layout, into: Layout) -> IndexMap | None:
+    """Where the numbers of a part of the memory stand in a tensor of it; None where they are not of it. Unwritten where
+    only some are."""
+    lies, places = strided(*into), strided(*part)
+    if strided(into.shape, contiguous(into.shape), into.offset).equals(lies):
+        first = part.offset - into.offset
+        last = first + sum((size - 1) * step for size, step in zip(part.shape, part.stride, strict=True))
+        inside, outside = first >= 0 and last < lies.size, last < 0 or lies.size <= first
+        numbers = IndexMap(part.shape, lambda cells: places.at(cells) - into.offset)
+    else:
+        memory, wanted = lies.table().reshape(-1), places.table().reshape(-1)
+        order = np.argsort(memory)
+        nearest = order[np.searchsorted(memory, wanted, sorter=order).clip(max=len(order) - 1)]
+        found = memory[nearest] == wanted
+        inside, outside = bool(found.all()), not found.any()
+        numbers = IndexMap(part.shape, nearest.__getitem__)
+    if outside or not places.size:
+        return None
+    if not inside:
+        raise Unwritten(f"a write into {into} through {part}")
+    return numbers
+
+
+class Writer:
+    """Writes equations; every named value of the run is a `Tensor` in them."""
+
+    def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
+        self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
+        self.ids: dict[str, str] = {}
+        self.condition: Tensor | None = None
+        """What the code asked of the places of tokens before it took a causal mask."""
+        self._constants: dict[str, str] = {}
+        self._layouts = Layouts(shapes)
+        self._maps = Maps()
+        self._parts: dict[str, Tensor] = {}
+
+    def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
+        """The writer of calls inside of one, which are given these tensors."""
+        one = Writer(graph, plan, self.names, self.shapes.within(graph), self.fits)
+        one._parts, one._maps = parts, self._maps
+        return one
+
+    def tensor(self, key: str) -> Tensor:
+        """A line's tensor, or what the run was given."""
+        if key in self._parts:
+            return self._parts[key]
+        shape = self.shapes.of(key)
+        if key in self.plan.named:
+            return Tensor(self.names.of[key], shape, self.ids[key])
+        if key.startswith("parameter "):
+            return Tensor(self.names.parameter(key), shape, key)
+        if key.startswith("input "):
+            return Tensor(self.names.given(key), shape, key)
+        if key not in self._constants:
+            self._constants[key] = rf"\mathbf{{C}}_{{{len(self._constants) + 1}}}"
+        return Tensor(self._constants[key], shape, key)
+
+    def provided(self, mask: Node) -> Node:
+        """A causal mask, with what it was taken for, where the code asked."""
+        return mask if self.condition is None else Provided(mask, self.condition)
+
+    def equation(self, key: str) -> Node:
+        """The right side of a line."""
+        raw = self.plan.raw(key)
+        if raw is None:
+            start = self.plan.named_root(self.graph.laid_from(key))
+            return recognised(self._laid(self._start(start), start, key))
+        if raw != key and (made := self._mapped(raw, key)) is not None:
+            return made
+        made = self._body(raw)
+        return recognised(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
+
+    def opaque(self, key: str, reason: str) -> Node:
+        """The right side of a line for which no equation could be written: its call, and the lines and givens that
+        went into it."""
+        raw = self.plan.raw(key)
+        index = self.graph.maker[raw or key]
+        calls = (index,) if raw is None else self.plan.inside[raw]
+        roots = (self.graph.root(ref.key) for one in calls for ref in self.graph.inputs[one])
+        outside = (root for root in roots if root not in self.graph.maker)
+        operands = dict.fromkeys((*self.plan.operands(key), *outside))
+        name = base(self.graph.calls[index].name)
+        return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
+
+    def _mapped(self, raw: str, key: str) -> Node | None:
+        """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
+        graph, call = self.graph, self.graph.call_of(raw)
+        name, _, matrix = schema(call.name).operands.partition(" ")
+        if not name or not call.arguments[matrix].key.startswith("parameter "):
+            return None
+        given, laid = call.arguments[name].key, self._map(raw, key)
+        count = graph.shape(raw)[-1]
+        if len(laid.shape) < 2 or laid.shape[-1] != count or (laid.at(laid.cells) % count != laid.cells % count).any():
+            return None
+        from_line = self._from_line(given)
+        if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
+            return None
+        start, places, since = from_line
+        places = self._maps.rows(places, graph.shape(given)[-1], laid)
+        shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
+        chain = [*graph.chain(key, raw), raw, given, start]
+        operand = self._rearranged(self.tensor(start), places, chain, start, shape, False)
+        if operand is None:
+            return None
+        operand = self._cast(operand, graph.chain(given, since))
+        made = self._given(call, 0, False)
+        made.arguments[name] = recognised(operand)
+        made.relaid(name, shape, places.shape)
+        return recognised(self._cast(node(made), graph.chain(key, raw)))
+
+    def _from_line(self, key: str) -> tuple[str, IndexMap, str] | None:
+        """The line that a value is a rearrangement of, where each number stands in it, and the value of the run from
+        which both were laid out."""
+        near = self.plan.named_root(key)
+        if near in self.plan.named:
+            return near, self._map(near, key), near
+        root = self.graph.root(near)
+        return (self.plan.ends[root], self._inverse(root, key), root) if root in self.plan.ends else None
+
+    def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
+        """What the call of fused attention that a line is was given, and what is done to its result."""
+        raw = self.plan.computed(key)
+        given = self._given(self.graph.call_of(raw), 0, False)
+        return given, lambda made: made if raw == key else self._laid(made, raw, key)
+
+    def _start(self, key: str) -> Node:
+        """The value at the start of a chain."""
+        if key in self.plan.named:
+            return self.tensor(key)
+        root = self.graph.root(key)
+        return self._body(root) if root in self.graph.maker else self.tensor(root)
+
+    def value(self, key: str, loose: bool = False) -> Node:
+        """An operand; with `loose`, axes of size 1 in front are left out."""
+        graph, plan = self.graph, self.plan
+        near = plan.named_root(key)
+        if near in plan.named:
+            return self._laid(self.tensor(near), near, key, loose=loose)
+        root = graph.root(near)
+        if root in plan.ends:
+            return self._back(plan.ends[root], root, key, loose)
+        return self._laid(self._start(root), root, key, loose=loose)
+
+    def _body(self, key: str) -> Node:
+        """What the call that made a value computes."""
+        index = self.graph.maker[key]
+        call = self.graph.calls[index]
+        name = base(call.name)
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
+        if call.name == "overwrite":
+            return self._overwritten(call)
+        if call.name == "turns":
+            return turned(self, call)
+        made = node(self._given(call, position, name in BROADCASTING))
+        if name in BROADCASTING and not self._as_stated(made, key):
+            return recognised(node(self._given(call, position, False)))
+        return recognised(made)
+
+    def _as_stated(self, made: Node, key: str) -> bool:
+        """Whether operands without axes of size 1 in front still give the shape that the call gave."""
+        try:
+            found = infer(made, self.fits)
+        except ShapeError:
+            return False
+        stated = self.shapes.of(key)
+        ones = any(one == 1 != size for one, size in zip(found, stated, strict=False))  # at other sizes it is not
+        return len(found) == len(stated) and not ones and all(map(self.fits, found, stated))
+
+    def _given(self, call: Call, position: int, loose: bool) -> Given:
+        arguments: dict[str, Any] = {}
+        shapes: dict[str, Any] = {}
+        numerics: dict[str, Any] = {}
+        dtypes: dict[str, Any] = {}
+        for name, value in call.arguments.items():
+            if isinstance(value, Ref):
+                arguments[name] = self.value(value.key, loose)
+                shapes[name], numerics[name], dtypes[name] = self.shapes.of(value.key), value.shape, value.dtype
+            elif isinstance(value, tuple) and any(isinstance(one, Ref) for one in value):
+                several = [one if isinstance(one, Ref) else None for one in value]
+                arguments[name] = [self.value(one.key) if isinstance(one, Ref) else one for one in value]
+                shapes[name] = [one and self.shapes.of(one.key) for one in several]
+                numerics[name] = [one and one.shape for one in several]
+                dtypes[name] = [one and one.dtype for one in several]
+            else:
+                arguments[name] = list(value) if isinstance(value, tuple) else value
+        made = call.outputs[position]
+        shape, numbers, remarks = self.shapes.of(made.key), self.shapes.numbers(call), self.shapes.remarks
+        given = Given(
+            call.func,
+            arguments,
+            shapes,
+            numerics,
+            dtypes,
+            position,
+            shape,
+            made.shape,
+            numbers,
+            lambda text: remarks.setdefault(text),
+            self.shapes.sizes,
+        )
+        given.of_data = frozenset(
+            name for name, value in call.arguments.items() if isinstance(value, Ref) and self.shapes.of_data(value.key)
+        )
+        weight = arguments.get("weight")
+        if isinstance(weight, Tensor) and self.names.tied(weight.key):
+            given.tied = frozenset((weight,))
+        return given
+
+    def _overwritten(self, call: Call) -> Node:
+        """A tensor with other numbers in a part of it, where the part is a range of each axis."""
+        old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
+        if (places := _within(part, into)) is None:
+            return self.value(old.key)
+        if places.equals(IndexMap(into.shape)):
+            return self.value(new.key)
+        if (pattern := self._maps.pattern(places, into.shape)) is None:
+            raise Unwritten(f"a write into {into} through {part}")
+        ranges: list[Any] = []
+        shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
+        for size, taken, side in zip(shape, pattern.picked, pattern.left, strict=True):
+            if taken is None:
+                ranges.append((None, None, None))
+            elif not side and len(places.shape) < len(into.shape):
+                ranges.append(taken[0])
+            else:
+                lengths = self._layouts.lengths(pattern, side, written)
+                first, last = self._layouts.edges(*taken[:2], size, lengths, taken[2])
+                ranges.append((first, last, taken[2]))
+        return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
+
+    def _map(self, start: str, end: str) -> IndexMap:
+        chain = []
+        for key in self.graph.chain(end, start):
+            call = self.graph.call_of(key)
+            chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+        return self._maps.of(self.graph.shape(start), chain)
+
+    def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
+        """`made`, the value `start`, laid out as the value `end` of the same chain, and cast as there."""
+        return self._cast(self._moved(made, start, end, loose), self.graph.chain(end, start))
+
+    def _cast(self, made: Node, chain: list[str]) -> Node:
+        """`made` with the casts of a chain of layouts that round."""
+        for key in chain:
+            if dtype := self.graph.rounds(key):
+                made = Cast(made, to=dtype_name(dtype))
+        return made
+
+    def _moved(self, made: Node, start: str, end: str, loose: bool) -> Node:
+        """`made`, the value `start`, laid out as the value `end` of the same chain."""
+        if start == end:
+            return made
+        chain = self.graph.chain(end, start)
+        self.shapes.remark(chain)
+        if all(self.graph.kind[self.graph.maker[key]] == "same" for key in chain) and (
+            self.graph.shape(start) == self.graph.shape(end)
+        ):
+            return made
+        found = self._rearranged(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
+        if found is not None:
+            return recognised(found)
+        if len(chain) == 1:
+            return self._kernel(made, end)
+        middle = chain[-2]
+        return self._moved(self._moved(made, start, middle, False), middle, end, loose)
+
+    def _kernel(self, made: Node, end: str) -> Node:
+        """A layout that is no pattern, by PyTorch's own op."""
+        call = self.graph.call_of(end)
+        others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
+        first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
+        if any(isinstance(value, Ref) for name, value in others.items() if name != first):
+            raise Unwritten(f"{call.name} of {call.arguments[first].shape}")
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == end)
+        return Kernel.of(call.func, {**others, first: made}, position, self.shapes.of(end))
+
+    def _back(self, end: str, root: str, key: str, loose: bool) -> Node:
+        """The value `key` by the name that stands at `end`, both rearranged from the same computed one."""
+        chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
+        places, after = self._inverse(root, key), self.shapes.of(key)
+        found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
+        if found is None:
+            raise Unwritten(f"the layout between {end} and {key}")
+        return self._cast(recognised(found), self.graph.chain(key, root))
+
+    def _inverse(self, root: str, key: str) -> IndexMap:
+        """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""
+        there = self._map(root, self.plan.ends[root])
+        return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
+
+    def _rearranged(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
+        """`made`, the value `start`, with its numbers at these places, to the shape `after`; None for no pattern."""
+        pattern = self._maps.pattern(places, self.graph.shape(start))
+        if pattern is None:
+            return None
+        return self._layouts.node(made, pattern, chain, self.shapes.of(start), after, loose)

@@ -1,0 +1,120 @@
+"""Fused attention as the three lines that it computes: scores, weights, context (Vaswani et al. 2017, equation 1)."""
+
+from __future__ import annotations
+
+import sympy
+
+from tracer.expr import Node, Tensor
+from tracer.expr.function_call import Scalar
+from tracer.expr.layout.split_heads import Heads
+from tracer.expr.math.activations import Softmax
+from tracer.expr.math.algebra import Over, Plus
+from tracer.expr.math.arithmetic import Scaled
+from tracer.expr.math.comparisons import Where
+from tracer.expr.nn.attention_masks import CausalMask, CausalMaskBetween
+from tracer.expr.nn.rope import Grouped
+from tracer.lowering.scalar_operands import scaled
+from tracer.textbook.claims import Context, Why
+from tracer.textbook.claims.context import Subject
+from tracer.textbook.explanation_rules import scores as reason_of
+from tracer.textbook.explanations import WHY
+from tracer.textbook.hints import Hints
+
+NEAR = 1e-6
+"""How far a scale may be from the usual one, as a share of it."""
+PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
+TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
+
+
+def fused_lines(
+    writer, key: str, part: str, masks: dict, hints: Hints, subject: Subject
+) -> tuple[tuple[dict, ...], Node]:
+    """The lines of scores and weights, which the kernel never holds, as arguments of `Line`; and the equation of the
+    result. `masks` are the masks of towers (`part`) and lengths that have a line already; a new one is added. `subject`
+    is what claims of these lines are evaluated on."""
+    given, laid = writer.attention(key)
+    q, k, v = given["query"], given["key"], given["value"]
+    shapes = {name: given.shape(name) for name in ("query", "key", "value")}
+    heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
+    if given.get("enable_gqa") and heads != shared:
+        k, v = Grouped(k, heads[0]), Grouped(v, heads[0])
+    made, lines = writer.tensor(key), []
+    base = made.key.removesuffix(".context")
+    q, scale = _unscaled(writer, given, q)
+    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scale is None else scaled(given, q @ k.T, scale)
+    S_q, S_k = shapes["query"][-2], shapes["key"][-2]
+    mask = given.get("attn_mask")
+    if given.get("is_causal"):
+        if (part, S_q, S_k) not in masks:
+            id = ".".join(filter(None, (part, "mask")))
+            hidden = Tensor(
+                writer.names.mask(part), (S_q, S_k), id if id not in writer.ids.values() else f"{base}.mask"
+            )
+            masks[part, S_q, S_k] = hidden
+            causal = CausalMask(S_q) if writer.shapes.same(S_q, S_k) else CausalMaskBetween(S_q, S_k)
+            subject.masks[hidden.key] = writer.provided(causal)
+            lines.append(_line("mask", hidden, subject.masks[hidden.key], WHY["flag"]) | {"layer": None})
+        scores = Plus(scores, masks[part, S_q, S_k])
+    elif mask is not None:
+        shown = str(given.dtype("attn_mask")) == "torch.bool"
+        scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
+    shape = (*shapes["query"][:-2], S_q, S_k)
+    said = Tensor(_letter(made, "S"), shape, _free(writer, f"{base}.scores"))
+    weights = Tensor(_letter(made, "A"), shape, _free(writer, f"{base}.weights"))
+    reason = WHY.get(reason_of(scores, subject.masks), ())
+    lines += [_line("scores", said, scores, reason), _line("weights", weights, Softmax(said), WHY["weights"])]
+    return tuple(_hinted(line, hints, subject, key) for line in lines), laid(weights @ v)
+
+
+def _free(writer, id: str) -> str:
+    """An id, with a number behind it where a line has it that is no part of this kernel."""
+    number, whole, taken = 1, id, set(writer.ids.values())
+    while whole in taken:
+        number += 1
+        whole = f"{id}{number}"
+    return whole
+
+
+def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
+    """Queries and the scale of the scores; queries that were multiplied by 1/√d_k before they were dealt out, without
+    that, and None for the usual scale."""
+    scale, inner = given.get("scale"), q.args[0] if isinstance(q, Heads) else q
+    factor = _factor(inner)
+    if scale == 1 and factor is not None:
+        width = given.shape("query")[-1]
+        usual = (
+            abs(float(factor) * given.numeric("query")[-1] ** 0.5 - 1) <= NEAR
+            if factor.is_number
+            else (writer.shapes.same(factor**-2, width))
+        )
+        if usual:
+            inner = inner.args[0] if isinstance(inner, Over) else inner.args[1]
+            return q.func(inner, *q.args[1:]) if isinstance(q, Heads) else inner, None
+    return q, scale
+
+
+def _factor(node: Node) -> sympy.Expr | None:
+    """The number that a tensor is multiplied by, or 1 over the one that it is divided by."""
+    if isinstance(node, Over):
+        return 1 / node.args[1]
+    return node.args[0].value if isinstance(node, Scaled) and isinstance(node.args[0], Scalar) else None
+
+
+def _hinted(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
+    """A line, of the fused attention with the result `key`, with what hints say of it, and the claims that hold."""
+    part = PARTS[line["tensor"].key.rpartition(".")[2].rstrip("0123456789")]
+    hint = hints.of(line["id"], part)
+    context = Context(subject, key, part, line["equation"])
+    said = hint.reason(line.pop("why"), context)
+    told = {"why": said.text, "facts": said.facts, "refuted": said.refuted}
+    return {**line, **told, "title": hint.title or line["title"], "note": hint.remark(context)}
+
+
+def _letter(made: Tensor, letter: str) -> str:
+    """The letter of what comes before the result, with the same above and below it."""
+    name = made.name.replace(r"\mathbf{H}", rf"\mathbf{{{letter}}}")
+    return name if name != made.name else rf"\mathbf{{{letter}}}_{{\text{{{made.key.replace('_', ' ')}}}}}"
+
+
+def _line(step: str, made: Tensor, equation: Node, why: Why) -> dict:
+    return {"id": made.key, "title": TITLES[step], "tensor": made, "equation": equation, "why": why}

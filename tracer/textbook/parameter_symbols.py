@@ -1,0 +1,183 @@
+"""The letters of what a run is given: of parameters by the lines that take them, of inputs by what they are."""
+
+from __future__ import annotations
+
+from tracer.capture.composite_calls import refs
+from tracer.graph.module_tree import TOWERS, own_name
+from tracer.ops import CONVOLUTIONS, LINEAR, MATMULS, NORMS, base
+from tracer.textbook.step_symbols import Letters, text, token
+
+WEIGHTS = {"router": "r", "I": "E", "gate": "g", "U": "1", "F": "2", "Z": r"\mathrm{out}"}
+"""What stands below the matrix of a role whose letter does not."""
+OF_GATED = {"U": "u", "F": "d"}
+"""The same in an MLP with a gate."""
+OF_HEADS = {"K": r"\mathrm{cls}", "V": r"\mathrm{vocab}"}
+"""What stands below the matrix that makes logits, by their last size."""
+GREEK = frozenset(
+    "alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi chi psi omega".split()
+)
+"""Names of parameters that are letters."""
+TOKENS = "input_ids", "ids", "tokens", "t"
+"""What programs call token numbers."""
+
+
+class Names(Letters):
+    """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self._users = self._uses()
+        self._parameters: dict[str, str] = {}
+
+    def _uses(self) -> dict[str, list[tuple[str, str]]]:
+        """The lines that take a parameter, each with the name of the call that does."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        plan, graph = self._roles.plan, self._graph
+        for key in plan.lines:
+            raw = plan.raw(key)
+            for index in plan.inside[raw] if raw is not None else ():
+                for ref in refs(graph.calls[index].arguments):
+                    root = graph.root(ref.key)
+                    if root.startswith("parameter "):
+                        found.setdefault(root, []).append((key, base(graph.calls[index].name)))
+        return found
+
+    def given(self, key: str) -> str:
+        """The LaTeX of an input, by its key `input NAME`: token numbers **t**, places of chosen tokens **π**, a photo
+        **X**_img, else **x**, where nobody says another letter."""
+        if key not in self._parameters:
+            ref, name, said = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
+            numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
+            if said:
+                letter, below, _ = self._by_hand(said, "")
+            elif numbers and self._places_of_tokens(key):
+                letter, below = r"\boldsymbol{\pi}", ""
+            elif numbers and ("id" in name or name in TOKENS):
+                letter, below = r"\mathbf{t}", "" if name in TOKENS else text(name)
+            elif len(ref.shape) == 4 and (ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"):
+                letter, below = r"\mathbf{X}", r"\mathrm{img}"
+            else:
+                letter, below = r"\mathbf{x}", text(name) if name not in ("x", "input", "inputs", "0") else ""
+            self._parameters[key] = self._unlike(letter, below, "")
+        return self._parameters[key]
+
+    def _places_of_tokens(self, key: str) -> bool:
+        """Whether what the run was given says which tokens are chosen."""
+        graph = self._graph
+        calls = (graph.calls[index] for index in graph.consumers[key] if len(graph.shape(key)) == 2)
+        return any(base(call.name) == "gather" and graph.root(call.arguments["index"].key) == key for call in calls)
+
+    def parameter(self, key: str) -> str:
+        """The LaTeX of a parameter or buffer, by its key `parameter PATH`."""
+        if key not in self._parameters:
+            said, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
+            made = self._by_hand(said, module) if said else self._parameter(key)
+            self._parameters[key] = self._unlike(*made, plain=bool(said))
+        return self._parameters[key]
+
+    def _parameter(self, key: str) -> tuple[str, str, str]:
+        path = key.removeprefix("parameter ")
+        module, _, own = path.rpartition(".")
+        uses = self._users.get(key, [])
+        lines = dict.fromkeys(line for line, _ in uses)
+        line = next(iter(lines)) if len(lines) == 1 else None
+        role = self._roles.of.get(line, "") if line else ""
+        above = self.above(module)
+        calls = {call for _, call in uses}
+        if calls & {"experts"}:
+            weights = [ref.key for ref in self._roles.call(uses[0][0]).arguments["weights"]]
+            rank = len(self._graph.shape(key))
+            number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
+            return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
+        of_norm = bool(calls & NORMS) or "norm" in self._kind(lines).lower()
+        mark = self._below(line, role, of_norm) or text(own_name(module))
+        below = mark or text(own)
+        if not self._graph.ref[key].dtype.is_floating_point:
+            return (r"\mathbf{p}", "", above) if "position" in own else (r"\mathbf{n}", text(own), above)
+        match own:
+            case "running_mean":
+                return r"\boldsymbol{\mu}", below, above
+            case "running_var":
+                return r"\boldsymbol{\sigma}^2", below, above
+            case "weight" if of_norm:
+                return r"\boldsymbol{\gamma}", below, above
+            case "bias" if of_norm:
+                return r"\boldsymbol{\beta}", below, above
+            case "bias":
+                return r"\mathbf{b}", below, above
+        if role in ("O'", "F'"):
+            return r"\boldsymbol{\lambda}", {"O'": "1", "F'": "2"}[role], above
+        if calls & {"embedding"}:
+            return *self._table(key, module), above
+        if role == "angles":
+            return r"\boldsymbol{\theta}", "", above
+        added = own == "weight" and "pos" in own_name(module).lower() and not calls & (LINEAR | MATMULS | CONVOLUTIONS)
+        if added or "pos" in own.lower() or (role == "position" and len(self._graph.shape(key)) > 1):
+            return r"\mathbf{P}", self._kind_of_places(key, own), above
+        if kind := token(own):
+            return r"\mathbf{x}", kind, above
+        if own == "weight" or own.endswith("_weight"):
+            return r"\mathbf{W}", below, above
+        if own.endswith("bias"):
+            return r"\mathbf{b}", below, above
+        word, _, number = own.strip("_").partition("_")
+        if word in GREEK and (not number or number.isdecimal()):
+            return rf"\boldsymbol{{\{word}}}", number or mark, above
+        return r"\boldsymbol{\theta}", text(own), above
+
+    def _kind_of_places(self, key: str, own: str) -> str:
+        """What stands below one of several tables of places, by what its name says that they are of."""
+        word = next((short for known, short in TOWERS.items() if known in own.lower()), "")
+        others = [other for other in self._users if other != key and "pos" in other.rpartition(".")[2].lower()]
+        alike = [other for other in others if not self.above(other.removeprefix("parameter ").rpartition(".")[0])]
+        return rf"\mathrm{{{word}}}" if word and alike else ""
+
+    def _below(self, line: str | None, role: str, of_norm: bool) -> str:
+        """What stands below a line's matrix, or its γ; "" where its role does not say."""
+        if line is None:
+            return ""
+        if self._hints[line].below:
+            return self._hints[line].below
+        nth = self._roles.nth.get(line)
+        if of_norm and line in self._roles.first:
+            return "E"
+        if of_norm and nth is not None:
+            return str(nth) if nth else "f"
+        if role == "Z":
+            shape = self._shapes.of(line)
+            return OF_HEADS.get(str(shape[-1]) if shape else "", WEIGHTS["Z"])
+        plain = role.rstrip("'")
+        if plain in OF_GATED and self._roles.gated(line):
+            return OF_GATED[plain]
+        return WEIGHTS.get(role, plain if plain in ("Q", "K", "V", "O", "QKV", "QK", "KV") else "")
+
+    def _table(self, key: str, module: str) -> tuple[str, str]:
+        """The letter of a table, and what stands below: **E** where the tokens that were given are looked up, **P**
+        where places are."""
+        graph = self._graph
+        calls = (graph.calls[index] for index in graph.consumers[key])
+        numbers = [call.arguments["indices"].key for call in calls if base(call.name) == "embedding"]
+        if any(graph.depends[one] == "x" for one in numbers):
+            others = [other for other in self._tables() if other != key and self._of_tokens(other)]
+            return r"\mathbf{E}", text(own_name(module)) if others else ""
+        if "type" in module.lower():
+            return r"\mathbf{E}", r"\mathrm{type}"
+        return r"\mathbf{P}", ""
+
+    def _of_tokens(self, key: str) -> bool:
+        calls = (self._graph.calls[index] for index in self._graph.consumers[key])
+        return any(
+            self._graph.depends[call.arguments["indices"].key] == "x" for call in calls if "indices" in call.arguments
+        )
+
+    def tied(self, key: str) -> bool:
+        """Whether a parameter is a table of embeddings and the matrix of a linear map, too."""
+        calls = {call for _, call in self._users.get(key, ())}
+        return "embedding" in calls and "linear" in calls
+
+    def _tables(self) -> set[str]:
+        found = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
+        return {key for key in found if self._graph.ref[key].dtype.is_floating_point}
+
+    def _kind(self, lines) -> str:
+        return self._roles.kind(next(iter(lines))) if lines else ""

@@ -1,0 +1,355 @@
+"""What a line is in the language of the papers, from the structure of the run: queries, scores, a residual sum, a norm.
+
+Attention is found by its products and its softmax, a residual sum by what it adds, an MLP by its activation; names of
+modules only help where structure leaves a choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import torch
+
+from tracer.capture.composite_calls import Ref
+from tracer.graph.attention_sites import Site
+from tracer.graph.module_tree import Places
+from tracer.ops import ACTIVATIONS, ARITHMETIC, LINEAR, MASK_BUILDERS, NORMS, POINTWISE, PROJECTIONS, SOFTMAXES, base
+from tracer.textbook.attention_bias import bias
+from tracer.textbook.embedding_roles import TOKENS, beginnings, placed
+from tracer.textbook.recurrent_and_moe_roles import experts, loops
+from tracer.textbook.step_selection import Plan
+
+HALF = 2
+"""A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
+
+
+class Roles:
+    """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
+    lines without one are not in it. `first` are the lines that the first block of a tower reads, each with the mark of
+    that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks.
+    `alone` are queries, keys and values not dealt out to heads; `mixed` has what learned numbers mix two by."""
+
+    def __init__(self, plan: Plan, places: Places):
+        self.plan, self.graph, self.places = plan, plan.graph, places
+        self.of: dict[str, str] = {}
+        self.nth: dict[str, int] = {}
+        self.alone: set[str] = set()
+        self.first: dict[str, str] = {}
+        self.mixed: dict[str, str] = {}
+        self.share_photo: dict[str, str] = {}
+        """Projections that are taken as a whole, with the letters of what they are: queries, keys and values."""
+        self.linear: set[str] = set()
+        """The lines of queries, keys, values and results of linear attention."""
+        self.returned: dict[str, str] = {}
+        """Where the values that forward returns stand in what it returns."""
+        for ref, place in zip(self.graph.outputs, self.graph.run.places, strict=True):
+            self.returned.setdefault(plan.held(ref.key), place)
+        self.operands = {key: plan.operands(key) for key in plan.lines}
+        self.users: dict[str, list[str]] = defaultdict(list)
+        for key in plan.lines:
+            for operand in self.operands[key]:
+                self.users[operand].append(key)
+        for site in plan.sites:
+            self._attention(site)
+        experts(self)
+        loops(self)
+        beginnings(self)
+        self._sums_and_norms()
+        self._mlps()
+        self._ends()
+        self._count_norms()
+
+    def call(self, key: str):
+        """The call whose value a line is, or None for a layout."""
+        raw = self.plan.raw(key)
+        return None if raw is None else self.graph.made(raw)
+
+    def given(self, key: str) -> tuple[Ref, ...]:
+        """What the call of a line that computes takes."""
+        return self.graph.inputs[self.graph.maker[self.plan.computed(key)]]
+
+    def name(self, key: str) -> str:
+        """The name of that call, "" for a layout."""
+        call = self.call(key)
+        return "" if call is None else base(call.name)
+
+    def module(self, key: str) -> str:
+        return (self.call(key) or self.graph.call_of(key)).module
+
+    def kind(self, key: str) -> str:
+        """The class of the module that a line stands in."""
+        call = self.call(key) or self.graph.call_of(key)
+        number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
+        return self.graph.modules[number].kind if number >= 0 else ""
+
+    def inside(self, key: str) -> set[str]:
+        """The names of all calls in a line."""
+        raw = self.plan.raw(key)
+        return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
+
+    def trail(self, key: str) -> list[str]:
+        """The lines from a value up to the projection that made it, which is last; as far as they are as large."""
+        found, at = [], self.plan.upstream(key)
+        while at is not None and len(found) < 6:
+            found.append(at)
+            if self.name(at) in PROJECTIONS:
+                break
+            above = [one for one in self.operands[at] if self.graph.count(one) * HALF >= self.graph.count(at)]
+            at = above[0] if above else None
+        return found
+
+    def _attention(self, site: Site) -> None:
+        given = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
+        trails = {letter: self.trail(key) for letter, key in given.items()}
+        shared = Counter(trail[-1] for trail in trails.values() if trail)
+        for letter, trail in trails.items():
+            if not trail:
+                continue
+            projected = self.name(trail[-1]) in PROJECTIONS
+            whole = projected and self._whole(trail, given[letter])
+            packed = projected and shared[trail[-1]] > 1 and not whole
+            if whole:
+                self.share_photo[trail[-1]] = "".join(one for one, other in trails.items() if other[-1:] == trail[-1:])
+            if packed:
+                self.of.setdefault(
+                    trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])
+                )
+            own = trail[: -1 if packed else None][::-1] if projected else trail[:1]
+            made = self.plan.raw(trail[-1]) or trail[-1]
+            if self.graph.shape(made)[:-1] == self.graph.shape(given[letter])[:-1]:
+                self.alone.update(own)
+            for primes, key in enumerate(own):
+                self.of.setdefault(key, letter + "'" * primes)
+                if site.linear:
+                    self.linear.add(key)
+        if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
+            self.of.setdefault(weights, "A")
+            for key in self.operands[weights]:
+                self.of.setdefault(key, "S")
+                for other in self.operands[key]:
+                    if found := bias(self.graph, other):
+                        self.of.setdefault(other, found)
+                    elif self._hides(other, key):
+                        self.of.setdefault(other, "M")
+        mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
+        if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
+            self.of.setdefault(made, bias(self.graph, made) or "M")
+        made = self.plan.downstream(site.result)
+        if made is not None:
+            self.of.setdefault(made, "H")
+            if site.linear:
+                self.linear.add(made)
+                if (memory := self.plan.downstream(self.graph.calls[site.call].outputs[0].key)) is not None:
+                    self.of.setdefault(memory, "memory")
+                for key in self.operands[made]:
+                    self.of.setdefault(key, "normaliser")
+            for other in self.operands[made] if site.fused else ():  # a bias that is read inside the mask of a kernel
+                if found := bias(self.graph, other):
+                    self.of.setdefault(other, found)
+            for key in self.users[made]:
+                if self.name(key) in PROJECTIONS:
+                    self.of.setdefault(key, "O")
+
+    def _whole(self, trail: list[str], key: str) -> bool:
+        """Whether what a projection made is taken as a whole, not a part of it."""
+        graph, count = self.graph, self.graph.count(self.plan.raw(trail[-1]) or trail[-1])
+        laid = graph.chain(key, graph.root(key))
+        return all(graph.count(one) >= count for one in (*laid, *trail[:-1]))
+
+    def _hides(self, key: str, scores: str) -> bool:
+        """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
+        square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
+        hides = self.name(key) in MASK_BUILDERS or self.graph.ref[key].dtype == torch.bool
+        constant = self.graph.depends[key] == "c" and self.graph.ref[key].dtype.is_floating_point
+        return square and hides and (constant or not self.places.numbers(self.module(key)))
+
+    def _sums_and_norms(self) -> None:
+        graph, sums = self.graph, defaultdict(list)
+        inputs = {ref.key for ref in graph.given}
+        for key in self.plan.lines:
+            call = self.call(key)
+            if call is None or key in self.of:
+                continue
+            inside = self.inside(key)
+            given = self.given(key)
+            computed = all(graph.depends[ref.key] == "x" for ref in given)
+            adds = computed or "O" in self.of_operands(key)  # to queries that are 0 for a start, too
+            two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
+            start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
+            if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in given])):
+                self.of[key], self.mixed[key] = "mix", weight
+            elif self.name(key) == "add" and two and placed(self, key):
+                self.of[key] = "placed"
+            elif self.name(key) == "add" and two and adds and (start or len(self.operands[key]) > 1):
+                sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
+            elif inside & NORMS or "norm" in self.kind(key).lower():
+                self.of[key] = "norm"
+            elif self._bends(key) and self._between_maps(key):
+                self.of[key] = "G"
+            elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self.of_operands(key):
+                self.of[key] = "gated"
+            elif "cumsum" in inside and self.name(key) == "all" and graph.depends[key] == "c":
+                self.of[key] = "one"
+        for (_, block), keys in sums.items():
+            for primes, key in enumerate(keys):
+                marks = "" if primes == len(keys) - 1 else "'" * (primes + 1)
+                after = self.users[key]
+                if block and len(after) == 1 and self.of.get(after[0]) == "norm" and self._in_block(after[0], key):
+                    self.of[key], self.of[after[0]] = "Y" + "'" * primes, f"X{marks}"  # the norm comes after the sum
+                    self.nth[after[0]] = primes + 1
+                else:
+                    self.of[key] = f"X{marks}" if block else "R"
+
+    def _mixed_by(self, given: list[str]) -> str:
+        """The parameter by which two values are mixed, each times numbers that were learned: a mean of a token and of
+        the one before, and no residual sum; "" for any other sum."""
+        weights = []
+        for root in map(self.graph.root, given):
+            call = self.graph.made(root)
+            if call is None or base(call.name) != "mul" or root in self.plan.named or root in self.plan.ends:
+                return ""
+            learned = [
+                ref.key for ref in self.graph.inputs[self.graph.maker[root]] if self.graph.depends[ref.key] == "p"
+            ]
+            weights += map(self.graph.root, learned[:1])
+        return next((key for key in weights if key.startswith("parameter ")), "") if len(weights) == 2 else ""
+
+    def _bends(self, key: str) -> bool:
+        """Whether a line is an activation, be it written out: made cell by cell of one line and numbers, and not by
+        sums and products alone."""
+        if self.name(key) in ACTIVATIONS:
+            return True
+        inside = self.inside(key)
+        if len(self.operands[key]) != 1 or not inside <= POINTWISE or inside <= ARITHMETIC:
+            return False
+        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed(key)])
+        given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
+        return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
+
+    def of_operands(self, key: str) -> set[str | None]:
+        """The roles of what a line is made of."""
+        return {self.of.get(operand) for operand in self.operands[key]}
+
+    def _in_block(self, key: str, other: str) -> bool:
+        return self.places.prefix(self.module(key)) == self.places.prefix(self.module(other))
+
+    def _between_maps(self, key: str) -> bool:
+        """Whether an activation has a linear map before it and, perhaps after a gate, one behind it: an MLP's."""
+        if not any(self.name(operand) in LINEAR for operand in self.operands[key]):
+            return False
+        after = [
+            user for one in self.users[key] for user in ([one, *self.users[one]] if self.name(one) == "mul" else [one])
+        ]
+        inside = self.places.numbers(self.module(key)) or "mlp" in self.module(key).lower()
+        return bool(inside) and any(self.name(user) in LINEAR for user in after)
+
+    def _mlps(self) -> None:
+        for key in (one for one in self.plan.lines if one not in self.of and self.name(one) in LINEAR):
+            used = {self.of.get(user) for user in self.users[key]}
+            if "G" in used:
+                bends = [user for user in self.users[key] if self.of.get(user) == "G"]
+                gates = any(self.of.get(user) == "gated" for bend in bends for user in self.users[bend])
+                self.of[key] = "gate" if gates and "gated" not in used else "U"
+            elif "gated" in used:
+                self.of[key] = "U"
+            elif self.of_operands(key) & {"G", "gated"}:
+                self.of[key] = "F"
+
+        for key in self.plan.lines:  # what attention or an MLP made, scaled by parameters
+            made = self.operands[key]
+            if key not in self.of and self.name(key) == "mul" and len(made) == 1 and self.of.get(made[0]) in ("O", "F"):
+                self.of[key] = f"{self.of[made[0]]}'"
+
+    def gated(self, key: str) -> bool:
+        """Whether the MLP of a line has a gate: it makes what is gated, or is made of it."""
+        near = {self.of.get(one) for one in (*self.users[key], *self.operands[key])}
+        return self.of.get(key) in ("gate", "gated") or "gated" in near
+
+    def _ends(self) -> None:
+        """The logits, what goes into the first block, and the token that a head reads."""
+        if self.graph.outputs:
+            first = self._computed(self.graph.outputs[0].key)
+            if first is not None and self.of.get(first) in (None, "F", "O"):
+                before = self.operands[first]
+                shares = self.name(first) in SOFTMAXES and len(before) == 1 and before[0] not in self.of
+                self.of[before[0] if shares else first] = "Z"
+                if shares:
+                    self.of[first] = "shares"
+        for key in self.plan.lines:
+            if key in self.plan.results:
+                self.of.setdefault(key, "result")
+            elif self.call(key) is None and key not in self.of and (role := self._layout(key)):
+                self.of[key] = role
+        inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
+        while inner:
+            start = next((key for key in inner if self.of.get(key, "").rstrip("'") in ("X", "Y")), None)
+            if start is None:
+                break
+            tower = self.places.tower(self.module(start))
+            for operand in self.operands[start]:
+                outside = not self.places.numbers(self.module(operand))
+                if outside and self.of.get(operand) in (None, "R", "norm", *TOKENS):
+                    self.first.setdefault(operand, tower)
+            inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+
+    def result(self, key: str) -> str | None:
+        """What a line is of all that forward returns: "Output", "Output: pooler_output"; None for one that it keeps."""
+        if key not in self.returned:
+            return None
+        main = next(iter(self.returned)) == key
+        return "Output" if main else f"Output: {self.returned[key]}"
+
+    def result_name(self, key: str) -> str:
+        """The field of what forward returns that a line is, `pooler_output`; "" for the main one and for those that
+        have a number alone."""
+        main = next(iter(self.returned)) == key
+        return "" if main else self.returned[key].rpartition(".")[2].partition("[")[0]
+
+    def _computed(self, key: str) -> str | None:
+        """The line that forward returns a value of: before what is only laid out to be returned."""
+        found = self.plan.upstream(key)
+        while found in self.plan.results:
+            found = self.plan.upstream(self.graph.laid_from(found))
+        return found
+
+    def _layout(self, key: str) -> str:
+        """The role of a layout: the first token or some of a sequence, a sequence as a grid."""
+        rank, count = len(self.graph.shape(key)), self.graph.count(key)
+        if rank == 2:
+            return "first" if self.of_operands(key) & {"norm", "X"} else ""
+        if self.graph.depends[key] == "p" and rank == 3:
+            return "every token"
+        (before,) = self.operands[key][:1] or (key,)
+        if len(self.graph.shape(before)) != 3:
+            return ""
+        if rank == 3 and count < self.graph.count(before):
+            return "tokens"
+        return "grid" if rank == 4 and count == self.graph.count(before) else ""
+
+    def learned_first(self, key: str) -> bool:
+        """Whether a line is a sequence that begins with a parameter: a CLS token."""
+        call = self.call(key) if self.of.get(key) == "sequence" else None
+        given = self.given(key) if call else ()
+        return bool(given) and self.graph.root(given[0].key).startswith("parameter ")
+
+    def tied(self, key: str) -> bool:
+        """Whether the matrix of a line is a table that tokens are looked up in."""
+        raw = self.plan.raw(key)
+        given = self.graph.inputs[self.graph.maker[raw]] if raw is not None else ()
+        users = (index for ref in given for index in self.graph.consumers[self.graph.root(ref.key)])
+        return any(base(self.graph.calls[index].name) == "embedding" for index in users)
+
+    def _count_norms(self) -> None:
+        """Which norm of its block each is; 0 behind all blocks."""
+        count: Counter = Counter()
+        for key in (one for one in self.plan.lines if self.of.get(one) == "norm"):
+            block = self.places.prefix(self.module(key))
+            if block:
+                count[block] += 1
+                self.nth[key] = count[block]
+            elif key not in self.first and self._behind_blocks(self.operands[key]):
+                self.nth[key] = 0
+
+    def _behind_blocks(self, before: tuple[str, ...]) -> bool:
+        """Whether what is made of these lines, if of any, stands behind blocks."""
+        return bool(before) and all(self.places.numbers(self.module(one)) for one in before)

@@ -1,0 +1,428 @@
+"""The counterfactual: each printed line has to give the tensors of runs that it was not derived from.
+
+A twin of the traced module, with its own options and buffers, is run with other weights and inputs, in float64, and at
+other sizes where the symbols allow. The very LaTeX is then read by the independent reader and evaluated on the tensors
+of that run. Nothing of the equations that were executed takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tracer.capture import Recording, Seen, record
+from tracer.capture.callable_module import Function
+from tracer.capture.composite_calls import Call, Calls
+from tracer.capture.module_hooks import blocks
+from tracer.expr import tensors
+from tracer.record import Step, dtype_name, tolerance
+from tracer.record.latex_reader.evaluator import evaluate
+from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.operands import Missing, Operands, deviation, names, zero_empty_rows
+from tracer.record.latex_reader.parser import Line, read
+from tracer.shapes import Solution, value_of
+from tracer.shapes.solver import UNKNOWN
+from tracer.shapes.twin_variation import Variation, varied
+from tracer.symbols import notation
+from tracer.textbook.derivation import HERE, KERNEL
+from tracer.textbook.steps import Found
+from tracer.tracing.proofs.proof_power import Elsewhere, unseen, unseen_in_run
+from tracer.tracing.proofs.step_proof import Later, weight, weights
+from tracer.utils.error_text import quoted, reason
+from tracer.utils.progress import tell
+from tracer.utils.thread_local_rng import seeded_draws
+
+RUNS = 3
+"""On how many other runs a line is checked."""
+LARGE = 500 * 2**20
+"""Bytes of weights above which one block of each kind is run."""
+SMALL = 50 * 2**20
+"""The same of a model that is to be run in a short time."""
+MOST = 2**30
+"""Cap in bytes on the tensors that another run keeps."""
+
+HELD = "At its own sizes, one block of each kind is run again, since the model is large."
+NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
+OTHER, ELSEWHERE = "With other weights", "At other sizes"
+NOT_RUN = "{}, no line was checked: the model does not run there ({})."
+"""Of a line that was checked on fewer runs."""
+ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
+NARROW = "With {}, the model was run in its own precision: in float64 it does not run ({})."
+"""Of a run whose numbers are less precise than those of others."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of one other run for a line: it holds, it does not (`wrong` says how), or why that was not tried."""
+
+    holds: bool = False
+    wrong: str = ""
+    reason: str = ""
+
+
+class Run(NamedTuple):
+    """Another run: its label, its sizes, the tensors by the keys of equations, the key of each step by its id, or none
+    without a counterpart, and the lowest precision of its line, "" if none of its ops ran."""
+
+    label: str
+    sizes: dict[str, int]
+    tensor: Callable[[str], torch.Tensor | None]
+    places: dict[str, str | None]
+    precision: dict[str, str]
+    same_sizes: bool
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
+    lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened`
+    runs one block of each kind, as for any model of more than `LARGE` bytes.
+
+    A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
+    """
+
+    module: torch.nn.Module
+    args: tuple
+    kwargs: dict[str, Any]
+    calls: Calls
+    found: Sequence[Found]
+    sizes: dict[str, int]
+    solution: Solution | None
+    derive: Callable[[Recording, dict[str, int]], Sequence[Found]]
+    depths: tuple[str, ...] = ()
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    shortened: bool = False
+    missing: list[str] = field(default_factory=list)
+    """Which runs were not made, and why."""
+    narrow: list[str] = field(default_factory=list)
+    """Which runs were made in another precision, and why."""
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes on the checks, besides those of single lines."""
+        return [*self.missing, *self.narrow]
+
+    def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
+        """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
+
+        Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
+        either are `Step.unseen`.
+        """
+        found = {step.line.id: step for step in self.found}
+        run_again = self._run_again()
+        open = unseen_in_run(later, [step for step in steps if run_again(found[step.id])]) if later else {}
+        open = {id: keys for id, keys in open.items() if keys}
+        fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
+        lines = {step.id: _read(step, self._names(steps)) for step in steps}
+        outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
+        failed = HELD if self._left_out() else ""
+        self.missing.clear()
+        self.narrow.clear()
+        runs = self.runs()
+        for number in range(RUNS):
+            try:
+                if (run := next(runs, None)) is None:
+                    break
+                for id, outcome in predict(steps, lines, run):
+                    outcomes[id].append(outcome)
+                values = Elsewhere(run.tensor, run.places, fused, run.sizes)
+                open = {id: still for id, keys in open.items() if (still := unseen(found[id], values, run.sizes, keys))}
+            except Exception as error:  # the model's own, with other numbers
+                failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
+                if not number:
+                    break
+                self.missing.append(NOT_RUN.format(OTHER, reason(error)))
+        said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
+        return tuple(
+            replace(
+                _apply_outcomes(step, outcomes[step.id], failed, self.missing),
+                unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
+            )
+            for step in steps
+        )
+
+    def _names(self, steps: Sequence[Step]) -> frozenset[str]:
+        return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
+
+    def runs(self) -> Iterator[Run]:
+        """Yield other runs: other inputs, then other weights too, then other sizes if the model can be run at
+        others."""
+        outside = isinstance(self.module, Function) and not self.module.owned
+        if any(tensor.is_meta for tensor in weights(self.module).values()):
+            raise ValueError("its weights have no values")
+        wide = not outside
+        yield self._run("other inputs", Variation(False, True, wide, 1))
+        other = "other inputs" if outside else "other weights and inputs"
+        yield self._run(other, Variation(True, True, wide, 2))
+        if (elsewhere := self._elsewhere()) is not None:
+            yield elsewhere
+        else:
+            yield self._run(other, Variation(True, True, wide, 3))
+
+    def _run(self, label: str, how: Variation) -> Run:
+        """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
+        shared = self._left_out()
+        try:
+            return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
+        except Exception as error:
+            if not how.wide:
+                raise
+            narrow = how._replace(wide=False)
+            run = self._at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
+            self.narrow.append(NARROW.format(label, reason(error)))
+            return run
+
+    def _elsewhere(self) -> Run | None:
+        """Return a run at sizes of a probe, or None if the model can't be run at any."""
+        if self.solution is None or self.solution.way is None:
+            return None
+        vocabulary, probes = self.solution.way
+        if vocabulary.inside is not None:  # its tensors have no values
+            return None
+        at = probes[0] | {name: self.sizes[name] for name in self.depths if name in probes[0]}
+        try:
+            with seeded_draws(0):
+                module, args, *more = vocabulary.build(at)
+            kwargs = more[0] if more else {}
+            how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
+            left = self._left_out(module)
+            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), left)
+        except Exception as error:  # a size that it does not take; the runs at its own sizes stand
+            self.missing.append(NOT_RUN.format(ELSEWHERE, reason(error)))
+            return None
+
+    def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
+        """Return the blocks that are not run again, of a model that is too large for a second set of weights, or of one
+        that was `built` at other sizes."""
+        whole, most = built or self.module, LARGE
+        if self.shortened:
+            most = SMALL if built else 0
+        if sum(tensor.nbytes for tensor in whole.parameters()) <= most:
+            return ()
+        kinds, left = set(), []
+        known = blocks(list(whole.named_modules(remove_duplicate=False)))
+        for module in whole.modules():
+            if id(module) in known:
+                kind = type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+                (left.append(module) if kind in kinds else kinds.add(kind))
+        return tuple(left)
+
+    def _run_again(self) -> Callable[[Found], bool]:
+        """Return a predicate of the steps whose module is run again."""
+        left = set(map(id, self._left_out()))
+        paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
+        inside = tuple(f"{path}." for path in paths)
+
+        def run_again(step: Found) -> bool:
+            place = step.line.place
+            return place is None or not f"{place.module}.".startswith(inside)
+
+        return run_again
+
+    def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
+        """Return a run of a twin, aligned with the traced one."""
+        made, args, kwargs = varied(module, args, kwargs, how, left_out)
+        if left_out:
+            inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
+            for part in left_out:
+                inner[id(part)].forward = _first_tensor
+        with torch.set_grad_enabled(self.grad):
+            recording = record(made, args, kwargs, cap=MOST, attention=False, calls=True)
+        recording.output = None
+        places, precision = self._align(recording, sizes, sizes == self.sizes)
+        held = weights(made)
+
+        def tensor(key: str) -> torch.Tensor | None:
+            if key.startswith("parameter "):
+                return weight(held, key.removeprefix("parameter "))
+            return (
+                recording.inputs.get(key.removeprefix("input "))
+                if key.startswith("input ")
+                else recording.kept.get(key)
+            )
+
+        return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
+
+    def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
+        """Return the key of each step's tensor in another run, and the precision of its line there.
+
+        Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
+        take other turns are laid over the run anew.
+        """
+        theirs = recording.calls or Calls()
+        pairs = _match_calls(self.calls.made, theirs.made)
+        keys, ops = {}, {}
+        for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
+            for ref, same in zip(ran.outputs, again.outputs, strict=True):
+                keys.setdefault(ref.key, same.key)  # what gives back its operand, such as a cast, makes no new value
+            ops |= dict.fromkeys(range(ran.first, ran.last), range(again.first, again.last))
+        blocks = {(module.path, module.call): module for module in theirs.modules}
+        for module in self.calls.modules:  # those that are left out give back what they take
+            if (passed := blocks.get((module.path, module.call))) and passed.first == passed.last:
+                keys |= {ref.key: same.key for ref, same in zip(module.outputs, passed.outputs, strict=False)}
+        owned = {j for step in self.found for i in step.ops for j in ops.get(i, ())}
+        places: dict[str, str | None] = {}
+        precision: dict[str, str] = {}
+        for step in self.found:
+            places[step.line.id] = _map_key(step.value, keys)
+            precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
+            if step.line.idiom and precision[step.line.id] == "float64":
+                precision[step.line.id] = "float32"
+        loops = {step.line.id for step in self.found if "|" in step.value and places[step.line.id] is None}
+        for step in self.derive(recording, sizes) if loops and not same else ():
+            if step.line.id in loops:
+                places[step.line.id] = step.value
+                precision[step.line.id] = _precision(recording.ops, step.ops, owned)
+        return places, precision
+
+
+def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
+    """Return the calls of one run with the same ones of another, nested calls included."""
+
+    def outline(call: Call) -> tuple:
+        return call.name, call.module, call.call, len(call.outputs)
+
+    left, right = (list(map(outline, calls)) for calls in (ours, theirs))
+    stretches = [(0, 0, len(left))]
+    if left != right:
+        stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
+    pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
+    within = (pair for one, other in pairs for pair in (_match_calls(one.inner, other.inner) if one.inner else ()))
+    return [*within, *pairs]
+
+
+def _first_tensor(*args, **kwargs):
+    """Return the output of a block that is left out: its first tensor."""
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+
+
+def _map_key(key: str, keys: dict[str, str]) -> str | None:
+    """Return the key of the same value in another run; None if a part of it has none."""
+    turns, bar, axis = key.partition("|:")
+    moved = [keys.get(turn) for turn in turns.split("|")]
+    return None if None in moved else "|".join(filter(None, moved)) + bar + axis
+
+
+def _precision(ops: list[Seen], covered: Iterable[int], owned: set) -> str:
+    """Return the lowest precision of a line's numbers, casts between it and the lines before included."""
+    lowest, seen = "float64", set(covered)
+    if not seen:
+        return ""
+    waiting = list(seen)
+    while waiting:
+        op = ops[waiting.pop()]
+        for _, dtype, *_ in (*op.inputs, *op.outputs):
+            name = {"complex64": "float32", "complex128": "float64"}.get(dtype_name(dtype), dtype_name(dtype))
+            if tolerance(name) > tolerance(lowest):
+                lowest = name
+        for _, _, maker in op.inputs:
+            if isinstance(maker, int) and maker not in owned and maker not in seen:
+                seen.add(maker)
+                waiting.append(maker)
+    return lowest
+
+
+def _read(step: Step, known: frozenset[str]) -> Line | str:
+    """Return the line of a step, or why it can't be read."""
+    if KERNEL in step.note:
+        return NO_WORDS
+    try:
+        line = read(step.latex, known)
+        if line.name != step.symbol:
+            raise Unread(f"it says what {quoted(line.name)} is")
+        return line
+    except Unread as error:
+        return f"It is not checked on other runs: its equation could not be read ({error})."
+
+
+def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
+    """Evaluate each line on the tensors of another run, and compare; (id, outcome) in order."""
+    table = {name: things[0] for name, things in names(steps).items()}
+    sizes = {notation.latex(name): value for name, value in run.sizes.items()}
+    values: dict[str, np.ndarray | None] = {}
+
+    def array(key: str) -> np.ndarray | None:
+        if key not in values:
+            values[key] = _array(run.tensor(run.places.get(key[5:]) or "" if key.startswith("step ") else key))
+        return values[key]
+
+    operands = Operands(table, sizes, array)
+    for number, step in enumerate(steps):
+        tell(number, len(steps), "step")
+        line = lines[step.id]
+        if isinstance(line, str):
+            yield step.id, Outcome(reason=line)
+        elif step.of_input:
+            yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
+        elif HERE in step.note and not run.same_sizes:
+            yield step.id, Outcome(reason="")
+        else:
+            yield step.id, _predict_line(step, line, run, operands, array)
+
+
+def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:
+    ran = None if step.recomputed else array(f"step {step.id}")
+    if not step.recomputed and (ran is None or not run.precision.get(step.id)):
+        return Outcome()
+    shape = _shape(step, run)
+    if ran is not None and shape is not None and ran.shape != shape:
+        return Outcome(reason=f"With {run.label}, its shape is another one: it depends on values.")
+    try:
+        shape = ran.shape if ran is not None else shape
+        if shape is None:
+            return Outcome(reason=f"With {run.label}, its shape is not known.")
+        computed = evaluate(line, operands, shape)
+    except Missing:
+        return Outcome()
+    except Unread as error:
+        return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
+    if ran is None:
+        operands.computed[step.symbol] = computed
+        return Outcome(holds=True)
+    computed = zero_empty_rows(computed, ran, line, operands)
+    off = deviation(computed, ran, lowest=True)
+    wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
+    if not len(wrong):
+        return Outcome(holds=True)
+    at = tuple(int(i) for i in wrong[0])
+    said = (
+        f"cell {list(at)} is {_number(ran[at])}, and the equation gives {_number(computed[at])}" if at else "it is off"
+    )
+    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {said}.")
+
+
+def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
+    """Return the shape of a step at the sizes of a run; None if it does not say."""
+    if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
+        return step.shape if run.same_sizes else None
+    return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
+
+
+def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
+    """Return a tensor as an array, in double precision unless it is whole numbers."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().cpu().resolve_conj()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).numpy()
+    return (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
+
+
+def _number(value) -> str:
+    return f"{value:.4g}"
+
+
+def _apply_outcomes(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
+    """Return a step with the outcomes of other runs."""
+    holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
+    wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
+    why = next((outcome.reason for outcome in outcomes if outcome.reason), "")
+    if 0 < holds < RUNS:
+        why = why or " ".join(notes) or failed
+    elif not holds:
+        why = why or failed or ABSENT
+    return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or why)

@@ -1,0 +1,195 @@
+"""From a cell of an equation to the numbers that the equation names, through the nodes between."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import NamedTuple
+
+import torch
+
+from tracer.expr import Node, Tensor, execute, latex, tensors
+from tracer.expr.index_sets import MOST, Cells, Term, TooMany, plain
+from tracer.shapes import value_of
+from tracer.tracing.proofs.step_proof import Values
+
+
+class Chain(Values):
+    """The tensors of a run by their keys. One that was not kept is recomputed by the equations that lead to it."""
+
+    HELD = 2
+
+    def __init__(self, module, kept, found, lines, sizes):
+        super().__init__(module, kept, found, lines, sizes)
+        self.equations = {line.id: line.equation for line in lines}
+        self._again: dict[str, torch.Tensor | None] = {}
+
+    def size(self, expression) -> float:
+        return value_of(str(expression), self._sizes)
+
+    def __call__(self, key: str) -> torch.Tensor | None:
+        found = self._hold(key)
+        if found is None and key in self.equations:
+            if key not in self._again:
+                made = self._recompute(key)
+                while len(self._again) >= self.HELD:
+                    del self._again[next(iter(self._again))]
+                self._again[key] = made
+            return self._again[key]
+        return found
+
+    def _hold(self, key: str) -> torch.Tensor | None:
+        return None if self.inside(key) is not None else super().__call__(key)
+
+    def _unkept(self, keys) -> set[str]:
+        """Return those of these steps that were not kept, with all their operands that were not kept."""
+        needed, ahead = set(), list(keys)
+        while ahead:
+            key = ahead.pop()
+            if key not in needed and key in self.equations and self._hold(key) is None:
+                needed.add(key)
+                ahead += [tensor.key for tensor in tensors(self.equations[key])]
+        return needed
+
+    def sources(self, keys) -> set[str]:
+        """Return these keys, and those of all tensors that are read to recompute what was not kept of them."""
+        unkept = self._unkept(keys)
+        return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
+
+    def _recompute(self, key: str) -> torch.Tensor | None:
+        needed, made = self._unkept([key]), {}
+
+        def exact(tensor: Tensor) -> torch.Tensor:
+            found = made[tensor.key] if tensor.key in made else self._hold(tensor.key)
+            if found is None:
+                raise LookupError(tensor.key)
+            return found.double() if found.is_floating_point() else found
+
+        with torch.no_grad():
+            try:
+                for id in self.equations:  # in the order in which they ran
+                    if id in needed:
+                        made[id] = execute(self.equations[id], exact, self.size)
+            except LookupError:
+                return None
+        return made[key]
+
+
+class Leaf(NamedTuple):
+    """A number under its key, in the terms of a whole equation."""
+
+    key: str
+    index: tuple[int, ...]  # type: ignore[assignment]
+    value: float | complex
+    share: float | complex | None
+    factor: float | complex | None
+    counted: bool
+
+
+class Walk:
+    """The walk from a cell of an equation to the cells of the tensors that it names, through the nodes between."""
+
+    def __init__(self, equation: Node, value: Chain):
+        self.equation, self.size, self._value = equation, value.size, value
+        self._made: dict[Node, torch.Tensor] = {}
+        self._seen: dict[tuple[Node, tuple[int, ...]], list[Leaf]] = {}
+        self._count = 0
+
+    def tensor(self, node: Node) -> torch.Tensor:
+        """Return the value of a part of the equation, in float64."""
+        if node not in self._made:
+            if isinstance(node, Tensor):
+                found = self._value.tensor(node.key)
+                found = found.double() if found.is_floating_point() else found
+                made = found.transpose(-2, -1) if node.transposed else found
+            else:
+                with torch.no_grad():
+                    made = node.run(self.size, *map(self.tensor, node.operands))
+            self._made[node] = made
+        return self._made[node]
+
+    def terms(self, node: Node, index: tuple[int, ...]) -> list[Term]:
+        with torch.no_grad():
+            return node.terms(self.size, index, *map(self.tensor, node.operands))
+
+    def compute(self, index: tuple[int, ...]) -> float | complex:
+        """Return the cell as the sum of its terms; if these are not to be added up, execute the equation."""
+        try:
+            shares = [] if isinstance(self.equation, Tensor) else self._shares(index)
+        except TooMany:
+            shares = []
+        return sum(shares) if shares and None not in shares else plain(self.tensor(self.equation)[index])
+
+    def _shares(self, index) -> list:
+        return [term.share for term in self.terms(self.equation, index) if term.counted]
+
+    def numbers(self, node: Node, index: tuple[int, ...]) -> list[Leaf]:
+        """Return the operands of a cell of a part of the equation. Raise TooMany for more than are listed."""
+        if isinstance(node, Tensor) or not node.operands:
+            number = plain(self.tensor(node)[index])
+            return [Leaf(*_place(node, index), number, number, 1.0, True)]
+        if (node, index) not in self._seen:
+            operands, found = node.operands, []
+            for term in self.terms(node, index):
+                operand = operands[term.operand]
+                if isinstance(operand, Tensor):
+                    found.append(Leaf(*_place(operand, term.index), term.value, term.share, term.factor, term.counted))
+                else:
+                    found += _through(term, self.numbers(operand, term.index))
+            self._count += len(found)
+            if self._count > MOST:
+                raise TooMany(f"they are more than {MOST:,}")
+            self._seen[node, index] = found
+        return self._seen[node, index]
+
+    def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
+        """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too
+        many."""
+        found: dict[Tensor, Cells] = {}
+
+        def follow(node: Node, cells: Cells) -> None:
+            if isinstance(node, Tensor):
+                found[node] = found[node] | cells if node in found else cells
+                return
+            operands = [self.tensor(operand) for operand in node.operands]
+            for operand, read in zip(node.operands, node.reads(self.size, cells, *operands), strict=True):
+                follow(operand, read)
+
+        follow(node, Cells.one(self.tensor(node).shape, index))
+        if sum(cells.count for cells in found.values()) > MOST:
+            return None
+        return [
+            Leaf(*_place(tensor, at), plain(self.tensor(tensor)[at]), None, None, True)
+            for tensor, cells in found.items()
+            for at in cells
+        ]
+
+
+def _through(term: Term, inner: list[Leaf]) -> list[Leaf]:
+    """Scale the contributions to a term's cell to those of the whole cell: by its factor, or in proportion."""
+    if term.factor == 1 and term.counted:
+        return inner
+    factor = term.factor
+    if factor is not None:
+        by = factor
+    elif term.share is not None and term.value and isfinite(abs(term.value)):
+        by = term.share / term.value
+    else:
+        by = 0.0 if term.share == 0 else None
+    return [
+        Leaf(
+            leaf.key,
+            leaf.index,
+            leaf.value,
+            None if by is None or leaf.share is None else leaf.share * by if by else 0.0,
+            None if factor is None or leaf.factor is None else leaf.factor * factor,
+            leaf.counted and term.counted,
+        )
+        for leaf in inner
+    ]
+
+
+def _place(node: Node, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the key of a number's tensor, and its index there."""
+    if not isinstance(node, Tensor):
+        return f"number {latex(node)}", index
+    return node.key, (*index[:-2], index[-1], index[-2]) if node.transposed else index

@@ -1,0 +1,162 @@
+"""The steps of a run as plain records: written once for all runs of one textbook and one list of ops, then proven."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from tracer.expr import Tensor, latex, statement, tensors
+from tracer.expr.function_call import Opaque
+from tracer.expr.math.algebra import Product
+from tracer.expr.node import Node, infer
+from tracer.record import Name, Op, Operand, Step, dtype_name
+from tracer.shapes import Solution, value_of
+from tracer.textbook.steps import Found, Line, opaque
+from tracer.tracing.proofs.rerun import Rerun
+from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, proven_shape
+from tracer.utils.cache import Itself
+from tracer.utils.error_text import explained
+from tracer.utils.progress import doing, tell
+
+Same = Callable[[Any, Any], bool]
+"""Whether two sizes are one."""
+
+UNPROVEN = "not executed: the trace was made with prove=False"
+FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+
+
+def steps_of(
+    found: Sequence[Found],
+    ops: Sequence[Op],
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same: Same,
+    value: Values | None,
+    later: bool,
+    rerun: Rerun | None = None,
+) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
+    """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` computes them again;
+    with `later` their proofs are pending, else they were not executed. And the lines as they stand there: one that
+    can't be said is only its call."""
+    said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
+    with doing("Writing its equations"):
+        steps, lines = _write_steps(Itself(found), Itself(ops), solution, at, same, said, later)
+    if not value:
+        return steps, lines
+    made = []
+    proofs = rerun.prove(rerun.lacking(lines, value), lines) if rerun else {}
+    with doing("Proving its equations"):
+        for number, (step, one) in enumerate(zip(steps, lines, strict=True), 1):
+            tell(number, len(steps), "step")
+            said = step.recomputed or opaque(one.line)
+            made.append(step if said else apply_proof(step, proofs.get(step.id) or prove(one, value, sizes)))
+    return tuple(made), lines
+
+
+@lru_cache(maxsize=32)
+def _write_steps(
+    found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool
+) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
+    """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the
+    same."""
+    steps, lines = [], []
+    for number, one in enumerate(found.it, 1):
+        tell(number, len(found.it), "step")
+        try:
+            step = _step(one, ops.it, solution, dict(at), same, said, later)
+        except Exception as error:  # whatever is wrong with one line, all others are there
+            one = _opaque(one, ops.it[one.op], explained(error))
+            step = _step(one, ops.it, None, dict(at), same, said, later)
+        steps.append(step)
+        lines.append(one)
+    return tuple(steps), tuple(lines)
+
+
+def _opaque(found: Found, op: Op, reason: str) -> Found:
+    """Return a line with no more on its right side than the op that computed its tensor."""
+    line = found.line
+    shape = line.tensor.shape if line.place is None else found.shape or op.outputs[found.output].shape
+    made = Tensor(line.tensor.name, shape, line.tensor.key)
+    equation = Opaque(*tensors(line.equation), name=op.op, reason=reason, result=shape)
+    return found._replace(line=replace(line, tensor=made, equation=equation))
+
+
+def _step(
+    found: Found,
+    ops: Sequence[Op],
+    solution: Solution | None,
+    sizes: dict[str, int],
+    same: Same,
+    said: Proof,
+    later: bool,
+) -> Step:
+    line, op = found.line, ops[found.op]
+    fused = line.place is None
+    solved = None
+    if solution and solution.sized and not fused:
+        solved = found.solved or solution.outputs[found.op][found.output]
+    symbolic, note = proven_shape(line, solved, same)
+    notes = ("", FUSED.format(op=op.op)) if fused else (note, said.note)
+    if isinstance(line.equation, Opaque):
+        notes = (*notes[:1], line.equation.note)
+    return Step(
+        id=line.id,
+        stage=line.stage,
+        layer=line.layer,
+        title=line.title,
+        symbol=line.tensor.name,
+        latex=statement(line.tensor, line.equation),
+        symbolic=symbolic,
+        shape=tuple(int(value_of(size, sizes)) for size in symbolic)
+        if fused
+        else found.shape or op.outputs[found.output].shape,
+        error=None,
+        recomputed=fused,
+        source=op.source,
+        ops=found.ops,
+        why=line.why,
+        note=" ".join(filter(None, (line.note, *notes))),
+        value="" if fused else found.value,
+        product=_product(line, sizes, same),
+        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
+        names=_names(line),
+        pending=later and not fused and not opaque(line),
+        inside=op.index if fused else None,
+        of_input=line.of_input,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _names(line: Line) -> tuple[Name, ...]:
+    """Return the inputs and parameters that the equation names."""
+    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
+    return tuple(Name(one.name, one.key, one.transposed, one.key in line.outside) for one in outside)
+
+
+def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:
+    """Return the first matrix product of the equation, to be drawn to scale."""
+    factors = [
+        Operand(symbol, (row, column), (int(value_of(row, sizes)), int(value_of(column, sizes))))
+        for symbol, (row, column) in _factors(line, same)
+    ]
+    return (factors[0], factors[1], factors[2]) if factors else None
+
+
+@lru_cache(maxsize=4096)
+def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
+    """Return symbols and last two sizes of left, right and result of the equation's first matrix product."""
+
+    def find(node: Node) -> Product | None:
+        if isinstance(node, Product):
+            return node
+        return next((inner for operand in node.operands if (inner := find(operand))), None)
+
+    product = find(line.equation)
+    if product is None or min(len(infer(node, same)) for node in (product, *product.operands)) < 2:
+        return ()
+    names = [latex(operand) for operand in product.operands]
+    names.append(line.tensor.name if line.equation is product else latex(product))
+    shapes = [infer(node, same)[-2:] for node in (*product.operands, product)]
+    return tuple((name, (str(row), str(column))) for name, (row, column) in zip(names, shapes, strict=True))

@@ -1,0 +1,57 @@
+"""The device of a model: the CPU, or a GPU that the user names. Tensors of a run that are kept, and proofs, are on the
+CPU."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tracer.utils.error_text import quoted
+
+if TYPE_CHECKING:
+    import torch
+
+KNOWN = ("cpu", "cuda", "mps")
+STAYING = ("cpu", "meta")
+"""Devices whose tensors stay where they are."""
+
+
+def default_device() -> str:
+    """Return the device for the models of the app: `TRACER_DEVICE`, else the CPU."""
+    return os.environ.get("TRACER_DEVICE", "").strip() or "cpu"
+
+
+def available() -> tuple[str, ...]:
+    """Return the devices of this machine."""
+    import torch  # here, since a server asks what is wanted before it loads anything
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return tuple(name for name in KNOWN if there[name])
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of that name, such as "cuda" or "cuda:1". Raise ValueError in one sentence for one that is not
+    here."""
+    import torch  # as above
+
+    kind, _, number = str(name).partition(":")
+    here = available()
+    if kind not in (*KNOWN, *here):
+        raise ValueError(f"{quoted(name)} is no device, expected {' or '.join(here)}")
+    if kind not in here:
+        raise ValueError(f"{quoted(name)} is not available here, expected {' or '.join(here)}")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if number and not (number.isdecimal() and int(number) < count):
+        raise ValueError(f"{quoted(name)} is not available here, expected {kind}:0 to {kind}:{count - 1}")
+    return torch.device(str(name))
+
+
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on the CPU, where proofs run in float64, which not every device has; one without values stays."""
+    return tensor if tensor.device.type in STAYING else tensor.cpu()
+
+
+def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor, without its gradient, on the CPU."""
+    own = tensor.detach()
+    return own.clone() if own.device.type in STAYING else own.cpu()

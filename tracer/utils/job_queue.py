@@ -1,0 +1,206 @@
+"""A fair queue for the cores: the work of all visitors, run by a few threads that stay.
+
+Threads that each run a model contend for Python's lock at every op, which costs more than two cores gain. So a
+visitor's thread only waits here, knows its position in the queue, and leaves it when its visitor has left. Addresses
+are served in turn, and so are the sessions of each address (round robin, Nagle 1987): a visitor with a hundred runs
+waits for them and holds up nobody else.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, zip_longest
+from threading import Condition, Event, Thread
+from time import monotonic
+
+from tracer.utils.cache import Cache
+from tracer.utils.progress import Told, heard
+
+VISITOR, BACKGROUND = 0, 1
+PATIENCE = 1.0
+"""Seconds after which a run is a long one, which others need not wait for."""
+REMEMBERED = 1_000
+"""Addresses and sessions of which is known when they were served last."""
+
+Owner = tuple[str, str]
+"""The address and the session that work is done for."""
+NOBODY: Owner = ("", "")
+
+
+class Task:
+    """A piece of work in the queue; equal work is one task, however many wait for it. `told` is its progress, `ended`
+    is set once nobody wants it any more."""
+
+    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
+        self.make, self.rank, self.owner = make, rank, owner
+        self.waiting = 0
+        self.begun = self.ended = False
+        self._over = Event()
+        self.told = Told()
+        self.result: object = None
+        self.error: BaseException | None = None
+
+    @property
+    def over(self) -> bool:
+        """Return whether it is done, failed or left."""
+        return self._over.is_set()
+
+    def close(self, result: object = None, error: BaseException | None = None) -> None:
+        """Wake those who wait for it, and nobody else."""
+        self.result, self.error = result, error
+        self._over.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it is over by then."""
+        return self._over.wait(seconds)
+
+    def hear(self, told: Told) -> None:
+        """Record the progress of the work, from its thread. Raise `Ended` where it is to end."""
+        if self.ended:
+            raise Ended
+        self.told = told
+
+
+class Line:
+    """A queue of which at most `places` tasks run at once; visitors' go before background work. With `patience`, a task
+    begins only when the running ones have been at it for that many seconds: short ones then run one after the other,
+    and a long one holds nobody up."""
+
+    def __init__(self, places: int, patience: float = 0.0):
+        self._places, self._threads, self._patience = places, 0, patience
+        self._begun: dict[Task, float] = {}
+        self._changed = Condition()
+        self._tasks: list[Task] = []
+        self._served = Cache(REMEMBERED)
+        self._turns = count(1)
+
+    def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:
+        """Append work of an owner to the owner's part of the queue."""
+        task = Task(make, rank, owner)
+        with self._changed:
+            self._tasks.append(task)
+            if self._threads < self._places:
+                self._threads += 1
+                Thread(target=self._work, name="runs", daemon=True).start()
+            self._changed.notify_all()
+        return task
+
+    def wait_for_visitors(self, seconds: float) -> bool:
+        """Wait until no visitor's work waits or runs, at most that many seconds; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._visitors(), seconds)
+
+    def _visitors(self) -> bool:
+        return any(task.rank == VISITOR for task in (*self._begun, *self._tasks))
+
+    def hurry(self, task: Task) -> None:
+        """Promote background work that a visitor waits for to the end of the visitors' queue."""
+        with self._changed:
+            if task.rank != VISITOR and not task.begun:
+                task.rank = VISITOR
+                self._drop(task)
+                self._tasks.append(task)
+
+    def share(self, task: Task, owner: Owner) -> None:
+        """Add an owner to a task: it moves to the part of the one with less work in the queue."""
+        with self._changed:
+            if not task.begun and self._count(owner) < self._count(task.owner):
+                task.owner = owner
+
+    def _count(self, owner: Owner) -> int:
+        return sum(task.owner[0] == owner[0] for task in self._tasks)
+
+    def leave(self, task: Task) -> None:
+        """Take a task out of the queue, because nobody waits for it any more."""
+        with self._changed:
+            if not task.begun and not task.over:
+                self._drop(task)
+                self._changed.notify_all()
+                task.close(error=Left())
+
+    def end(self, task: Task) -> None:
+        """Cancel a task: it is not begun, or ends as soon as it reports its progress."""
+        self.leave(task)
+        task.ended = True
+
+    def place(self, task: Task) -> int:
+        """Return how many tasks are not begun up to this one, itself included: 1 is next, 0 has begun."""
+        with self._changed:
+            return 1 + self._order().index(task) if task in self._tasks else 0
+
+    def _drop(self, task: Task) -> None:
+        self._tasks = [waiting for waiting in self._tasks if waiting is not task]
+
+    def _order(self) -> list[Task]:
+        """Return all that wait, in the order in which they would begin: by rank, addresses in turn, in each its
+        sessions."""
+        order = []
+        for rank in sorted({task.rank for task in self._tasks}):
+            tasks = [task for task in self._tasks if task.rank == rank]
+            addresses = self._split(tasks, lambda task: task.owner[0])
+            order += _in_turn(_in_turn(self._split(own, lambda task: task.owner)) for own in addresses)
+        return order
+
+    def _split(self, tasks: Sequence[Task], key: Callable[[Task], Owner | str]) -> list[list[Task]]:
+        """Return the tasks of each owner, the least recently served first."""
+        parts: dict[Owner | str, list[Task]] = {}
+        for task in tasks:
+            parts.setdefault(key(task), []).append(task)
+        return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner) or 0)]
+
+    def _serve(self, task: Task) -> None:
+        """Record that an address and its session were served now."""
+        turn = next(self._turns)
+        for owner in (task.owner[0], task.owner):
+            self._served.put(owner, turn)
+
+    def _work(self) -> None:
+        while True:
+            task = self._next()
+            result, failed = None, None
+            try:
+                with heard(task.hear):
+                    result = task.make()
+            except BaseException as error:  # whatever it is, it is of those who wait for it
+                failed = error
+            with self._changed:
+                del self._begun[task]
+                self._changed.notify_all()
+            task.close(result, failed)
+            del task, result, failed  # and with it what it made
+
+    def _next(self) -> Task:
+        """Begin and return the first task in the queue, once there is one and it may."""
+        with self._changed:
+            while not self._tasks or self._left():
+                self._changed.wait(self._left() if self._tasks else None)
+            task = self._order()[0]
+            self._drop(task)
+            self._serve(task)
+            task.begun = True
+            self._begun[task] = monotonic()
+            return task
+
+    def _left(self) -> float:
+        """Return the seconds until the next may begin beside the running ones; background work holds up no visitor."""
+        rank = min(task.rank for task in self._tasks)
+        before = (since for task, since in self._begun.items() if task.rank <= rank)
+        return max([0.0, *(since + self._patience - monotonic() for since in before)])
+
+
+def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
+    """Yield the first of each part, then the second of each, and so on."""
+    return (task for turn in zip_longest(*parts) for task in turn if task is not None)
+
+
+class Ended(BaseException):
+    """Raised in work that is to end: no part of it takes that for an error of its own."""
+
+
+class Left(Exception):
+    """Raised where all who waited for a piece of work have left."""
+
+
+def position_text(place: int) -> str:
+    """Return a position in the queue in words: 1 is "Next in line", 3 "Third in line"."""
+    few = {1: "Next", 2: "Second", 3: "Third", 4: "Fourth", 5: "Fifth", 6: "Sixth"}
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10 if place % 100 not in (11, 12, 13) else 0, "th")
+    return f"{few.get(place, f'{place}{ending}')} in line"

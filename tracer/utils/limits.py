@@ -1,0 +1,145 @@
+"""The bounds of a server, for one visitor and for all of them together: their defaults, and the variables that set
+them.
+
+On one's own machine the bounds are wide. With `TRACER_HOSTED=1` they are those of a server that strangers reach: our
+own models only, nothing downloaded, smaller texts and files, logs that hold nothing of what was given. The code is the
+same, only the numbers differ. `TRACER_` and the name of a bound in capitals sets that bound alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tracer.utils.error_text import quoted
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of this server; `more` names the models that are offered besides ours, None means any."""
+
+    hosted: bool
+    more: tuple[str, ...] | None
+    hosts: tuple[str, ...]  # names under which this server is reached besides localhost
+    framed_by: tuple[str, ...]  # sites that may show its pages in a frame of theirs
+    text: int  # characters of a visitor's text
+    tokens: float  # tokens of a visitor's text, as its model counts them
+    photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
+    upload_mb: int  # megabytes of a saved run's file, and of all files of one visitor that wait to be read
+    uploads_mb: int  # megabytes of all files of all visitors that arrive or wait to be read; half of it for one address
+    visitors: int  # open pages at once, of all visitors together
+    address_visitors: int  # open pages at once from one address, which a class may share
+    visitor_runs: int  # runs of one visitor that go on or wait at once
+    address_runs: int  # runs from one address that go on or wait at once
+    runs: int  # runs of all visitors that go on or wait at once
+    model_gb: float  # gigabytes of float32 weights of one model
+    memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
+
+    def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the models that are offered, `ours` first; None where any is."""
+        return None if self.more is None else tuple(dict.fromkeys((*ours, *self.more)))
+
+    def check_model(self, name: str, ours: Sequence[str] = ()) -> None:
+        """Raise ValueError in one sentence for a model that is not on this server."""
+        offered = self.models(ours)
+        if offered is not None and name not in offered:
+            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(offered) or 'its own'}")
+
+    def check_text(self, text: str) -> None:
+        """Raise ValueError in one sentence for a text that is too long."""
+        if len(text) > self.text:
+            raise ValueError(f"Your text has {len(text):,} characters; this server takes {self.text:,} at most")
+
+    def check_tokens(self, count: int) -> None:
+        """Raise ValueError in one sentence for a text of too many tokens."""
+        if count > self.tokens:
+            raise ValueError(f"it has {count:,} tokens, and this server takes {self.tokens:,} at most")
+
+    def check_file(self, size: int, saved_run: bool) -> None:
+        """Raise ValueError in one sentence for a file of that many bytes that exceeds the bound of its kind."""
+        what, most = ("saved runs", self.upload_mb) if saved_run else ("photos", self.photo_mb)
+        if size > most * 2**20:
+            raise ValueError(f"This file has {size:,} bytes; this server takes {what} of {most:g} MB at most")
+
+    def memory_full(self) -> str:
+        """Return one sentence while the server's memory is full, else ""."""
+        if self.memory_gb == inf or (used := memory() / 2**30) <= self.memory_gb:
+            return ""
+        return f"The server’s memory is full, {used:.1f} of {self.memory_gb:g} GB: try again in a few minutes."
+
+
+BOUNDS = {  # on one's own machine, hosted
+    "text": (20_000, 2_000),
+    "tokens": (inf, 512),
+    "photo_mb": (10, 10),
+    "upload_mb": (200, 25),
+    "uploads_mb": (2_000, 500),
+    "visitors": (500, 100),
+    "address_visitors": (400, 60),
+    "visitor_runs": (8, 3),
+    "address_runs": (200, 30),
+    "runs": (200, 40),
+    "model_gb": (8, 1),
+    "memory_gb": (inf, 3),
+}
+VARIABLES = (
+    "TRACER_HOSTED",
+    "TRACER_MODELS",
+    "TRACER_HOST",
+    "TRACER_FRAMED_BY",
+    *(f"TRACER_{name.upper()}" for name in BOUNDS),
+)
+
+
+def limits() -> Limits:
+    """Return the current bounds. Raise ValueError in one sentence for an unreadable variable."""
+    return _read(tuple(os.environ.get(name, "").strip() for name in VARIABLES))
+
+
+@lru_cache(maxsize=8)
+def _read(stated: tuple[str, ...]) -> Limits:
+    """Read once, and again only where the environment changed, as it does in tests."""
+    given = dict(zip(VARIABLES, stated, strict=True))
+    if given["TRACER_HOSTED"] not in ("", "0", "1"):
+        raise ValueError(f"TRACER_HOSTED={quoted(given['TRACER_HOSTED'])} was given, expected 1 or 0")
+    hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
+    bounds: dict[str, Any]
+    bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
+    hosts, sites = (
+        tuple(given[name].lower().replace(",", " ").split()) for name in ("TRACER_HOST", "TRACER_FRAMED_BY")
+    )
+    for site in sites:
+        if not re.fullmatch(r"https://[\w.-]+(:\d+)?", site):
+            raise ValueError(
+                f"TRACER_FRAMED_BY={quoted(site)} was given, expected a site such as https://school.example"
+            )
+    more_models = tuple(more) if hosted or more else None
+    return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, **bounds)
+
+
+def _bound(variable: str, given: dict[str, str], default: float) -> float:
+    text = given[variable]
+    if not text:
+        return default
+    whole = variable not in ("TRACER_PHOTO_MB", "TRACER_MODEL_GB", "TRACER_MEMORY_GB")
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        value = 0
+    if not value > 0:
+        raise ValueError(f"{variable}={quoted(text)} was given, expected a {'whole ' * whole}number above 0")
+    return value
+
+
+def memory() -> int:
+    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""Checks of attention weights, masks and ablations."""

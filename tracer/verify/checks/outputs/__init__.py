@@ -1,0 +1,1 @@
+"""Checks of predictions and returned tensors."""

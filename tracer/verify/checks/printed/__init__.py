@@ -1,0 +1,1 @@
+"""Checks of printed equations, symbols and sentences."""

@@ -1,0 +1,242 @@
+"""The facts in sentences beside steps, each measured on the tensors of the run or computed again.
+
+The predicates that decide which sentences are shown (`tracer.textbook.claims`) look at the graph; what is here looks at
+numbers, and knows nothing of roles or nodes. A sentence that states a fact and that nobody measures is a problem, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from tracer.verify.checks.printed import sentence_measures as by
+from tracer.verify.checks.printed.sentence_measures import Book, Line
+from tracer.verify.checks.reference_run import Run
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Check that each why is the one that was evaluated, that its claims hold, and that known false claims do not."""
+    found = {one.line.id: one.line for one in run.trace.later.derived_steps} if run.trace.later else {}
+    book = Book(run)
+    for step in run.trace.steps:
+        line = found.get(step.id)
+        if line is None:
+            continue
+        if line.why != step.why:
+            yield f"step {step.id!r} shows “{step.why}”, but what was evaluated is “{line.why}”"
+        for claim in line.refuted:
+            yield f"step {step.id!r} is said to be what it is not: “{claim}”"
+        for sentence in line.facts:
+            measured = [(match, holds) for pattern, holds in MEASURES.items() if (match := re.match(pattern, sentence))]
+            if not measured:
+                yield f"“{sentence}” states a fact that nobody measures"
+            for match, holds in measured:
+                if not holds(Line(book, step), *match.groups()):
+                    yield f"“{sentence}” does not hold of step {step.id!r}"
+
+
+NUMBER = r"(-?[\d.]*\d)"
+STANDARD = r"is shifted to mean (\S+) and scaled to variance (\S+), but for a small ε"
+MEASURES: dict[str, Callable[..., bool]] = {
+    # norms
+    rf"[^.]*[Ee]ach token {STANDARD}": by.standard,
+    r"A trainable γ( and β)? then rescales?( and shift)? it": lambda line, *_: all(
+        map(line.trainable, line.parameters)
+    ),
+    r"No token sees another here": by.tokenwise,
+    r"Its γ and β are its own": lambda line, *_: not by.tied(line),
+    r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
+        by.one_user_kind("mlp")(line) and all(len(Line(line.book, one).users) > 1 for one in line.sources)
+    ),
+    r"This brings all tokens to one scale": lambda line, *_: by.root_mean_square(line) or by.standard(line, "0", "1"),
+    r"Each token is divided by the root of its mean square": by.root_mean_square,
+    r"Nothing is subtracted, which is less work": by.root_mean_square,
+    r"Every block added to the residual stream, and nothing has normalised": lambda line, *_: any(
+        by.sums_of_two(Line(line.book, one), "mlp") for one in line.sources
+    ),
+    # queries, keys, values
+    r"What each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),
+    r"What each (?:token|channel) is looking for\.": by.every(by.queries, by.single_head),
+    r"One matrix product makes all heads; its columns are then dealt out": by.every(by.some_heads, by.size("d_k")),
+    r"The product brings it from D numbers down to d_k": lambda line, *_: by.single_head(line) and by.size("d_k")(line),
+    r"What is looked for here is made of parameters alone": by.every(by.queries, by.from_nothing),
+    r"What each (?:token|channel) offers to be found by": by.keys,
+    r"Queries are compared with keys, never with the tokens": by.distinct,
+    r"What each (?:token|channel) hands over if it is attended to": by.values,
+    r"It is separate from the key": by.distinct,
+    r"(Queries, keys and values in one matrix product|Two of queries, keys and values)": lambda line, said: any(
+        line.value.size == values[one.q].numel() + values[one.k].numel() * (2 if said.startswith("Q") else 1)
+        for one in line.records
+        for values in [line.book.trace.values]
+    ),
+    # scores, weights, context
+    r"Every query meets every key: one number for each pair of (?:tokens|channels), in every head": by.every(
+        by.some_heads,
+        lambda line, *_: line.step.shape[-3:] in [(one.heads, one.queries, one.keys) for one in line.records],
+    ),
+    r"Every query meets every key: one number for each pair of (?:tokens|channels)\.": lambda line, *_: (
+        line.step.shape[-2:] in [(one.queries, one.keys) for one in line.records]
+    ),
+    r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by that": by.spread,
+    r"The mask is added: (\S+) where a token may look, (-∞|so low a number|a low number) where it may not": by.masked,
+    r"(\S+) where a token may look, (-∞|the lowest number there is|a low number) where it may not: at": by.masked,
+    r"This matrix has (\S+) where a token may look, at itself and before, and (-∞) where it may not": by.masked,
+    r"The matrix of (0) and (-∞) is added to the scores of every block": by.masked,
+    r"(?:It is made once, and (?:all blocks add it|added to the scores)|All blocks have|A model that is)": by.causal,
+    r"The fused kernel is only told that the mask is causal|One kernel does all of attention here": lambda line, *_: (
+        all(one.fused for one in line.records)
+    ),
+    r"Each row of scores becomes shares that sum to (\d+): how much this token takes": by.rows_sum_to,
+    r"Each row of scores becomes shares\.": lambda line, *_: True,
+    r"Each (?:token|channel)'s mixture of the values": by.mixture,
+    r"The heads, which worked apart, are laid side by side again": by.every(by.some_heads, by.joined),
+    r"With one head there is nothing to lay side by side: the mixture is d_k wide": by.every(
+        by.single_head, by.size("d_k")
+    ),
+    r"With one head there is nothing to lay side by side\.": by.single_head,
+    r"Several heads of queries share one head of keys and values": lambda line, *_: any(
+        array.shape[1] < one.heads or len({row.tobytes() for row in array[0]}) < one.heads
+        for one in line.records
+        for array in [line.book.trace.values[one.k].numpy()]
+    ),
+    r"Until here no head knew of the others\. This product mixes what they found": by.every(
+        by.some_heads, by.trained, by.size("D")
+    ),
+    r"What was found is d_k wide, the token D": lambda line, *_: (
+        by.single_head(line) and by.size("D")(line) and line.operands[0].shape[-1] != line.value.shape[-1]
+    ),
+    r"One more product(?: with a trainable matrix)?, for what attention found": by.tokenwise,
+    # sums
+    r"Attention adds to the token what it found instead of replacing it": by._adds("attention"),
+    r"The MLP adds to the token what it computed|The MLP's result is added": by._adds("mlp"),
+    r"The sum also gives gradients a straight way back": by.straight,
+    r"The norm comes after this sum|One more norm follows|The sum is normalised in the next step": by.one_user_kind(
+        "norm"
+    ),
+    r"This is the block's output": by.in_block,
+    r"The next block reads it": by.next_block,
+    # the MLP
+    r"Each token alone is widened from D to d_ff numbers": lambda line, *_: (
+        by.tokenwise(line) and by.by_last_axis(line, True)
+    ),
+    r"This product works on each token alone": by.tokenwise,
+    r"Each token alone goes from D to d_ff numbers": by.tokenwise,
+    r"Attention moves information between tokens; the MLP works on each token with what it has": by.tokenwise,
+    rf"(GELU|This GELU, an approximation by tanh,|SiLU) keeps large numbers almost as they are, and maps every "
+    rf"negative one to between {NUMBER} and 0": by.bends,
+    r"ReLU keeps what is positive and sets the rest to 0": by.rectified,
+    r"Without this bend the two products around it would collapse into one": lambda line, *_: (
+        len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
+    ),
+    r"Back from d_ff to D numbers, so that": by.size("D"),
+    r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": by.counted,
+    r"The first of two products that widen each token from D to d_ff": lambda line, *_: (
+        by.tokenwise(line) and by.by_last_axis(line, True)
+    ),
+    r"The first of two products that bring each token": by.tokenwise,
+    r"This one decides what is let through": lambda line, *_: len(line.users) == 1,
+    r"It is the gate's bend": lambda line, *_: len(line.users) == 1,
+    r"The gate is multiplied with the expanded token": by.of_operands(lambda a, b: a * b),
+    # positions
+    r"[^.]*trainable vector(?: for each place is added|, the same for all tokens of a kind| says which)": by.trained,
+    r"A fixed vector for each place, which training does not change": by.fixed,
+    r"A vector (?:for each place is added|says which of the sentences)": lambda line, *_: True,
+    r"The places are numbered from 0": lambda line, *_: (
+        by.from_nothing(line) and (line.value.reshape(-1, line.value.shape[-1]) == range(line.value.shape[-1])).all()
+    ),
+    r"Some programs lay several short texts behind each other": lambda line, *_: bool((line.value == 1).all()),
+    r"Each token has the number of the sentence that it stands in": by.from_nothing,
+    r"Every place gets an angle for each pair of numbers: fast for the first pairs, slow": by.waves,
+    r"The cosines of the angles": by.of_operands(lambda angle: by.np.cos(angle)),
+    r"The sines of the angles": by.of_operands(lambda angle: by.np.sin(angle)),
+    r"Pairs of numbers are turned by": lambda line, *_: not any(by.close(one, line.value) for one in line.operands),
+    r"Each pair of numbers is turned by the angle of its place": by.kept_lengths,
+    r"Every place gets a pattern of its own: waves": by.rotates,
+    r"Nothing here is trained, and a place's pattern turns into that of k places on": by.rotates,
+    r"No position is added: places come in when queries and keys are turned": by.alibi_free,
+    r"Since it is a sum, every score falls into four terms": lambda line, *_: " + " in line.step.latex,
+    r"The distance from the query to each key, cut to -R to R and shifted by R": by.distances,
+    r"Each query also meets a trainable vector for each distance": lambda line, *_: by.trained(line),
+    r"The weights of each row, added up by distance": by.shares_by_distance,
+    # the beginning
+    r"It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": by.patches("hwc"),
+    r"The unfold operator 𝒰 cuts it to squares of P × P pixels[^(]*\(chw": by.patches("chw"),
+    r"This step only rearranges|The scores of each patch are laid where": by.rearranged,
+    r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|makes|leads)": by.every(
+        by.trained, by.tokenwise
+    ),
+    r"A convolution whose stride is its kernel's side looks at each patch once": lambda line, *_: any(
+        "convolution" in line.book.trace.ops[index].op for index in line.step.ops
+    ),
+    r"Each patch becomes a token of D numbers": by.size("D"),
+    r"One more token is put in front: a vector of parameters": lambda line, *_: any(
+        by.close(line.value[:, 0], by.np.broadcast_to(by.array(one).reshape(-1), line.value[:, 0].shape))
+        for path, one in line.book.parameters.items()
+        if path in line.parameters and one.numel() == line.value.shape[-1]
+    ),
+    r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(
+        by.close(line.value[:, :count], by.np.broadcast_to(front, line.value[:, :count].shape))
+        for path in line.parameters
+        if path in line.book.parameters
+        for front in [by.array(line.book.parameters[path]).reshape(1, -1, line.value.shape[-1])]
+        for count in [front.shape[1]]
+    ),
+    r"Each token is a number, and the number says which row": by.table_rows,
+    r"Each token is a number, and the number picks a row of the table, which": lambda line, *_: any(
+        map(line.trainable, line.parameters)
+    ),
+    r"The places are numbered: the numbers are the same": by.from_nothing,
+    r"The rows are trainable": by.trained,
+    r"The number picks a row of E, D trainable numbers": by.every(by.trained, by.table_rows),
+    r"Patches first, then words, in one sequence": lambda line, *_: (
+        line.step.shape[1] == sum(one.stop - one.start for one in line.book.trace.segments)
+    ),
+    r"Every patch is embedded here": lambda line, *_: (
+        line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns
+    ),
+    r"Only the patches on the list π go on": lambda line, *_: (
+        by.some_rows(line) and line.step.shape[1] < line.sources[0].shape[1]
+    ),
+    r"One trainable vector stands for every patch that is hidden": by.every(by.trained, by.from_nothing),
+    r"Each visible token goes back to its own place": lambda line, *_: by.some_rows(line) or len(line.operands) > 1,
+    r"Words see the whole picture and the words before them": by.causal,
+    r"Words see the picture and the words before them, and the patches see each other": by.prefix,
+    r"Only words are to be predicted, so only the tokens of words are read": by.some_rows,
+    r"Places of the text that stand for patches get the patches' tokens": lambda line, *_: len(line.operands) > 1,
+    r"The order of random numbers says which patches are hidden": lambda line, *_: line.value.ndim == 2,
+    # the end
+    r"(?:Of all tokens the head reads the first|This takes the first token|The first token stands for)": by.first_row,
+    r"(?:It has read from the others through attention|Through attention it can see all others)": by.open_,
+    r"(?:It is left out here, but it was not idle|Each was made with knowledge of the whole photo)": by.open_,
+    r"Each class has a score": by.size("K"),
+    r"One last matrix product gives a score for each class": by.every(by.trained, by.size("K")),
+    r"At every place, each token of the vocabulary gets a score: how well it would come next": by.every(
+        by.causal, by.size("V")
+    ),
+    r"At every place, each token of the vocabulary gets a score: how well it fits": by.size("V"),
+    r"Every token of the vocabulary gets a score|The same table is read at|The score of each entry of the": by.tied,
+    r"A matrix of its own turns each token into a score": lambda line, *_: not by.tied(line),
+    r"The softmax of a row is the probability of each next token": by.causal,
+    r"(?:Before the words are scored|One more matrix product turns the first token)": by.trained,
+    rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
+        float(least) <= line.value.min() and line.value.max() <= float(most) and line.value.min() < 0 < line.value.max()
+    ),
+    r"The tokens stand in the order in which the patches were cut": by.rearranged,
+    r"The softmax makes each row of scores probabilities that sum to (\d+)": lambda line, total: (
+        abs(line.value.sum(-1) - int(total)).max() < 1e-5
+    ),
+    # photos and sentences
+    r"This says where the first end token of each stands": by.one_end,
+    r"Of each sentence, one token is read: the one where it ends": lambda line, *_: (
+        line.step.shape[-2:] != line.sources[0].shape[-2:]
+    ),
+    r"The causal mask lets it see every word before it|The text tower is causal": by.causal,
+    r"The other tower has a matrix of its own": lambda line, *_: not by.tied(line),
+    r"One matrix brings what the tower made into the space": by.trained,
+    r"Only the direction is to count|Divided by its own length|The product of two such vectors": by.unit_rows,
+    r"Every photo against every sentence: 1 where": by.unit_products,
+    rf"Cosines lie between {NUMBER} and {NUMBER}, too close": by.cosines,
+    r"A trainable factor spreads them|Every sentence against every photo: cosines, times a trainable": by.trained,
+    r"Each token becomes the pixels of its patch": by.tokenwise,
+}
+"""What a sentence begins with, and what measures it."""

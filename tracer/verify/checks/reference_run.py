@@ -1,0 +1,125 @@
+"""The same forward once more, without the recorder: observed by PyTorch's own hooks and modes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from tracer.inputs.model_inputs import Inputs
+    from tracer.models.shared.spec import Model
+    from tracer.record import Trace
+
+
+class Run(NamedTuple):
+    """A run and its observations without the recorder.
+
+    `output` is what forward gave, `softmaxes` every softmax in order as `[…, S_q, S_k]` float64, also those inside of
+    fused attention, `costs` the FLOPs of every op that multiplies matrices, in order. `given` has what each module of
+    an attention was called with, one (args, kwargs) for each call.
+    """
+
+    model: Model
+    inputs: Inputs
+    trace: Trace
+    output: Any
+    softmaxes: list[np.ndarray]
+    costs: list[int]
+    given: dict[str, list[tuple[tuple, dict]]]
+
+
+class Transparent(TorchFunctionMode):
+    """A mode that does nothing: while any such mode is active, PyTorch's fused fast paths are closed for this
+    thread."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def plain(model, inputs, trace) -> Run:
+    """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
+    seen, given = Seen(), {record.module: [] for record in trace.attentions}
+    hooks = [
+        model.net.get_submodule(path).register_forward_pre_hook(
+            lambda module, args, kwargs, calls=calls: calls.append((args, kwargs)), with_kwargs=True
+        )
+        for path, calls in given.items()
+    ]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), seen:
+            torch.manual_seed(0)
+            output = model.net(*inputs, **inputs.named)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Run(model, inputs, trace, output, seen.softmaxes, seen.costs, given)
+
+
+class Seen(TorchDispatchMode):
+    """A mode that records every softmax, and the cost of each product of matrices: 2 FLOPs for each multiply-add."""
+
+    def __init__(self):
+        super().__init__()
+        self.softmaxes: list[np.ndarray] = []
+        self.costs: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name in ("_softmax", "_safe_softmax"):
+            self.softmaxes.append(array(result))
+        elif name.startswith("_scaled_dot_product") and not name.endswith("backward"):
+            self.softmaxes.append(_fused(*map(array, args[:2]), *_options(func, args, kwargs or {})))
+        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
+        if name in ("mm", "bmm"):
+            self.costs.append(2 * prod(shapes[0]) * shapes[1][-1])
+        elif name in ("addmm", "baddbmm"):
+            self.costs.append(2 * prod(shapes[1]) * shapes[2][-1])
+        elif name == "convolution":
+            self.costs.append(2 * result.numel() * prod(shapes[1][1:]))
+        elif name.startswith("_scaled_dot_product") and not name.endswith("backward"):
+            (batch, heads, queries, width), keys, values = shapes[0], shapes[1][-2], shapes[2][-1]
+            self.costs.append(2 * batch * heads * queries * keys * (width + values))
+        return result
+
+
+def array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor in float64, as a copy."""
+    return tensor.detach().to(torch.float64, copy=True).numpy()
+
+
+def tensors(tree) -> list[torch.Tensor]:
+    """Return the tensors of forward's inputs or outputs."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return each row's powers of e over their sum; 0 where a row is -∞ throughout."""
+    largest = scores.max(axis=-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
+    return np.divide(powers, powers.sum(axis=-1, keepdims=True), out=np.zeros_like(powers), where=powers > 0)
+
+
+def _options(func, args, kwargs) -> tuple:
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    return mask, bool(given.get("is_causal")), given.get("scale")
+
+
+def _fused(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:
+    """Return the weights inside of fused attention; fewer heads of keys are each shared by several of queries."""
+    k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
+    scores = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        i, j = np.ogrid[: scores.shape[-2], : scores.shape[-1]]
+        scores = np.where(j > i, -np.inf, scores)
+    if mask is not None:
+        scores = np.where(mask.numpy(), scores, -np.inf) if mask.dtype == torch.bool else scores + array(mask)
+    return softmax(scores)

@@ -1,0 +1,1 @@
+"""Checks of the ops, shapes, costs and modules of a run."""

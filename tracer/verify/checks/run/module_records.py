@@ -1,0 +1,123 @@
+"""Calls of modules and composite ops: by hooks of a plain run's own, by PyTorch's FLOP counter, and by its profiler."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import torch
+from torch.autograd.profiler_legacy import profile  # the newer one writes to standard error
+from torch.utils.flop_counter import FlopCounterMode, bmm_flop
+
+from tracer.symbols import cost_breakdown
+from tracer.verify.checks.reference_run import Run, Transparent, tensors
+
+
+def problems(run: Run) -> Iterator[str]:
+    """Compare the records of a trace with those of PyTorch's own tools for the same forward, untraced."""
+    for module in run.trace.modules:
+        if module.verdict != "proven":
+            yield f"module {module.path!r}: {module.problem}"
+    yield from _hooked(run)
+    yield from _counted(run)
+    yield from _profiled(run)
+    yield from _shared_out(run)
+
+
+def _shapes(given) -> list[list[int]]:
+    return [list(x.shape) for x in tensors(given)]
+
+
+def _hooked(run: Run) -> Iterator[str]:
+    """Check each module's calls, in order: class, shapes in and out, and its parameters."""
+    net, seen, paths = run.model.net, defaultdict(list), {}
+    for path, module in net.named_modules():
+        paths[module] = path
+
+    def saw(module, args, named, output):
+        kind, held = type(module).__name__, {id(x): x.numel() for x in module.parameters()}
+        seen[paths[module]].append((kind, _shapes((args, named)), _shapes(output), sum(held.values())))
+
+    hooks = [module.register_forward_hook(saw, with_kwargs=True) for module in paths]
+    try:
+        with torch.no_grad(), Transparent():
+            net(*run.inputs, **run.inputs.named)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found = defaultdict(list)
+    for module in run.trace.modules:
+        inputs, outputs = ([list(x.shape) for x in given] for given in (module.inputs, module.outputs))
+        found[module.path].append((module.kind, inputs, outputs, module.params))
+    shared = len(paths) < sum(1 for _ in net.named_modules(remove_duplicate=False))
+    if not shared and found.keys() != seen.keys():
+        yield f"modules {sorted(found.keys() ^ seen.keys())} were called in one of two runs"
+    for path in found.keys() & seen.keys():
+        if [one[:3] for one in found[path]] != [one[:3] for one in seen[path]]:
+            yield f"module {path!r} is said to be {found[path]}, hooks saw {seen[path]}"
+        for (*_, read), (*_, held) in zip(found[path], seen[path], strict=False):
+            if read > held or (read < held and getattr(run.model.spec, "whole", False)):
+                yield f"the operations of module {path!r} read {read:,} parameters, it holds {held:,}"
+
+
+def _counted(run: Run) -> Iterator[str]:
+    """Check the FLOPs of each module, over all its calls; the counter has no formula for the fused attention of the
+    CPU."""
+    trace = run.trace
+    if any(op.op == "_scaled_dot_product_flash_attention_for_cpu" for op in trace.ops):
+        return
+    with torch.no_grad(), Transparent(), FlopCounterMode(display=False) as counter:
+        run.model.net(*run.inputs, **run.inputs.named)
+    name, counts = type(run.model.net).__name__, counter.get_flop_counts()
+    found = Counter()
+    for module in trace.modules:
+        found[f"{name}.{module.path}".rstrip(".")] += module.flops
+    for path, flops in found.items():
+        if path in counts and flops != sum(counts[path].values()):
+            yield f"module {path!r} costs {flops:,} FLOPs, PyTorch counts {sum(counts[path].values()):,}"
+    if sum(counts["Global"].values()) != trace.modules[0].flops:
+        yield f"the model costs {trace.modules[0].flops:,} FLOPs, PyTorch counts {sum(counts['Global'].values()):,}"
+
+
+def _profiled(run: Run) -> Iterator[str]:
+    """Check the composite ops that PyTorch's profiler lists, in order, with the shapes of their inputs."""
+    with torch.no_grad(), Transparent(), profile(record_shapes=True) as profiler:
+        run.model.net(*run.inputs, **run.inputs.named)
+    asked = [event for event in profiler.function_events if event.cpu_parent is None]
+    asked = [(event.name.removeprefix("aten::"), [list(x) for x in event.input_shapes or () if x]) for event in asked]
+    asked = [event for place, event in enumerate(asked) if not _of_a_constant(asked, place)]
+    calls = run.trace.calls
+    if [call.name for call in calls] != [name for name, _ in asked]:
+        yield f"{len(calls)} composite ops ran, PyTorch's profiler lists {len(asked)} others"
+        return
+    for call, (name, shapes) in zip(calls, asked, strict=True):
+        taken = [one.tensors for one in call.arguments]
+        given = [list(group[0].shape) for group in taken if len(group) == 1 and group[0].shape]
+        if len(given) == len(shapes) and given != shapes:  # of lists it has none
+            yield f"{call.text} takes {given}, PyTorch's profiler saw {name} take {shapes}"
+    beneath = [index for call in calls for index in range(call.first, call.last)]
+    if beneath != list(range(len(run.trace.ops))):
+        yield "some operations belong to no composite op, or to two"
+
+
+def _of_a_constant(asked: list[tuple[str, list]], place: int) -> bool:
+    """Return whether an event fills a tensor with numbers of Python's, as `torch.tensor` does before it releases it."""
+    names = [name for name, _ in asked[place : place + 3]]
+    return names[:3] == ["empty", "to", "lift_fresh"] or names[:2] == ["to", "lift_fresh"]
+
+
+def _shared_out(run: Run) -> Iterator[str]:
+    """Check that the costs of steps add up to those of ops, and parts of fused attention to those of two products."""
+    trace = run.trace
+    owned = [op for op in trace.ops if op.step is not None]
+    costs = {step.id: cost_breakdown.of_step(trace, step) for step in trace.steps}
+    if sum(cost.flops for cost in costs.values()) != sum(op.flops or 0 for op in owned):
+        yield f"steps cost {sum(cost.flops for cost in costs.values()):,} FLOPs, their operations do not"
+    for step in trace.steps:
+        if step.product is None or step.inside is None or "attention" not in trace.ops[step.inside].op:
+            continue
+        (B, h, S, d_k), (_, _, T, _), (*_, d_v) = (one.shape for one in trace.ops[step.inside].inputs[:3])
+        expected = [bmm_flop((B * h, S, d_k), (B * h, d_k, T)), bmm_flop((B * h, S, T), (B * h, T, d_v))]
+        found = [costs[step.id].flops, costs[trace.ops[step.inside].step].flops]
+        if found != expected:
+            yield f"fused attention of step {step.id!r} costs {found} FLOPs, its two products {expected}"

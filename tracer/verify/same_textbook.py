@@ -1,0 +1,227 @@
+"""The textbook of a model of the zoo, compared at several sizes: it must not depend on one run."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+import tracer
+from tracer.capture import record
+from tracer.models.shared.spec import Model
+from tracer.record import Trace
+from tracer.tracing import LATER
+from tracer.utils.error_text import quoted, reason
+from tracer.verify import seeded_run, small
+from tracer.verify.survey_zoo import KEPT, moved
+
+SIZES = ((2, 9), (1, 4), (4, 16), (3, 5))
+"""Batch and length: a usual one, with which the others are compared, one of one input, and squares, whose roots are
+numbers that code has in it."""
+SIDES = (1.0, 1.5, 2.0, 2.5)
+"""At these, the sides of a photo as shares of the model's own, where a run may choose them: none leaves a map of one
+cell, in which no axis can be told from another."""
+ENOUGH = 0.01
+"""Share of lines that may differ for no reason that is listed."""
+IN_A_LIST = "B is how many photos forward goes through, one by one, and no size of a tensor"
+"""Why a model that takes a list of photos is run with one, and at other sides where it is built for them."""
+
+
+class Reason(NamedTuple):
+    """The reason why lines of a model do not read the same at all sizes: a pattern of the message of such a line."""
+
+    model: str
+    pattern: str
+    why: str
+
+
+REASONS = (
+    Reason(
+        "hf:time_series_transformer",
+        r"^B = 2 and B = 1: .*scaler",
+        "At B = 1 two axes have one place, so the line says by its number which of them is summed over.",
+    ),
+    Reason(
+        "torchvision:ssdlite320_mobilenet_v3_large",
+        "It holds at the sizes of this run: ",
+        "How many boxes there are is a sum over six maps that has no symbol, and the lines say so.",
+    ),
+)
+
+Line = tuple[str, str, tuple[str, ...], str]
+HELD = (
+    Reason(
+        "torchvision:swin_t",
+        "",
+        "At another side its code takes another way: it pads a map that 7 does not divide, and shifts no windows where"
+        " one covers the map.",
+    ),
+)
+"""Models that are compared at one side of a photo, their own: at others forward runs other ops."""
+
+
+class Compared(NamedTuple):
+    """The outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
+    all of them for no reason that is listed, the seconds, why it could not be compared, or "", and the reasons of lines
+    that have one, once for each."""
+
+    name: str
+    lines: int = 0
+    runs: int = 0
+    differing: tuple[str, ...] = ()
+    seconds: float = 0.0
+    reason: str = ""
+    reasons: tuple[Reason, ...] = ()
+
+
+def lines_of(trace: Trace) -> list[Line]:
+    """Return the printed parts of each step: its title, equation, symbolic shape and note."""
+    return [(step.title, step.latex, step.symbolic, step.note) for step in trace.steps]
+
+
+def compare(name: str) -> Compared:
+    """Derive the textbook of a model anew at each of the sizes, and compare them line by line."""
+    began, textbooks, failed = time.perf_counter(), {}, ""
+    for number in range(len(SIZES)):
+        try:
+            label, lines = _textbook(name, number)
+        except Exception as error:  # whatever a library says of its own model at that size
+            failed = failed or reason(error)
+            continue
+        textbooks.setdefault(label, lines)
+        if not label:
+            failed = failed or IN_A_LIST
+            break
+    seconds = time.perf_counter() - began
+    if len(textbooks) < 2:
+        return Compared(name, reason=failed or "it runs at one size alone", seconds=seconds)
+    (first, reference), *others = textbooks.items()
+    differing: dict[int, str] = {}
+    for label, lines in others:
+        for place, said in _differences(reference, lines):
+            differing.setdefault(place, f"{first} and {label}: {said}")
+    left, known = sorted_out(name, differing.values())
+    known += tuple(one for one in HELD if one.model == name and another_way(small(name)))
+    return Compared(name, len(reference), len(textbooks), left, seconds, reasons=known)
+
+
+def sorted_out(name: str, differing: Iterable[str]) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
+    """Return the messages of lines that differ without a reason, and the reasons of the others."""
+    left, known = [], []
+    for said in differing:
+        found = next((one for one in REASONS if one.model == name and re.search(one.pattern, said)), None)
+        if found is None:
+            left.append(said)
+        else:
+            known.append(found)
+    return tuple(left), tuple(known)
+
+
+def another_way(model: Model) -> bool:
+    """Return whether forward runs other ops at another side of a photo than at the model's own."""
+    names = []
+    for share in SIDES[:2]:
+        sides: dict[str, Any] = {side: round(size * share) for side, size in _own_sides(model).items()}
+        inputs = model.inputs(**sides)
+        with torch.no_grad():
+            names.append([op.name for op in record(model.net, tuple(inputs), inputs.named, cap=0).ops])
+    return names[0] != names[1]
+
+
+def _own_sides(model: Model) -> dict[str, int]:
+    """Return height and width of the model's photo if a run may choose them."""
+    own = model.inputs().sizes
+    return {side: own[side] for side in ("H", "W") if side in own and side in model.spec.runs}
+
+
+def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
+    """Return the textbook of a model at one of the sizes, as it is derived from that run alone, and the sizes in
+    words."""
+    model = small(name)
+    at = _sizes(model, number)
+    if own := {symbol: size for symbol, size in at.items() if symbol not in model.spec.runs}:
+        model = tracer.load(name, **{**model.sizes, **own})
+    moved(model.net)
+    chosen = {symbol: size for symbol, size in at.items() if symbol not in own}
+    try:
+        trace = _traced(model, chosen)
+    except Exception:  # a length that the model does not take
+        at = {"B": at.get("B", 1)}
+        trace = _traced(model, at)
+    return ", ".join(f"{symbol} = {size}" for symbol, size in at.items()), lines_of(trace)
+
+
+def _traced(model: Model, at: dict[str, int]) -> Trace:
+    with torch.no_grad():
+        return seeded_run(model.trace, keep=KEPT, prove=LATER, **at)
+
+
+def _sizes(model: Model, number: int) -> dict[str, Any]:
+    """Return those of `SIZES` and `SIDES` that an input of the model decides; for a list of photos, the sides that it
+    is built for."""
+    (batch, length), own = SIZES[number], model.inputs().sizes
+    if len(tree_leaves(tuple(model.inputs(B=2)))) > len(tree_leaves(tuple(model.inputs(B=1)))):
+        return {side: round(model.sizes[side] * SIDES[number]) for side in ("H", "W") if side in model.sizes}
+    sizes = {"B": batch, "T": length, "T_d": length}
+    if not any(one.model == model.name for one in HELD):
+        sizes |= {side: round(size * SIDES[number]) for side, size in _own_sides(model).items()}
+    return {symbol: sizes[symbol] for symbol in model.spec.runs if symbol in sizes and symbol in own}
+
+
+def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of one textbook that another one lacks, each by its position, and the other's line there."""
+    matcher = SequenceMatcher(a=ours, b=theirs, autojunk=False)
+    for kind, start, stop, begin, end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        for i, (left, right) in enumerate(zip_longest(ours[start:stop], theirs[begin:end])):
+            parts = zip_longest(left or (), right or ())
+            said = [f"{quoted(a)} / {quoted(b)}" for a, b in parts if a != b] if left and right else []
+            whole = left or right
+            yield (
+                start + i if left else len(ours) + begin + i,
+                "; ".join(said) or f"only {'there' if right else 'here'}: {whole[1]}",
+            )
+
+
+def compared(names: Iterable[str]) -> Iterator[Compared]:
+    """Yield the outcomes of the models, in order."""
+    yield from map(compare, names)
+
+
+def line(found: Compared) -> str:
+    """Return one model in one line, and the lines that differ below it."""
+    if found.reason:
+        return f"{found.name}: {found.reason}"
+    said = f"{found.name}: {len(found.differing)} of {found.lines} lines differ at {found.runs} sizes"
+    return "\n".join([f"{said}, {found.seconds:.0f} s", *(f"    {one}" for one in found.differing)])
+
+
+def stale(found: list[Compared]) -> list[Reason]:
+    """Return the listed reasons that no line of their models has any more."""
+    ran = {one.name for one in found if not one.reason}
+    had = {known for one in found for known in one.reasons}
+    return [one for one in (*REASONS, *HELD) if one.model in ran and one not in had]
+
+
+def summary(found: list[Compared]) -> tuple[list[str], bool]:
+    """Return the share of lines that differ for no reason that is listed, the reasons of the others, and whether that
+    is within the bar; a reason that no line has any more is not."""
+    ran = [one for one in found if not one.reason]
+    total, differing = sum(one.lines for one in ran), sum(len(one.differing) for one in ran)
+    share, old = differing / total if total else 1.0, stale(found)
+    said = f"{differing:,} of {total:,} lines of {len(ran)} of {len(found)} models differ at other sizes"
+    lines = [f"{said}: {share:.2%} (expected {ENOUGH:.0%} at most)"]
+    for known, count in Counter(known for one in ran for known in one.reasons).items():
+        what = "compared at its own side alone" if known in HELD else f"{count} more, for a reason"
+        lines.append(f"{known.model}: {what}: {known.why}")
+    lines += [f"{one.name}: not compared: {one.reason}" for one in found if one.reason]
+    lines += [f"{one.model}: stale reason, no line differs so: {one.why}" for one in old]
+    return lines, share <= ENOUGH and not old

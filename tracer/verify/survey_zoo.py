@@ -1,0 +1,185 @@
+"""Derived textbooks of many models: small ones, of all kinds, with weights that nobody trained.
+
+Every parameter is moved away from 0 and 1, since a proof on a bias of zeros or a gain of ones says nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from tracer.export.to_html import equation
+from tracer.ops import is_layout
+from tracer.record import Trace
+from tracer.shapes import UNKNOWN
+from tracer.textbook.derivation import KERNEL
+from tracer.utils.error_text import reason
+from tracer.verify import identical, seeded_run, small
+from tracer.verify.checks.outputs.returned_tensors import unaccounted
+from tracer.verify.checks.reference_run import Transparent
+
+FIELDS = {
+    "attention": """hf:gpt2 hf:llama hf:mistral hf:qwen2 hf:qwen3 hf:gemma hf:gemma2 hf:phi hf:phi3 hf:falcon hf:bloom
+        hf:mpt hf:opt hf:gpt_neox hf:gptj hf:codegen hf:stablelm hf:olmo hf:cohere hf:bert hf:roberta hf:albert
+        hf:electra hf:distilbert hf:deberta-v2 hf:xlnet hf:mpnet hf:vit hf:deit hf:beit hf:dinov2 hf:swin hf:segformer
+        hf:vit_mae timm:vit_tiny_patch16_224 timm:deit3_small_patch16_224 timm:eva02_tiny_patch14_224
+        timm:cait_xxs24_224 timm:xcit_nano_12_p16_224 timm:swin_tiny_patch4_window7_224 timm:pit_ti_224
+        torchvision:vit_b_32 torchvision:swin_t""",
+    "convolution": """hf:convnext hf:resnet timm:mixer_s32_224 timm:coatnet_nano_rw_224 timm:convnext_atto
+        timm:poolformer_s12 torchvision:resnet18 torchvision:convnext_tiny torchvision:efficientnet_b0
+        torchvision:mobilenet_v3_small torchvision:densenet121 torchvision:deeplabv3_mobilenet_v3_large""",
+    "state space": "hf:mamba hf:falcon_mamba",
+    "experts": "hf:mixtral hf:qwen2_moe hf:deepseek_v3",
+    "encoder and decoder": "hf:t5 hf:bart hf:pegasus hf:marian",
+    "vision and language": "hf:clip hf:siglip hf:blip hf:llava hf:paligemma hf:fuyu",
+    "audio": "hf:whisper hf:wav2vec2 hf:hubert hf:speech_to_text",
+    "video": "hf:videomae hf:timesformer torchvision:r3d_18 torchvision:mvit_v1_b",
+    "time series": "hf:time_series_transformer",
+    "detection": "hf:detr torchvision:ssdlite320_mobilenet_v3_large",
+}
+"""What the command runs, by field: families of transformers each in a small configuration, and names of libraries."""
+
+NAMES = tuple(name for names in FIELDS.values() for name in names.split())
+
+KEPT = 4 * 2**30
+"""Cap in bytes on what is kept of a run: all of it, also where a video goes through sixteen blocks."""
+
+MOVED = 0.05
+"""How far parameters are moved, as a standard deviation."""
+
+
+class Book(NamedTuple):
+    """The outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
+    no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
+    those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
+    run and nothing of the model was changed, the seconds, and why it failed, or ""."""
+
+    name: str
+    computing: int = 0
+    covered: int = 0
+    steps: int = 0
+    proven: int = 0
+    kernels: int = 0
+    sizes: int = 0
+    solved: int = 0
+    error: float = 0.0
+    unproven: tuple[str, ...] = ()
+    drawn: int = 0
+    unchanged: bool = True
+    seconds: float = 0.0
+    reason: str = ""
+    unseen: int = 0
+
+
+def moved(net: torch.nn.Module) -> None:
+    """Move all parameters, and the running variances of norms, by seeded random numbers."""
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if parameter.is_floating_point():
+                parameter += MOVED * torch.randn(parameter.shape, generator=draw).to(parameter.dtype)
+        for name, buffer in net.named_buffers():
+            if name.endswith("running_var"):
+                buffer += torch.rand(buffer.shape, generator=draw).to(buffer.dtype)
+
+
+def book(name: str) -> Book:
+    """Derive and prove the textbook of one model."""
+    began = time.perf_counter()
+    try:
+        model = small(name)
+        moved(model.net)
+        before = {key: value.clone() for key, value in model.net.state_dict().items()}
+        with torch.no_grad(), Transparent():
+            inputs = model.inputs()
+            plain = seeded_run(model.net, *inputs, **inputs.named)
+        trace = seeded_run(model.trace, keep=KEPT).check()
+    except Exception as error:  # whatever a library says of its own model
+        return Book(name, reason=reason(error))
+    after = model.net.state_dict()
+    computing = [op for op in trace.ops if not is_layout(op.op)]
+    shown = [step for step in trace.steps if not step.recomputed]
+    unproven = [f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "proven"]
+    missing = list(unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
+    missing += [note for note in trace.notes if not trace.steps]
+    changing = changing_sizes(trace)
+    return Book(
+        name,
+        len(computing),
+        sum(op.step is not None for op in computing),
+        len(shown) + len(missing),
+        len(shown) - len(unproven),
+        sum(KERNEL in step.note for step in shown),
+        len(changing),
+        sum(size != UNKNOWN for size in changing),
+        max((step.error for step in shown if step.error is not None), default=0.0),
+        (*unproven, *missing),
+        sum(equation(step.latex).startswith("<math") for step in shown),
+        identical(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
+        time.perf_counter() - began,
+        unseen=sum(len(step.unseen) for step in shown),
+    )
+
+
+def changing_sizes(trace: Trace) -> list[str]:
+    """Return the sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` if there is none."""
+    tensors = [one for op in trace.ops for one in (*op.inputs, *op.outputs)]
+    sizes = [size for one in tensors for size in one.symbolic or (UNKNOWN,) * len(one.shape)]
+    return [size for size in sizes if not size.isdecimal()]
+
+
+def books(names: Iterable[str]) -> Iterator[Book]:
+    """Yield the books of these models, in order."""
+    yield from map(book, names)
+
+
+def line(found: Book) -> str:
+    """Return one model in one line, and what is not proven below it."""
+    if found.reason:
+        return f"{found.name}: {found.reason}"
+    said = (
+        f"{found.name}: {found.proven} of {found.steps} steps proven, {found.covered} of {found.computing} ops in"
+        f" steps, {found.kernels} by kernel, {found.solved} of {found.sizes} sizes in symbols, error {found.error:.1e},"
+        f" {found.unseen} operands unseen,"
+        f" {found.seconds:.0f} s" + ("" if found.unchanged else ", output or model CHANGED")
+    )
+    return "\n".join([said, *(f"    {one}" for one in found.unproven)])
+
+
+BARS = {
+    "ops in steps": ("covered", "computing", 0.99, 1.0),
+    "steps proven": ("proven", "steps", 1.0, 1.0),
+    "lines that can be set": ("drawn", "steps", 1.0, 1.0),
+    "steps by kernel": ("kernels", "steps", 0.0, 0.05),
+    "sizes in symbols": ("solved", "sizes", 0.95, 1.0),
+}
+"""Shares that are expected, each as a part, its whole, and from where to where."""
+
+
+def _share(found: Iterable[Book], part: str, whole: str) -> float:
+    found = list(found)
+    total = sum(getattr(one, whole) for one in found)
+    return sum(getattr(one, part) for one in found) / total if total else 1.0
+
+
+def summary(found: list[Book]) -> tuple[list[str], bool]:
+    """Return the figures of all models and of each field, and whether they are within the bars."""
+    ran = [one for one in found if not one.reason]
+    same = sum(one.unchanged for one in ran)
+    said = [f"{len(ran)} of {len(found)} models ran, {same} with the untraced output and an untouched model"]
+    held = len(ran) == len(found) == same
+    for name, (part, whole, low, high) in BARS.items():
+        value = _share(ran, part, whole)
+        held = held and low <= value <= high
+        said.append(f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})")
+    for field, names in FIELDS.items():
+        own = [one for one in ran if one.name in names.split()]
+        if own:
+            shares = (f"{name} {_share(own, *bar[:2]):.1%}" for name, bar in BARS.items())
+            said.append(f"{field}, {len(own)} models: {', '.join(shares)}")
+    said.append(f"{sum(one.unseen for one in ran):,} operands that no check sees")
+    said.append(f"{sum(one.seconds for one in ran) / 60:.1f} minutes")
+    return said, held

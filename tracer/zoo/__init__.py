@@ -1,0 +1,146 @@
+"""Models of libraries, by name: `torchvision:vit_b_16`, `timm:NAME`, `hf:ID` or `hf:` and a local folder.
+
+Every file below this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It
+states the `PACKAGE` that must be installed and `EXAMPLES`, names and what they are; `spec(id)` describes a model, and
+`pretrained(id, spec, sizes)` returns the net or None, the facts of its card, and where its weights come from, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module, util
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, NamedTuple
+
+from tracer.utils.error_text import quoted, reason
+from tracer.utils.limits import limits
+from tracer.utils.python_source import stated
+
+
+class NoModel(ValueError):
+    """A name that a library lists for what is no model: a part of one, or one that can't be run by itself."""
+
+
+class Library(NamedTuple):
+    """A file of this folder: the package that it needs, and names to start from with what they are."""
+
+    file: str
+    package: str
+    examples: dict[str, str]
+
+
+@lru_cache(maxsize=1)
+def libraries() -> dict[str, Library]:
+    """The libraries by prefix, read without running their files."""
+    found = {}
+    for name, path in _files(files(__name__)):
+        literals = stated(path)
+        if "PREFIX" in literals:
+            found[literals["PREFIX"]] = Library(name, literals["PACKAGE"], literals["EXAMPLES"])
+    return found
+
+
+def _files(folder: Traversable, package: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the module name, relative to this package, and the path of each Python file below a folder."""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name):
+        if path.is_dir():
+            yield from _files(path, f"{package}{path.name}.")
+        elif path.name.endswith(".py"):
+            yield package + path.name.removesuffix(".py"), path
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is that of a library's model: it has a colon."""
+    return ":" in name
+
+
+def available(prefix: str) -> bool:
+    """Whether the library is installed, without importing it."""
+    return util.find_spec(libraries()[prefix].package) is not None
+
+
+def source_of(name: str):
+    """The library's module and the model's name in it. ValueError for an unknown prefix, a library that is not
+    installed, or a model that this server does not offer."""
+    limits().check_model(name)
+    prefix, _, id = name.partition(":")
+    if prefix not in libraries():
+        near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
+        raise ValueError(f"there is no library {quoted(prefix)} (in {quoted(name)}); {hint}")
+    library = libraries()[prefix]
+    if not available(prefix):
+        package = library.package
+        raise ValueError(f"{quoted(name)} needs the package {package}, which is not installed: pip install {package}")
+    return import_module(f"{__name__}.{library.file}"), id
+
+
+def check_no_folder(name: str) -> None:
+    """ValueError for a name that a library would look up in a folder of this machine. What is said of it depends on the
+    name alone, and not on whether there is such a folder."""
+    source, id = source_of(name)
+    if hasattr(source, "check_no_folder"):
+        source.check_no_folder(id)
+
+
+def spec_of(name: str):
+    """The `Spec` of a library's model. ValueError in one sentence where there is no such model."""
+    source, id = source_of(name)
+    return source.spec(id)
+
+
+def summary(name: str) -> str:
+    """What the model is, in a few words; "" for one that is not among the examples."""
+    return examples().get(name, "")
+
+
+@lru_cache(maxsize=1)
+def examples() -> dict[str, str]:
+    """Names to start from and what they are, of the libraries that are installed; no library is imported for it."""
+    return {
+        f"{prefix}:{id}": said
+        for prefix, library in libraries().items()
+        if available(prefix)
+        for id, said in library.examples.items()
+    }
+
+
+def tiny(name: str) -> dict[str, Any]:
+    """Sizes at which the model's proofs take no time."""
+    spec = spec_of(name)
+    return {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
+
+
+def load(name: str, *, weights=None, **config):
+    """A library's model, ready to run; see `tracer.load`.
+
+    With the library's own weights where those are on this machine or can be downloaded, else with seeded random
+    ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
+    """
+    from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
+    from tracer.models.shared.spec import Model, seeded  # loads torch
+
+    source, id = source_of(name)
+    spec = source.spec(id)
+    check_config(spec, name, config)
+    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}, **config}
+    try:
+        check_memory(spec, name, full)
+    except TooLarge:
+        raise
+    except Exception as error:  # however the library says that sizes don't fit together
+        asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
+        raise ValueError(f"{quoted(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
+    net, card, origin = None, None, "seeded random weights"
+    if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
+        net, card, origin = source.pretrained(id, spec, full)
+    if net is None:
+        net = seeded(spec.net, full)
+    if weights is not None:
+        from tracer.models.shared.load_weights import place  # loads torch
+
+        origin = place(net, weights)
+    return Model.of(name, spec, net, full, weights=origin, card=card)

@@ -1,0 +1,75 @@
+"""What loading a library's model means for the machine, known before anything large is downloaded or built."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from tracer.models.shared.config_validation import check_memory, shapes
+from tracer.zoo import source_of, summary
+
+
+class Download(NamedTuple):
+    """Bytes of weights that loading downloads, None where nobody could be asked; `note` says why there are none, and
+    `folder` is where they land."""
+
+    size: int | None
+    note: str = ""
+    folder: str = ""
+
+
+class Cost(NamedTuple):
+    """What a model takes: its parameters, their bytes as float32, and what is downloaded."""
+
+    name: str
+    summary: str
+    parameters: int
+    memory: int
+    download: Download
+
+
+def cost(name: str) -> Cost:
+    """What loading the model of that name costs; only the small files that describe it are asked for.
+
+    The net is built on `meta`, where it takes no memory. ValueError in one sentence for an unknown model, and for one
+    that is larger or deeper than is allowed (see `check_memory`).
+    """
+    source, id = source_of(name)
+    spec = source.spec(id)
+    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    check_memory(spec, name, full)
+    parameters = sum(map(prod, shapes(spec, full).values()))
+    asked = source.download(id) if hasattr(source, "download") else Download(None)
+    return Cost(name, summary(name), parameters, parameters * 4, asked)
+
+
+PART = (".incomplete", ".partial")
+"""How the names of files end that are still being written."""
+
+
+def landed(folder: str, whole: bool = False) -> int:
+    """Bytes of the files in a folder, those that are still being written too, or with `whole` the others alone."""
+    found = 0
+    for file in Path(folder).rglob("*") if folder else ():
+        if whole and file.name.endswith(PART):
+            continue
+        with suppress(OSError):  # a file that was there a moment ago
+            found += file.lstat().st_size if not file.is_dir() else 0
+    return found
+
+
+def on_the_hub(id: str) -> Download:
+    """The size of the weights of a repository of the hub, which is asked for it; unknown where it does not answer."""
+    from huggingface_hub import HfApi  # may not be installed
+    from huggingface_hub.constants import HF_HUB_CACHE  # may not be installed
+    from huggingface_hub.file_download import repo_folder_name  # may not be installed
+
+    try:
+        found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
+    except Exception:  # whatever the network or the hub make of the question
+        return Download(None)
+    sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
+    folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=id, repo_type="model")
+    return Download(None if None in sizes else sum(sizes), folder=str(folder))

@@ -1,0 +1,55 @@
+"""Weights of libraries' models, downloaded before they are needed: in a process of its own, so that it can be ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tracer.utils.error_text import quoted, shortened
+from tracer.utils.progress import doing, tell
+from tracer.zoo import source_of
+from tracer.zoo.download_cost import Download, landed
+
+EVERY = 0.2
+"""Seconds between two looks at how much has landed."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fetch(name: str) -> str:
+    """Downloads the weights of a library's model and what stands beside them, if they are not here; says what it did,
+    in a few words. ValueError in one sentence where they can't be had."""
+    source, id = source_of(name)
+    found = source.download(id)
+    if found.size == 0:
+        if not source.here(id):
+            raise ValueError(f"the weights of {quoted(name)} can't be had: {found.note}")
+        return found.note
+    source.fetch(id)
+    return "downloaded"
+
+
+def fetched(name: str, download: Download) -> None:
+    """The same in another process, which ends with this work, and tells how many of the bytes have landed. ValueError
+    in the words of that process."""
+    before = landed(download.folder, whole=True)
+    quiet = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tracer", "fetch", name]
+    child = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        with doing(f"Downloading {name}"):
+            while True:
+                tell(max(0, landed(download.folder) - before), download.size or 0, "B")
+                try:
+                    said = child.communicate(timeout=EVERY)[1]
+                    break
+                except subprocess.TimeoutExpired:
+                    continue
+    finally:
+        if child.poll() is None:
+            child.terminate()  # it takes what it has begun away itself
+            child.communicate()
+    if child.returncode:
+        last = (said.strip().splitlines() or ["it ended without a word"])[-1].removeprefix("tracer: ")
+        raise ValueError(shortened(last, 400))

@@ -1,0 +1,205 @@
+"""How the dimensions of a model that nobody described are solved: at sizes at which it runs, found by trying.
+
+Sizes that are changed together, such as a photo's height and width, are a `Group`: rows of other sizes to try, the most
+telling first. What runs at none of them stays a number, and a sentence says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from tracer.capture import Recording
+from tracer.shapes import Vocabulary
+from tracer.shapes.op_alignment import COPIES, align
+from tracer.symbols.notation import parse
+from tracer.utils.error_text import reason
+
+PROBES = 5
+"""Runs at other sizes: four that solve, and one that is predicted."""
+
+
+class Group(NamedTuple):
+    """Sizes that are changed together: `choices` are columns of `PROBES` values for each of the symbols."""
+
+    symbols: tuple[str, ...]
+    choices: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def row(self, choice: int, number: int) -> dict[str, int]:
+        """The sizes of a probe."""
+        return {symbol: column[number] for symbol, column in zip(self.symbols, self.choices[choice], strict=True)}
+
+    def equal(self, choice: int) -> list[tuple[str, str]]:
+        """The symbols that have the values of one before them in a choice, and the first of these."""
+        columns = self.choices[choice]
+        firsts = [self.symbols[columns.index(column)] for column in columns]
+        return [(symbol, first) for symbol, first in zip(self.symbols, firsts, strict=True) if symbol != first]
+
+    def varied(self, choice: int) -> list[str]:
+        """The symbols that are not the same in all rows of a choice."""
+        return [symbol for symbol, column in zip(self.symbols, self.choices[choice], strict=True) if len({*column}) > 1]
+
+
+def group(symbol: str, *choices: tuple[int, ...]) -> Group:
+    """A size that is changed alone."""
+    return Group((symbol,), tuple((choice,) for choice in choices))
+
+
+def tried(
+    run: Recording,
+    vocabulary: Vocabulary,
+    base: dict[str, int],
+    groups: list[Group],
+) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
+    """Ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else each
+    group at the first choice at which it does while all else is as at `base`.
+
+    A group that runs at none of its choices stays at `base`, and its symbols are no names any more. Where the ops
+    differ at all choices, those that do stay open.
+    """
+    held = {name: base[name] for name in ("B",) if name in base}
+    for chosen in _together(groups):
+        probes = _probes(base, groups, chosen)
+        if all(same_ops(run, vocabulary, {**probe, **held}) is True for probe in probes):
+            yield _over(vocabulary, groups, chosen), probes
+            break
+    for rows in ((0,), tuple(range(PROBES))):
+        ways = list(_chosen(run, vocabulary, base, groups, rows))
+        yield from ways
+        if not ways:
+            return
+
+
+def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
+    """Choices for all groups at once: the first of each, then the others of one of them."""
+    first = dict.fromkeys(range(len(groups)), 0)
+    yield first
+    for number, one in enumerate(groups):
+        if one.symbols != ("B",):
+            yield from ({**first, number: choice} for choice in range(1, len(one.choices)))
+
+
+def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
+    """The way in which each group has the first choice that runs, looked at in these rows. What is another op even at
+    `base` is one at any choice."""
+    others = _others(run, vocabulary, base)
+    found, partly, reasons = {}, bool(others), {}
+    for number, one in enumerate(groups):
+        runs = None
+        for choice in range(len(one.choices)):
+            tries = [same_ops(run, vocabulary, {**base, **one.row(choice, row)}, others) for row in rows]
+            if (failed := next((said for said in tries if isinstance(said, str)), None)) is not None:
+                reasons[number] = failed
+                continue
+            runs = choice if runs is None else runs
+            if all(tries) or one.symbols == ("B",):
+                runs = choice
+                break
+        else:
+            partly |= runs is not None
+        if runs is not None:
+            found[number] = runs
+    held = [symbol for number, one in enumerate(groups) if number not in found for symbol in one.symbols]
+    if not found:
+        return
+    said = next((reasons[number] for number in reasons if number not in found), "")
+    sentence = f"no symbols for {', '.join(held)}: the model did not run at the other sizes tried ({said})"
+    left = replace(_over(vocabulary, groups, found), held=sentence if held else "", partly=partly)
+    yield left, _probes(base, groups, found)
+    if not partly:
+        yield replace(left, partly=True), _probes(base, groups, found)
+
+
+def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
+    """The vocabulary over the sizes that the choices change; one that equals another is derived from it."""
+    equal = dict(pair for number, choice in chosen.items() for pair in groups[number].equal(choice))
+    varied = {name for number, choice in chosen.items() for name in groups[number].varied(choice)} - equal.keys()
+    names = tuple(name for name in vocabulary.names if _letters(name, vocabulary.derived) <= varied)
+    return replace(vocabulary, names=names, derived=vocabulary.derived | equal)
+
+
+def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int], but: Collection[int] = ()) -> bool | str:
+    """Whether the model runs the ops of `run`, `but` these, at these sizes; why not, where it does not run at all."""
+    try:
+        other = vocabulary.probe(at, primitives=False)
+    except Exception as error:  # whatever a library makes of a size that it was not written for
+        return reason(error)
+    return all(number in but for number in _missing(run, other))
+
+
+def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> list[int]:
+    """The ops of `run` that the model does not run at `base` either; none where it does not run there."""
+    try:
+        return _missing(run, vocabulary.probe(base, primitives=False))
+    except Exception:  # whatever a library makes of a tensor without values
+        return []
+
+
+def _missing(run: Recording, other: Recording) -> list[int]:
+    """The ops of a run that another one lacks."""
+    found = zip(run.ops, align(run.ops, other.ops), strict=True)
+    return [number for number, (op, place) in enumerate(found) if place is None and op.name not in COPIES]
+
+
+def _letters(name: str, derived: dict[str, str]) -> set[str]:
+    """The sizes that an expression is made of, derived ones opened."""
+    found = {str(letter) for letter in parse(name).free_symbols}
+    return (found - derived.keys()).union(*(_letters(derived[letter], derived) for letter in found & derived.keys()))
+
+
+def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> bool:
+    """Whether the model runs the ops of `run` at its own sizes, and each gives tensors of the same shapes."""
+    if same_ops(run, vocabulary, base) is not True:
+        return False
+    other = vocabulary.probe(base, primitives=False).ops
+    return len(other) == len(run.ops) and all(
+        [shape for shape, *_ in one.outputs] == [shape for shape, *_ in two.outputs]
+        for one, two in zip(run.ops, other, strict=True)
+    )
+
+
+class OnMeta(TorchDispatchMode):
+    """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.native_batch_norm.default and not args[5]:
+            return made[0], made[1].new_empty(0), made[2].new_empty(0)
+        return made
+
+
+def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:
+    rows = []
+    for number in range(PROBES):
+        changed = [groups[one].row(choice, number) for one, choice in chosen.items()]
+        rows.append({**base, **{symbol: size for row in changed for symbol, size in row.items()}})
+    return rows
+
+
+def valueless(net: torch.nn.Module, mode: FakeTensorMode, device: torch.device) -> torch.nn.Module:
+    """A net that was built on `meta`, its tensors now without values on a device, changed in place."""
+    known: dict[int, torch.Tensor] = {}
+
+    def stand_in(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in known:
+            known[id(tensor)] = FakeTensor(mode, tensor.detach(), device)
+        return known[id(tensor)]
+
+    with _disable_current_modes():
+        for part in net.modules():
+            for name, tensor in part._parameters.items():
+                if tensor is not None:
+                    part._parameters[name] = torch.nn.Parameter(stand_in(tensor), requires_grad=False)
+            for name, tensor in part._buffers.items():
+                if tensor is not None:
+                    part._buffers[name] = stand_in(tensor)
+    return net

@@ -1,0 +1,79 @@
+"""Which classes of transformers a configuration may be, the likeliest first."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+TASKS = (
+    "SPEECH_SEQ_2_SEQ",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "IMAGE_TEXT_TO_TEXT",
+    "MULTIMODAL_LM",
+    "MASKED_LM",
+    "CAUSAL_LM",
+    "IMAGE_CLASSIFICATION",
+    "VIDEO_CLASSIFICATION",
+    "OBJECT_DETECTION",
+    "ZERO_SHOT_OBJECT_DETECTION",
+    "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION",
+    "INSTANCE_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "CTC",
+    "AUDIO_CLASSIFICATION",
+    "TEXT_TO_WAVEFORM",
+    "TIME_SERIES_PREDICTION",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "MASK_GENERATION",
+)
+"""The Auto classes with a head, in the order in which they are preferred."""
+BARE = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
+"""Those without a head of their own."""
+
+
+def classes(config) -> list[Any]:
+    """The classes that a configuration may be: the one that it names, or, where it names none, those of the Auto
+    classes, then whatever its own file defines. ValueError for a class that transformers does not have."""
+    package = import_module("transformers")  # which `tracer.zoo.hf.hub` has imported
+    named = [getattr(package, name, None) for name in config.architectures or ()]
+    if config.architectures:
+        if named[0] is None:
+            raise ValueError(f"its class, {config.architectures[0]!r}, is none of transformers {package.__version__}")
+        return named[:1]
+    known = import_module("transformers.models.auto.modeling_auto")
+    found: list = []
+    for task in (*(f"MODEL_FOR_{task}" for task in TASKS), *(f"MODEL_FOR_{task}" for task in BARE), "MODEL"):
+        given = getattr(known, f"{task}_MAPPING_NAMES", {}).get(config.model_type, ())
+        found += [given] if isinstance(given, str) else given
+    made = [getattr(package, name, None) for name in dict.fromkeys(found)]
+    found = list(dict.fromkeys([*(one for one in made if one is not None), *_own(config)]))
+    return sorted(found, key=lambda one: not isinstance(config, one.config_class or ()))  # else made for a part of it
+
+
+def listed(config) -> bool:
+    """Whether an Auto class opens the models of a configuration; else it is that of a part of others."""
+    known = vars(import_module("transformers.models.auto.modeling_auto"))
+    return any(config.model_type in known[key] for key in known if key.startswith("MODEL_") and "_NAMES" in key)
+
+
+def _own(config) -> list[Any]:
+    """The models of the files beside the configuration's that are made for it."""
+    folder = import_module(type(config).__module__.rpartition(".")[0])
+    found = []
+    for file in iter_modules(folder.__path__):
+        if file.name.startswith("modeling_"):
+            with suppress(ImportError):  # what it needs is not installed
+                found += _models(import_module(f"{folder.__name__}.{file.name}"))
+    return [made for _, made in found if made.config_class is type(config)]
+
+
+def _models(module: ModuleType) -> list[tuple[str, Any]]:
+    base = import_module("transformers").PreTrainedModel
+    found = inspect.getmembers(module, lambda value: inspect.isclass(value) and issubclass(value, base))
+    mine = [(name, made) for name, made in found if made.__module__ == module.__name__]
+    return [(name, made) for name, made in mine if not name.endswith(("PreTrainedModel", "PretrainedModel"))]

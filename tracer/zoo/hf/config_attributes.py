@@ -1,0 +1,120 @@
+"""Which attributes of a configuration of transformers are our sizes, and how they are changed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tracer.zoo.hf.dummy import tiny_config
+
+NAMES = {
+    "D": ("hidden_size", "d_model", "n_embd", "embed_dim", "dim"),
+    "h": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"),
+    "h_kv": ("num_key_value_heads",),
+    "L": ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "depth"),
+    "d_ff": ("intermediate_size", "ffn_dim", "n_inner", "encoder_ffn_dim", "d_ff"),
+    "d_k": ("head_dim",),
+    "V": ("vocab_size",),
+    "T_max": ("max_position_embeddings", "n_positions", "max_target_positions"),
+    "H": ("image_size",),
+    "P": ("patch_size",),
+    "C": ("num_channels",),
+    "N_q": ("num_queries", "num_query_tokens", "num_detection_tokens"),
+    "L_f": ("num_feature_levels",),
+    "n_mel": ("num_mel_bins", "input_feat_per_channel", "num_mel_channels", "n_mels"),
+    "S_a": ("max_source_positions",),
+    "T_c": ("context_length", "history_len"),
+    "T_p": ("prediction_length", "horizon_length"),
+    "P_t": ("patch_length",),
+    "s_t": ("patch_stride",),
+    "m": ("num_input_channels",),
+}
+"""What transformers calls our sizes."""
+SIBLINGS = {
+    "D": ("pooler_output_size",),
+    "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
+    "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
+}
+"""What a configuration says twice, as of encoder and decoder: changed together where both are the same."""
+OF = {
+    **dict.fromkeys(("T_c", "T_p", "P_t", "s_t", "m"), ("past_values",)),
+    **dict.fromkeys(("n_mel", "S_a"), ("input_features", "input_values", "spectrogram")),
+    **dict.fromkeys(("N_q", "L_f"), ("pixel_values",)),
+}
+"""Sizes that only a model has that is given one of these: elsewhere an attribute of that name is something else."""
+
+PARTS = {"input_ids": "text_config", "pixel_values": "vision_config", "input_features": "audio_config"}
+"""The part of a configuration that is about what goes in under a name."""
+TOWER = {"D_v": "D", "h_v": "h", "d_ffv": "d_ff", "L_v": "L"}
+"""The sizes of a tower for photos beside a model of texts, and those that they are called like."""
+
+DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
+"""What a configuration leaves to its model's code where it says nothing, by attribute."""
+
+
+def completed(config):
+    """Return a configuration with what its model's code takes where it says nothing, in those within it, too."""
+    for part in tiny_config.parts(config):
+        for name, default in DEFAULTS.items():
+            if vars(part).get(name, 0) is None:
+                setattr(part, name, default(part))
+    return config
+
+
+def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
+    """Which of our sizes a configuration has, and under which path: its own, then those of the part that is about what
+    is given first; parts that are about what is not given are left out, unless all are."""
+    paths = {}
+    names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
+    inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]
+    inner = [*inner[1:2], *inner] if "input_ids" in given else inner
+    for symbol, names in NAMES.items():
+        if symbol in OF and not set(OF[symbol]) & set(given):
+            continue
+        for prefix, part in inner:
+            name = next((name for name in names if part is not None and number(part, name)), None)
+            path = prefix + getattr(part, "attribute_map", {}).get(name, name or "")
+            if name and path not in paths.values():
+                paths[symbol] = path
+                break
+    tower: Any = getattr(config, "vision_config", None)
+    if {"input_ids", "pixel_values"} <= set(given) and not paths.get("D", "vision").startswith("vision"):
+        for symbol, like in TOWER.items():
+            if name := next((name for name in NAMES[like] if number(tower, name)), ""):
+                paths[symbol] = f"vision_config.{tower.attribute_map.get(name, name)}"
+    if made.__name__.endswith(("Classification", "Detection", "Segmentation")):
+        paths["K"] = "num_labels"
+    return paths
+
+
+def number(part, name: str) -> int | None:
+    """A size that a configuration has; None where it has none of that name, or has it by layers only."""
+    try:
+        value = getattr(part, name, None)
+    except Exception:  # an attribute that a configuration has by layers only
+        return None
+    return value if type(value) is int and value > 0 else None
+
+
+def at(config, path: str):
+    """The configuration that a path leads to, and the name of the attribute there."""
+    *inner, name = path.split(".")
+    for one in inner:
+        config = getattr(config, one)
+    return config, name
+
+
+def changed(config, paths: dict[str, str], sizes: dict[str, int]):
+    """A copy of a configuration with these sizes."""
+    made = copy.deepcopy(config)
+    echoes = tiny_config.echoes(made)
+    for symbol, value in sizes.items():
+        part, name = at(made, paths[symbol])
+        before = getattr(part, name)
+        for other in (name, *SIBLINGS.get(symbol, ())):
+            if before != value and number(part, other) == before:
+                setattr(part, other, value)
+    for part, name, of in echoes:
+        setattr(part, name, of.hidden_size)
+    tiny_config.bounded(made)
+    return made

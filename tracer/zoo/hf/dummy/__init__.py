@@ -1,0 +1,1 @@
+"""Small configurations of transformers' models, and inputs that their forward accepts."""

@@ -1,0 +1,214 @@
+"""How a configuration of transformers is opened: its class, its smallest size that runs, and what it is fed with."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from threading import get_ident
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracer.utils.error_text import quoted, reason
+from tracer.utils.thread_local_rng import seeded_draws
+from tracer.zoo import NoModel
+from tracer.zoo.hf import auto_classes, patch_positions
+from tracer.zoo.hf.dummy import fill_config, find_inputs, input_signatures, tiny_config
+from tracer.zoo.hf.spec_builders import without_cache
+
+LARGEST = 350_000_000
+"""Parameters of a net that is built to see what its forward takes."""
+CLASSES, RESIZED = 3, 6
+"""Classes of a configuration that are tried, and how many of the nets that did not run get inputs of other sizes."""
+
+
+class Found(NamedTuple):
+    """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
+    that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), whether
+    its positions fit photos of any size, and the modules that are a tower for photos and the model of texts beside."""
+
+    made: Any
+    config: Any
+    feed: input_signatures.Feed
+    small: bool = False
+    attentions: tuple[str, ...] = ()
+    start: int | None = None
+    resizes: bool = False
+    towers: tuple[str, ...] = ()
+
+
+def family(config) -> Found:
+    """A small model of a family. ValueError in one sentence where none was found that runs."""
+    known = auto_classes.classes(config)
+    if not known:
+        raise NoModel(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
+    try:
+        return _first([(made, _part(config, made)) for made in known[:CLASSES]])
+    except ValueError as error:
+        if isinstance(error, NoModel) or auto_classes.listed(config):
+            raise
+        raise NoModel(f"no Auto class opens {quoted(config.model_type)}, and it does not run alone: {error}") from error
+
+
+def _part(config, made: Any):
+    """The part of a configuration that a class is made for; all of it where none is."""
+    return next((part for part in tiny_config.parts(config) if isinstance(part, made.config_class or ())), config)
+
+
+def checkpoint(config) -> Found:
+    """The model of a checkpoint's configuration, whose inputs are found out on a small copy of it."""
+    found = _first([(made, config) for made in auto_classes.classes(config)[:CLASSES]])
+    return found._replace(config=config, small=False)
+
+
+def _first(candidates: list[tuple[Any, object]]) -> Found:
+    """The first class that runs at a small configuration of it. ValueError in one sentence where none does."""
+    said: dict[type, str] = {}
+    tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
+    fit = [(made, config) for made, config in candidates if next(input_signatures.feeds(made), None) is not None]
+    unfed: list[tuple[Any, object]] = []
+    for level in tiny_config.LEVELS if fit else ():
+        for made, config in fit:
+            try:
+                less = tiny_config.small(config, level)
+                if (known := less.to_dict()) in tried[made]:
+                    continue
+                tried[made].append(known)
+                built = _built(made, less)
+                unfed.append((made, less))
+                return _found(made, less, *_fed(made, less, built))
+            except TooManyParameters as error:
+                said.setdefault(made, str(error))
+            except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
+                if level == tiny_config.FILLED and made in said:
+                    continue
+                said[made] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
+    for made, less in unfed[:RESIZED]:
+        with suppress(ValueError):  # what was said of it before is what it is about
+            built = _built(made, less)
+            return _found(made, less, built, find_inputs.fed(built, less, resize=True))
+    if not fit:
+        made, _ = candidates[0]
+        if made.forward is torch.nn.Module.forward:
+            raise NoModel(f"{made.__name__} has no forward of its own, expected a model that can be run")
+        takes = ", ".join(input_signatures.parameters(made))
+        raise ValueError(f"the forward of {made.__name__} takes {takes}, expected a text, photo or sound among them")
+    made, _ = fit[0]
+    raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
+
+
+def _built(made: type, config) -> torch.nn.Module:
+    """The net of a configuration, which says afterwards what it had left open."""
+    for _ in range(fill_config.MOST):
+        try:
+            return _bounded(made, config)
+        except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
+            if not fill_config.completed(config, error):
+                raise
+    return _bounded(made, config)
+
+
+def _fed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, input_signatures.Feed]:
+    """The net and what it runs with, built again where its code met what its configuration leaves open."""
+    for _ in range(fill_config.MOST):
+        try:
+            return built, find_inputs.fed(built, config)
+        except find_inputs.Unfed as unfed:
+            if unfed.error is None or not fill_config.completed(config):
+                raise
+            built = _built(made, config)
+    return built, find_inputs.fed(built, config)
+
+
+def _unbuilt(config, error: Exception) -> str:
+    """Why a net can't be built, where its own code says it in the words of Python."""
+    if isinstance(error, ImportError):
+        return f"it needs what is not installed: {reason(error)}"
+    if name := fill_config.left_open(config, error):
+        return f"it can't be built, since the family's own configuration leaves {quoted(name)} open"
+    return f"it can't be built: {type(error).__name__}: {reason(error)}"
+
+
+class TooManyParameters(ValueError):
+    """A net that is larger than what is built to see what its forward takes."""
+
+
+def _bounded(made: type, config) -> torch.nn.Module:
+    """The net of a configuration; `TooManyParameters`, before memory is taken for it, where it has more than `LARGEST`:
+    it is built on `meta` first."""
+    count, mine = 0, get_ident()
+
+    def counted(module, name, parameter) -> None:
+        nonlocal count
+        if get_ident() == mine and parameter is not None:
+            count += parameter.numel()
+            if count > LARGEST:
+                raise TooManyParameters(
+                    f"it has more than {LARGEST:,} parameters at the smallest sizes that were found"
+                )
+
+    counting = register_module_parameter_registration_hook(counted)
+    try:
+        with torch.device("meta"), suppress(RuntimeError, NotImplementedError):  # some read numbers as they are built
+            net(made, config)
+    finally:
+        counting.remove()
+    with _Middle():
+        return net(made, config)
+
+
+class _Middle(TorchDispatchMode):
+    """Draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again until none is
+    cut off, which takes most of the time in which a large net is built."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten.normal_.default:
+            return func(*args, **(kwargs or {}))
+        mean = args[1] if len(args) > 1 else 0.0
+        deviation = args[2] if len(args) > 2 else 1.0
+        return args[0].uniform_(mean - deviation, mean + deviation, **(kwargs or {}))
+
+
+def _found(made: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> Found:
+    feed = feed._replace(ways=(*feed.ways, *filter(None, [input_signatures.PROCESSED.get(config.model_type)])))
+    start = patch_positions.patches_start(built, config, feed)
+    resizes = any(map(patch_positions.resizes, built.modules()))
+    return Found(
+        made,
+        config,
+        feed,
+        small=True,
+        attentions=_attentions(built),
+        start=start,
+        resizes=resizes,
+        towers=_towers(built),
+    )
+
+
+def _towers(built: torch.nn.Module) -> tuple[str, ...]:
+    """The outermost modules of which the configurations within another are, those of photos and of texts."""
+    inner = [getattr(built.config, name, None) for name in ("vision_config", "text_config")]
+    named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
+    found = [next((path for path, config in named if config is one is not None), "") for one in inner]
+    return tuple(found) if all(found) else ()
+
+
+def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
+    """How attention can be run in all parts of a net that the library has made, its own choice first."""
+    parts = [part for part in built.modules() if hasattr(part, "_supports_sdpa")]
+    return ("sdpa", "eager") if parts and all(part._supports_sdpa for part in parts) else ()
+
+
+def net(made: Any, config, attention: str | None = None) -> torch.nn.Module:
+    config = copy.deepcopy(config)
+    without_cache(config)
+    if made.__name__.endswith("SequenceClassification") and getattr(config, "pad_token_id", 0) is None:
+        config.pad_token_id = 0  # what fills short texts up, which a classifier of several texts must know
+    with seeded_draws(0):
+        return made._from_config(config, **({"attn_implementation": attention} if attention else {})).eval()

@@ -1,0 +1,115 @@
+"""Says what a configuration of transformers leaves open, where its model does not run without.
+
+Some families are configurations without all numbers: those stand in their checkpoints. What a number usually equals is
+known by its name, and by the type that a configuration declares for it; else it is taken from another part that has it,
+or is a small one. What was said may still not be what was missed: then the next kind of knowledge is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tracer.zoo.hf.dummy.tiny_config import DEPTHS, OPEN, parts
+
+MOST = 8
+"""Times that one configuration is completed."""
+ABSENT = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+TUPLE = 'can only concatenate list (not "tuple")'
+USUAL: dict[str, tuple[str, ...] | float] = {
+    r".*dropout.*|.*drop_rate": 0.0,
+    r".*rope_theta": 10000.0,
+    r"(.*_)?clip(_.*)?": 8.0,
+    r"num_key_value_heads": ("num_attention_heads", "decoder_num_attention_heads", "num_heads"),
+    r".*intermediate_size": ("intermediate_size",),
+    r".*_act(ivation)?(_fn)?": ("hidden_act", "hidden_activation", "activation_function"),
+    r".*_eps(ilon)?": ("rms_norm_eps", "layer_norm_eps", "norm_eps"),
+}
+"""What a number usually is, by the form of its name: those of other names, or a value."""
+KINDS = {"mlp_layer_types": ("dense", "sparse"), "layer_types": ("full_attention",)}
+"""The kinds of blocks, the first ones first, where a list of them is left open."""
+
+
+def completed(config, error: Exception | None = None) -> bool:
+    """Say, in place, what a model that can't be built, for this reason, or does not run is likely to miss; whether
+    there was something to say."""
+    if error is not None and TUPLE in str(error):
+        listed = [_listed(part) for part in parts(config)]
+        return any(listed)
+    if error is not None and (absent := _absent(config, error)):
+        part, name = absent
+        return any(_said(part, name, value) for value in (known(part, name, config) for known in KNOWN))
+    if error is not None and "None" not in str(error):
+        return False
+    for known in KNOWN:
+        open_ = [(part, name) for part in parts(config) for name, value in vars(part).items() if value is None]
+        said = [_said(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")]
+        if any(said):
+            return True
+    return False
+
+
+def left_open(config, error: Exception) -> str:
+    """The name of what `error` says that a configuration has not; empty where it says no such thing."""
+    absent = _absent(config, error)
+    return absent[1] if absent else ""
+
+
+def _absent(config, error: Exception) -> tuple[object, str] | None:
+    found = ABSENT.search(str(error))
+    part = next((part for part in parts(config) if found and type(part).__name__ == found[1]), None)
+    return (part, found[2]) if found and part is not None else None
+
+
+def _listed(part) -> bool:
+    """Makes lists of the tuples of a configuration, as all of those are that come from a file."""
+    tuples = {name: value for name, value in vars(part).items() if isinstance(value, tuple)}
+    for name, value in tuples.items():
+        setattr(part, name, list(value))
+    return bool(tuples)
+
+
+def _said(part, name: str, value) -> bool:
+    if value is None:
+        return False
+    setattr(part, name, value)
+    return True
+
+
+def _usual(part, name: str, config):
+    """What a number usually equals, by its name."""
+    kinds = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ())
+    depth = next((size for one, size in vars(part).items() if DEPTHS.fullmatch(one) and type(size) is int), 0)
+    if kinds and depth:
+        return [kinds[min(number, len(kinds) - 1)] for number in range(depth)]
+    usual = next((known for form, known in USUAL.items() if re.fullmatch(form, name)), ())
+    if isinstance(usual, float):
+        return usual
+    if name.startswith("default_"):
+        return next(iter(getattr(part, f"{name.removeprefix('default_')}s", None) or ()), None)
+    return next((value for one in usual if (value := getattr(part, one, None)) is not None), None)
+
+
+def _empty(part, name: str, config):
+    """Nothing, of the type that a configuration declares."""
+    declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _declared(kind)), "")
+    return [] if re.match(r"list\b", declared) else {} if re.match(r"dict\b", declared) else None
+
+
+def _declared(kind: type) -> dict:
+    return vars(kind).get("__annotations__", {})
+
+
+def _elsewhere(part, name: str, config):
+    """What another part says."""
+    found = (getattr(other, name, None) for other in parts(config) if other is not part)
+    return next((value for value in found if value is not None and not hasattr(value, "to_dict")), None)
+
+
+def _small(part, name: str, config):
+    """A small number."""
+    return next((size for form, size in OPEN.items() if re.fullmatch(form, name)), None)
+
+
+KNOWN: tuple[Callable, ...] = (_usual, _empty, _elsewhere, _small)
+"""The kinds of knowledge, in the order in which they are tried."""

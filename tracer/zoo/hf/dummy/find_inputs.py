@@ -1,0 +1,125 @@
+"""Feeds a net until it runs: what it says that it lacks is given, too.
+
+A forward that misses an input says so by its name, in the number of tokens that a picture takes, or by meeting None in
+the place of what one of its parameters, or of those of its modules, would have been: then each of these is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+import torch
+
+from tracer.utils.error_text import reason
+from tracer.utils.thread_local_rng import seeded_draws
+from tracer.zoo.hf.dummy import resize_inputs
+from tracer.zoo.hf.dummy.dummy_input_registry import KINDS, MAKERS, WIDTH, makers, placeholder
+from tracer.zoo.hf.dummy.dummy_inputs import size
+from tracer.zoo.hf.dummy.input_signatures import Feed, feeds, parameters, patches, usual
+
+MOST = 24
+"""Feeds that are tried of one net."""
+LONGEST = 4096
+"""Tokens that may stand in the place of a picture."""
+COUNTED = re.compile(r"tokens:?\s*(?:tensor\()?\(?(\d+)\D+?(\d+)")
+"""How a net says how many places a text has for a picture, and how many it needs."""
+ASIDE = ("attention_mask", "position_ids", "token_type_ids", "inputs_embeds", "labels", "return_loss")
+"""What most forwards take and few need: tried last."""
+
+
+class Unfed(ValueError):
+    """Nothing that a net was given made it run: what it was given first, and what it said to that; `error` is what its
+    code raised then."""
+
+    def __init__(self, said: str, error: Exception | None):
+        super().__init__(said)
+        self.error = error
+
+
+def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
+    """The first feed with which a net runs; with `resize`, inputs may be of the sizes that it says it expects.
+    `Unfed` where none does."""
+    made, said, first, seen = type(net), "", None, set()
+    waiting, mended, later, known, sizes = feeds(made), deque(), deque(), {}, usual(config)
+    while len(seen) < (2 * MOST if resize else MOST):
+        feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
+        if feed is None:
+            break
+        feed = feed._replace(ways=(*feed.ways, *known.get(feed.names, ())))
+        if feed in seen:
+            continue
+        seen.add(feed)
+        try:
+            given = feed.make(config, sizes)
+        except Exception as error:  # whatever becomes of a way that is not for this configuration
+            first, said = first or error, said or reason(error)
+            continue
+        try:
+            with torch.no_grad(), seeded_draws(0):
+                net(**given)
+            return feed
+        except Exception as error:  # whatever a library makes of inputs that it was not written for
+            better, lacks = mends(feed, made, config, error)
+            mended.extendleft(reversed(better))
+            if not better and "None" in str(error):
+                later.extend(guesses(feed, net))
+            if better and lacks:
+                known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
+            later.extend(resize_inputs.grown(feed, config, str(error)))
+            if resize:
+                (later.extendleft if feed.sized else later.extend)(resize_inputs.sized(feed, config, str(error)))
+            first = first or error
+            said = said or f"{made.__name__} was given {feed.given()}{_refused(error, lacks)}"
+    raise Unfed(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound", first)
+
+
+def _refused(error: Exception, lacks: list[str]) -> str:
+    if lacks:
+        return f", expected also {' or '.join(lacks)}"
+    plain = isinstance(error, ValueError | RuntimeError | NotImplementedError | IndexError)
+    return (
+        f": {reason(error)}" if plain else f", which its code is not made for: {type(error).__name__}: {reason(error)}"
+    )
+
+
+def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed], list[str]]:
+    """Feeds that may run where this one raised `error`, the likeliest first, and the names of what it lacks."""
+    said = str(error)
+    if places := _places(feed, config, error):
+        return places, []
+    lacks = [name for name in parameters(made) if name not in feed.names]
+    named = [name for name in lacks if re.search(rf"\b{name}\b", said)]
+    named.sort(key=lambda name: (name == "inputs_embeds", -said.rindex(name)))  # what is missing is said last
+    found = [(name, way) for name in named for way in range(len(makers(name)))]
+    return [feed._replace(ways=(*feed.ways, one)) for one in found], named
+
+
+def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
+    """The feed with one more of what its forward takes, or, where that hands on whatever it is given by name, of what
+    the forwards of its modules do."""
+    own = parameters(type(net))
+    within = [type(part) for part in net.modules()] if any(one.kind is one.VAR_KEYWORD for one in own.values()) else []
+    asked = dict.fromkeys([*own, *(name for part in dict.fromkeys(within) for name in parameters(part))])
+    lacks = [name for name in asked if name not in feed.names and makers(name)]
+    lacks.sort(key=lambda name: (name in ASIDE, name not in own, name not in MAKERS))
+    return [feed._replace(ways=(*feed.ways, (name, 0))) for name in lacks]
+
+
+def _places(feed: Feed, config, error: Exception) -> list[Feed]:
+    """The feed with as many tokens in the place of a picture or a sound as the net says that it needs: vectors, or the
+    numbers in them."""
+    found = COUNTED.search(str(error))
+    if found is None or "input_ids" not in feed.names:
+        return []
+    word = str(error).split()[0].lower()
+    kinds = [kind for kind in ([word] if word in KINDS else KINDS) if placeholder(config, kind) is not None]
+    numbers, width = int(found[2]), size(getattr(config, "text_config", config), *WIDTH, default=1)
+    counts = [numbers // width] * (numbers % width == 0) + [numbers]
+    counts = [count for count in dict.fromkeys(counts) if 0 < count <= LONGEST and count != feed.before]
+    each = patches(config) if not feed.places and kinds[:1] == ["image"] and "pixel_values" in feed.names else 0
+    return [
+        feed._replace(places=tuple({**dict(feed.places), kinds[0]: count}.items()), each=count == each)
+        for count in counts
+        if kinds
+    ]

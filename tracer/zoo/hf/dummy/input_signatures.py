@@ -1,0 +1,169 @@
+"""What a model of transformers is fed with, by the names of what its forward takes.
+
+A `Feed` is a choice of names, with one way to make each; `feeds` lists those that a class may want, the richest first,
+and the first that runs is taken.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from itertools import product, takewhile
+from typing import Any, NamedTuple
+
+import torch
+
+from tracer.inputs.model_inputs import Inputs
+from tracer.shapes.input_axes import resized
+from tracer.zoo.hf.dummy.dummy_input_registry import GRIDS, WITHIN_GRIDS, makers, placeholder
+from tracer.zoo.hf.dummy.dummy_inputs import seen, size
+
+PLACED = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
+"""Sizes that the input decides, and how large they are without anybody's wish."""
+
+
+def patches(config) -> int:
+    """How many patches a photo has along both sides together; 0 where a configuration does not say it."""
+    side, cut = (size(seen(config), name, default=0) for name in ("image_size", "patch_size"))
+    return (side // cut) ** 2 if cut else 0
+
+
+def usual(config) -> dict[str, int]:
+    """These sizes, with a text no longer than a configuration has positions for."""
+    longest = size(config, "max_position_embeddings", "n_positions", default=SIZES["T"])
+    return {**SIZES, "T": min(SIZES["T"], longest)}
+
+
+class Feed(NamedTuple):
+    """What forward is given: for each name, which of the ways to make it; how many tokens stand before the text, in
+    the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made.
+    With `each` the tokens are as many as the patches of a photo."""
+
+    ways: tuple[tuple[str, int], ...]
+    places: tuple[tuple[str, int], ...] = ()
+    sized: tuple[tuple[str, int, int], ...] = ()
+    each: bool = False
+
+    def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
+        """The tensors by their names."""
+        places = self.standing(config)
+        at = {**at, "T": at["T"] + sum(count for _, count in places)}
+        made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
+        for name, axis, length in self.sized:
+            made[name] = resized(made[name], {axis: length})
+        start = 0
+        for number, (kind, count) in enumerate(places, 1):
+            made["input_ids"][:, start : start + count] = placeholder(config, kind)
+            for types in {"mm_token_type_ids", "token_type_ids"} & made.keys():
+                made[types][:, start : start + count] = 0 if made[types].all() else number
+            start += count
+        return made
+
+    def ordered(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
+        """The tensors in the order of forward, as far as that has no gap; the others by name."""
+        known = parameters(made)
+        ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
+        return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
+
+    def spoken(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
+        """The tokens of `make` with a text in the place of theirs; what stands for a picture elsewhere is 0 in it."""
+        places = {placeholder(config, kind) for kind, _ in self.places}
+        text = torch.tensor([0 if number in places else number for number in numbers])
+        before = sum(count for _, count in self.standing(config))
+        return torch.cat([ids[:, :before], text.expand(len(ids), -1)], dim=1)
+
+    def standing(self, config) -> list[tuple[str, int]]:
+        """The tokens before the text in this configuration: how many for each kind of what they stand for."""
+        return [(kind, patches(config) if self.each else count) for kind, count in self.places]
+
+    @property
+    def before(self) -> int:
+        """Tokens before the text, where they were counted."""
+        return sum(count for _, count in self.places)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The sizes that the input decides."""
+        fixed = {name for name, *_ in self.sized}
+        found = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
+        return tuple(dict.fromkeys(["B", *found]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what forward is given."""
+        return tuple(name for name, _ in self.ways)
+
+    def given(self) -> str:
+        """The names in words."""
+        return " and ".join(filter(None, [", ".join(self.names[:-1]), *self.names[-1:]])) or "nothing"
+
+
+BESIDE = ("pixel_values", "pixel_values_images", "input_features", "input_values", "audio_values", "image")
+"""What is shown or played beside a text."""
+TOGETHER = (
+    ("input_ids", "pixel_values", "attention_mask"),
+    ("input_ids", "decoder_input_ids"),
+    *(("input_ids", name) for name in BESIDE),
+    ("pixel_values", "decoder_input_ids"),
+    ("input_features", "decoder_input_ids"),
+    ("input_values", "decoder_input_ids"),
+    ("hidden_states", "grid_thw"),
+    ("pixel_values", "grid_thw"),
+    ("pixel_values", "image_grid_thw"),
+    ("pixel_values", "pixel_attention_mask", "spatial_shapes"),
+    ("pixel_values", "input_boxes"),
+    ("past_values", "past_observed_mask"),
+    ("past_values", "past_time_features", "past_observed_mask", "future_time_features"),
+    ("inputs_embeds",),
+)
+"""What goes in side by side, besides what forward can't do without."""
+
+
+PROCESSED = {"paligemma": ("token_type_ids", 1)}
+"""What the processor of a family gives, and its forward does not ask for."""
+
+
+def parameters(made: Any) -> dict[str, inspect.Parameter]:
+    """What the forward of a class takes, by name."""
+    return {name: one for name, one in inspect.signature(made.forward).parameters.items() if name != "self"}
+
+
+def feeds(made: type) -> Iterator[Feed]:
+    """What a class may be fed with, the likeliest first: a text with what is shown beside it, what forward requires
+    and its main input alone, then beside what often goes with it."""
+    known = parameters(made)
+    required = [
+        name
+        for name, one in known.items()
+        if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+    ]
+    main = getattr(made, "main_input_name", "input_ids")
+    main = [main] if isinstance(main, str) else list(main)
+    mains = [name for name in main if name in known]
+    if "input_ids" in known and "input_ids" not in mains:
+        mains = [*mains, "input_ids"]
+    if "input_ids" in known:
+        beside = [tuple(dict.fromkeys([*required, "input_ids", name])) for name in BESIDE if name in known]
+        for names in beside[:2]:
+            if all(map(makers, names)):
+                yield from (feed for feed in combined(names) if dict(feed.ways)["input_ids"] == 0)
+    wanted = []
+    if "decoder_input_ids" in known:
+        wanted.append([*required, *mains[:1], "decoder_input_ids"])
+    wanted.append([*required, *mains[:1]])
+    wanted += [[*required, name] for name in mains[1:]]
+    wanted += [[*required, *some] for some in TOGETHER if all(name in known for name in some)]
+    sets = [names for names in dict.fromkeys(tuple(dict.fromkeys(some)) for some in wanted) if names]
+    for names in sets:
+        if all(map(makers, names)):
+            yield from combined(names)
+
+
+def combined(names: tuple[str, ...]) -> list[Feed]:
+    """These names, each made in each of its ways, the likeliest first."""
+    laid = any(GRIDS.fullmatch(name) for name in names)
+    ways = product(
+        *([way for way, (maker, _) in enumerate(makers(name)) if laid or maker not in WITHIN_GRIDS] for name in names)
+    )
+    return [Feed(tuple(zip(names, some, strict=True))) for some in sorted(ways, key=sum)]

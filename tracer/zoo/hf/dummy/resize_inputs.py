@@ -1,0 +1,107 @@
+"""Inputs of the sizes that a net expects, as it says them where those that it was given don't fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import prod
+
+import torch
+
+from tracer.zoo.hf.dummy.input_signatures import Feed, usual
+
+LONGEST = 16384
+"""Numbers along an axis that are given."""
+
+
+def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
+    """The feed with one axis of one input of the size that a net says that it expects; where no axis has the size that
+    came, the last axis in proportion to it."""
+    known = _shapes(feed, config)
+    for name, *_ in feed.sized:
+        known.pop(name, None)  # one size is tried of each
+    met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(said))), None)
+    if met is None:
+        return
+    match, wanted = met
+    groups = [tuple(map(int, NUMBER.findall(part))) for part in match.groups()]
+    found = [
+        (name, axis % len(shape), expected)
+        for axis, size, expected in wanted(*groups)
+        for name, shape in known.items()
+        if len(shape) > 1 and -len(shape) <= axis < len(shape) and shape[axis] == size != expected
+    ]
+    if not found and wanted is _multiplied:
+        (_, came), (expected, _) = groups
+        found = [
+            (name, len(shape) - 1, shape[-1] * expected // came)
+            for name, shape in known.items()
+            if len(shape) > 1 and not came % shape[-1] and not shape[-1] * expected % came
+        ]
+    for name, axis, size in dict.fromkeys(found):
+        if 0 < size <= LONGEST:
+            yield feed._replace(sized=(*feed.sized, (name, axis, size)))
+
+
+def grown(feed: Feed, config, said: str) -> Iterator[Feed]:
+    """The feed with the input of most axes twice as large, where a net says that it is too small: along the last axis,
+    or both sides of a photo."""
+    shapes = _shapes(feed, config) if any(form in said for form in SMALL) else {}
+    name = max(shapes, key=lambda one: len(shapes[one]), default="")
+    shape = shapes.get(name, torch.Size())
+    larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
+    if len(shape) > 1 and max(size for *_, size in larger) <= LONGEST:
+        kept = [one for one in feed.sized if one[:2] not in [each[:2] for each in larger]]
+        yield feed._replace(sized=(*kept, *larger))
+
+
+def _shapes(feed: Feed, config) -> dict[str, torch.Size]:
+    made = feed.make(config, usual(config))
+    return {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
+
+
+def _multiplied(one: tuple, other: tuple) -> list[tuple[int, int, int]]:
+    return [(-1, one[1], other[0])]
+
+
+def _channels(came: tuple, expected: tuple, found: tuple) -> list[tuple[int, int, int]]:
+    return [(1, found[0], expected[0]), (-1, found[0], expected[0])]
+
+
+def _met_by(one: tuple, other: tuple, axis: tuple) -> list[tuple[int, int, int]]:
+    return [(place, a, b) for place in (axis[0], -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
+
+
+def _joined(along: tuple, one: tuple, other: tuple) -> list[tuple[int, int, int]]:
+    return [(axis, a, b) for axis in (-2, -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
+
+
+def _masked(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, int]]:
+    return [(place[0], mask[place[0]], indexed[place[0]])]
+
+
+def _viewed(shape: tuple, count: tuple) -> list[tuple[int, int, int]]:
+    """An axis as long as one row of the new shape, or the next multiple of it."""
+    row = prod(size for size in shape if size > 0)
+    sizes = [count[0] // rows for rows in range(1, LONGEST) if not count[0] % rows] if row else []
+    return [(-1, size, -(-size // row) * row) for size in sizes if size % row]
+
+
+def _whole(length: tuple, unit: tuple) -> list[tuple[int, int, int]]:
+    return [(-1, length[0], -(-length[0] // unit[0]) * unit[0])]
+
+
+NUMBER = re.compile(r"-?\d+")
+SMALL = ("size is too small", "is too small to be", "can't be greater than actual input size", "index k out of range")
+"""What is said of inputs that are too small to be filtered, pooled, or chosen from."""
+EXPECTED = (
+    (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _multiplied),
+    (re.compile(r"expected input(\[.*?\]) to have (\d+) channels, but got (\d+)"), _channels),
+    (re.compile(r"tensor a \((\d+)\) must match .* tensor b \((\d+)\) at non-singleton dimension (\d+)"), _met_by),
+    (re.compile(r"shape of the mask (\[.*?\]) at index (\d+) .* indexed tensor (\[.*?\])"), _masked),
+    (re.compile(r"shape '(\[.*?\])' is invalid for input of size (\d+)"), _viewed),
+    (re.compile(r"must match except in dimension (\d+)\. Expected size (\d+) but got size (\d+)"), _joined),
+    (re.compile(r"length (\d+) is not a multiple of (\d+)"), _whole),
+)
+"""How a net says which size it expects, and which axis that may be of: triples of an axis, its size, and the size that
+was expected."""

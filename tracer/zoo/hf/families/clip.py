@@ -1,0 +1,148 @@
+"""CLIP of transformers: a photo tower and a text tower that meet in one space (Radford et al. 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from tracer.inputs.model_inputs import Inputs
+from tracer.inputs.to_tensors import photo_input
+from tracer.models.shared.spec import Spec
+from tracer.record import Segment
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+from tracer.utils.error_text import quoted
+from tracer.zoo.hf.hub import imported
+from tracer.zoo.hf.output_heads import answers, class_of
+from tracer.zoo.hf.spec_builders import ATTENTION, builder, sizes_of, tokens
+
+ATTRIBUTES = {
+    "H": "vision_config.image_size",
+    "P": "vision_config.patch_size",
+    "D_v": "vision_config.hidden_size",
+    "h_v": "vision_config.num_attention_heads",
+    "d_ffv": "vision_config.intermediate_size",
+    "L_v": "vision_config.num_hidden_layers",
+    "V": "text_config.vocab_size",
+    "T_max": "text_config.max_position_embeddings",
+    "D": "text_config.hidden_size",
+    "h": "text_config.num_attention_heads",
+    "d_ff": "text_config.intermediate_size",
+    "L": "text_config.num_hidden_layers",
+    "D_e": "projection_dim",
+}
+SPACE = (Claim("One matrix brings what the tower made into the space that photos and sentences share.", so.linear),)
+UNIT = (
+    Claim("Divided by its own length.", so.divided_by_length),
+    Claim("The products of such vectors are cosines, and only directions count."),
+)
+HINTS = (
+    Hint("*.post_layernorm", letter=r"\hat{\mathbf{x}}_f", title="Normalise it", stage="head"),
+    Hint("text_model.index", letter=r"\mathbf{x}_f", id="token", title="Take one token", stage="head"),
+    Hint(
+        "text_model.index",
+        why=(Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal),),
+    ),
+    Hint("*_projection.linear", title="Into one space", why=SPACE, stage="head"),
+    Hint("visual_projection.linear", letter=r"\mathbf{y}_v", below="v", id="vision_model.projection"),
+    Hint("text_projection.linear", letter=r"\mathbf{y}_t", below="t", id="text_model.projection"),
+    Hint("div*", title="Unit length", why=UNIT, stage="head"),
+    Hint("div", letter=r"\hat{\mathbf{y}}_v", id="vision_model.unit"),
+    Hint("div2", letter=r"\hat{\mathbf{y}}_t", id="text_model.unit"),
+    Hint(
+        "logits",
+        title="Compare",
+        why=(Claim("Every sentence against every photo: cosines, times a trainable temperature.", so.trainable),),
+    ),
+)
+"""What the run alone does not say of where both towers meet."""
+PROBES = (
+    {"B": 19, "K": 7, "T": 11, "H": 35, "P": 5, "D_v": 66, "h_v": 6, "d_ffv": 26}
+    | {"V": 83, "T_max": 59, "D": 20, "h": 4, "d_ff": 31, "D_e": 37},
+    {"B": 13, "K": 5, "T": 17, "H": 33, "P": 3, "D_v": 14, "h_v": 2, "d_ffv": 29}
+    | {"V": 89, "T_max": 47, "D": 24, "h": 3, "d_ff": 41, "D_e": 43},
+    {"B": 8, "K": 9, "T": 19, "H": 42, "P": 7, "D_v": 55, "h_v": 5, "d_ffv": 41}
+    | {"V": 97, "T_max": 53, "D": 78, "h": 6, "d_ff": 47, "D_e": 59},
+)
+SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
+
+
+def config():
+    """CLIP ViT-B/32."""
+    return imported().CLIPConfig()
+
+
+def architecture(config):
+    """Both towers."""
+    return getattr(imported(), class_of(config, HEADS))
+
+
+def fitted(config) -> None:
+    """The end of a text is its token with the highest number."""
+    config.text_config.eos_token_id = 2
+
+
+def prepared(tokenizer):
+    """A photo and sentences, one a line, as `input_ids` `[K, T]` and `pixel_values` `[B, C, H, W]`."""
+
+    def prepare(model, image, text, given) -> Inputs:
+        sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]
+        if not sentences:
+            raise ValueError(f"the text {quoted(text)} has no sentence; at least one was expected")
+        count, most = given.get("K", len(sentences)), model.sizes["T_max"]
+        sentences = (sentences * count)[:count]
+        rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
+        length = min(given.get("T", max(map(len, rows)) + 1), most)
+        last = model.sizes["V"] - 1  # what the text tower takes for the end
+        ids = torch.tensor([[*(row + [last] * length)[: length - 1], last] for row in rows])
+        seen = photo_input(model, image, None, {**given, "K": count, "T": length})
+        return replace(seen, tensors=(ids, seen[0]), sentences=tuple(sentences))
+
+    return prepare
+
+
+def fits(model, inputs, output, tokenizer) -> dict:
+    """How well each sentence fits the photo, from `logits_per_image` `[B, K]`."""
+    shares = output["logits_per_image"][0].softmax(-1)
+    return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
+
+
+HEADS = {"CLIPModel": fits}
+
+
+def segments(sizes) -> tuple[Segment, ...]:
+    """CLS and patches in the photo tower, the tokens of a sentence in the text tower."""
+    vision, text = "vision_model", "text_model"
+    return (
+        Segment("CLS", 0, 1, vision),
+        Segment("image", 1, sizes["N"] + 1, vision),
+        Segment("text", 0, sizes["T"], text),
+    )
+
+
+def spec(config, files) -> Spec:
+    """All that is known of a CLIP, from its configuration."""
+    return Spec(
+        net=builder(config, architecture, ATTRIBUTES, fitted),
+        whole=False,
+        takes=("image", "text"),
+        samples="photos",
+        sizes=sizes_of(config, ATTRIBUTES),
+        runs=("B", "K", "T"),
+        options={"attention": ATTENTION},
+        derived={"W": "H", "C": "3", "N": "H**2/P**2", "d_v": "D_v/h_v", "d_k": "D/h"},
+        names=tuple("B K T T+1 N N+1 D_v D D_e P H H/P h_v d_v d_ffv h d_k d_ff V T_max".split()),
+        probes=PROBES,
+        example=lambda sizes: (
+            torch.randint(sizes["V"], (sizes["K"], sizes["T"])),
+            torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),
+        ),
+        prepare=prepared(files.tokenizer),
+        result=answers(config, HEADS),
+        segments=segments,
+        hints=HINTS,
+        parts={"vision_model": "L_v", "text_model": "L"},
+        tiny={**PROBES[0], "L": 2, "L_v": 2},
+    )

@@ -1,0 +1,323 @@
+"""Models of transformers: `hf:owner/name` of the hub, `hf:` and a local folder, or a family, such as `hf:bert`.
+
+A family is one file of `families/`, found by the `model_type` that a checkpoint's configuration names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from importlib import import_module
+from math import isnan
+from os.path import isdir
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import torch
+from torch.utils._pytree import keystr, tree_leaves_with_path
+
+from tracer.models.shared.spec import Spec
+from tracer.utils.error_text import quoted, reason
+from tracer.utils.thread_local_rng import seeded_draws
+from tracer.zoo import NoModel
+from tracer.zoo.download_cost import Download, on_the_hub
+from tracer.zoo.hf import config_attributes, families, generic_model
+from tracer.zoo.hf.dummy import build_and_probe
+from tracer.zoo.hf.spec_builders import without_cache
+from tracer.zoo.offline import offline, why
+
+PREFIX = "hf"
+PACKAGE = "transformers"
+EXAMPLES = {
+    "bert": "BERT of transformers: post-norm encoder of text (Devlin et al. 2019).",
+    "clip": "CLIP of transformers: a photo tower and a text tower that meet in one space (Radford et al. 2021).",
+    "dinov2": "DINOv2 of transformers: self-supervised Vision Transformer with layer scale (Oquab et al. 2023).",
+    "fuyu": "Fuyu of transformers: patches straight into the decoder, one stream (Bavishi et al. 2023).",
+    "gpt2": "GPT-2 of transformers: pre-norm decoder, packed projections, tied head (Radford et al. 2019).",
+    "llama": "Llama of transformers: rotary positions, grouped heads, RMS norms, gated MLP (Touvron et al. 2023).",
+    "llava": "LLaVA of transformers: a vision tower, then one stream of image and text (Liu et al. 2023).",
+    "paligemma": "PaliGemma of transformers: a vision tower, then one stream with a prefix mask (Beyer et al. 2024).",
+    "vit": "Vision Transformer of transformers, for classification (Dosovitskiy et al. 2021).",
+    "vit_mae": "ViTMAE of transformers: a masked autoencoder of photos (He et al. 2022).",
+}
+"""Families to start from, and what they are."""
+PUBLISHED = {"llama": {"num_key_value_heads": 8}}
+"""What checkpoints of a family have, and its own default configuration does not."""
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+"""What the hub calls a model: `owner/name`, or a name alone."""
+LONGEST = 96
+"""Letters of such a name, the slash among them."""
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+"""The files of a checkpoint that hold its weights: one, or the list of several."""
+SHARD = re.compile(r"\w[\w.-]*")
+"""What such a list may call a file: a name, and no path."""
+
+
+@lru_cache(maxsize=1)
+def imported():
+    """The package `transformers`, quiet: its progress bars stay, its advice does not."""
+    from tracer.zoo.vision.torchvision_ops_fallback import imported as vision  # only where it is asked for
+
+    with suppress(ImportError):
+        vision()  # transformers imports it where it is installed
+    import transformers  # may not be installed
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+@lru_cache(maxsize=16)
+def spec(id: str) -> Spec:
+    """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
+    family, config = _found(id)
+    if family is None:
+        opened = _opened(id)
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
+        return family.spec(config, Files(id)) if family else generic_model.spec(opened, Files(id))
+
+
+def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+    """The net with the checkpoint's weights (safetensors only), what is known of it, and where it comes from."""
+    family, config = _found(id)
+    files = Files(id)
+    if not files.exist:
+        said = (
+            f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
+        )
+        if family is None and _opened(id).small:
+            said = f"a small configuration of the family with {said}"
+        return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
+    options = {option: sizes[option] for option in spec.options}
+    what = f"the weights of {quoted(f'hf:{id}')}"
+    with _readable(what):
+        _weights(id)
+    with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
+        made, said = (family.architecture(config) if family else _opened(id).made).from_pretrained(
+            id,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=offline(),
+            attn_implementation=options.get("attention"),
+            output_loading_info=True,
+        )
+    without_cache(made.config)
+    changed = "" if family else generic_model.resized(made, sizes)
+    lacks = sorted(said["missing_keys"])
+    with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
+        card = files.card(config) | ({"lacks": lacks} if lacks else {})
+    return made.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
+
+
+def _lacking(names: list[str]) -> str:
+    """What is said of weights that a checkpoint's files lack."""
+    if not names:
+        return ""
+    several = ", ".join(names[:4]) + (f" and {len(names) - 4} others" if len(names) > 4 else "")
+    return f", whose files lack {several}: there the numbers are seeded random ones"
+
+
+@contextmanager
+def _readable(what: str, expected: str = ""):
+    """Whatever the library raises on a file that is damaged or not meant for it is said in one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{what} can't be read ({reason(error)}){expected}") from None
+
+
+def here(id: str) -> bool:
+    """Whether a checkpoint's weights are on this machine; nobody is asked."""
+    return isdir(id) or all(Files(id).path(name, local=True) for name in ("config.json", *_weights(id, local=True)))
+
+
+def _weights(id: str, local: bool = False) -> list[str]:
+    """The files of a checkpoint that hold its weights: one, or several that a list names. The one where neither is
+    known. ValueError where the list leads out of the checkpoint: the library would follow it."""
+    if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
+        names = sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})
+        if outside := [name for name in names if not SHARD.fullmatch(name)]:
+            raise ValueError(f"{WEIGHTS[1]} names the file {quoted(outside[0])}, expected one beside it")
+        return [WEIGHTS[1], *names]
+    return [WEIGHTS[0]]
+
+
+def fetch(id: str) -> None:
+    """Downloads a checkpoint: its weights, and the small files that are read beside them. ValueError in one sentence
+    where that fails."""
+    spec(id)  # which reads how text is cut and how pixels are normalised
+    try:
+        Files(id).path("preprocessor_config.json")
+        missing = [name for name in _weights(id) if Files(id).path(name) is None]
+    except Exception as error:  # whatever the hub's client makes of a network
+        raise ValueError(f"the weights of {quoted(f'hf:{id}')} could not be downloaded: {reason(error)}") from None
+    if missing or not here(id):
+        raise ValueError(f"{quoted(f'hf:{id}')} has no {(missing or WEIGHTS)[0]} that could be downloaded")
+
+
+def download(id: str) -> Download:
+    """What loading the weights downloads; the hub is asked for the size of their files."""
+    if not Files(id).exist:
+        return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
+    if here(id):
+        return Download(0, "its weights are on this machine")
+    if offline():
+        return Download(0, f"{why()}, and its weights are not on this machine")
+    return on_the_hub(id)
+
+
+def check_no_folder(id: str) -> None:
+    """ValueError for anything that is not of the form of a name of the hub, and for such a name that is a folder here
+    too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
+    if not HUB_ID.fullmatch(id):
+        raise ValueError(
+            f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
+        )
+    if id not in names() and isdir(id):
+        if not offline():
+            on_the_hub(id)
+        raise ValueError(_unknown(id))
+
+
+def _unknown(id: str) -> str:
+    """What is said of a name that is neither on this machine nor on the hub, nor a family's."""
+    near = get_close_matches(id, EXAMPLES, n=1, cutoff=0.6)
+    hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
+    hint += "" if near else ", ".join(EXAMPLES)
+    said = why() if offline() else "the model hub has none of that name"
+    return f"{quoted(f'hf:{id}')} is not on this machine, and {said}; {hint}"
+
+
+class Files:
+    """The small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
+
+    def __init__(self, id: str):
+        self.id = id
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is a checkpoint of that name, in a local folder or on the hub."""
+        return self.path("config.json") is not None
+
+    def path(self, name: str, local: bool = False) -> Path | None:
+        """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
+        if self.id in names():  # a family, and no checkpoint: nobody is asked for it
+            return None
+        try:
+            return _file(self.id, name, local or offline())
+        except FileNotFoundError:
+            return None
+
+    @cached_property
+    def tokenizer(self):
+        """The checkpoint's tokenizer, or None where it has none."""
+        if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
+            return None
+        return imported().AutoTokenizer.from_pretrained(self.id, trust_remote_code=False, local_files_only=offline())
+
+    def card(self, config) -> dict:
+        """Mean and standard deviation of pixels, and the names of classes."""
+        card: dict[str, Any] = {"data": self.id}
+        path = self.path("preprocessor_config.json")
+        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        if known.get("do_normalize", True) and "image_mean" in known:
+            card |= {"mean": known["image_mean"], "std": known["image_std"]}
+        names = config.id2label or {}
+        cut, whole = _side(known.get("crop_size")), _side(known.get("size"))
+        if known.get("do_center_crop") and cut and whole:
+            card["crop"] = min(1.0, cut / whole)
+        if names and not all(name == f"LABEL_{number}" for number, name in names.items()):
+            card["classes"] = [names[number] for number in sorted(names)]
+        return card
+
+    @property
+    def side(self) -> int | None:
+        """The side of the square that photos are cut to, where the checkpoint says so."""
+        path = self.path("preprocessor_config.json")
+        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        return _side(known.get("crop_size")) if known.get("do_center_crop") else None
+
+
+def _side(size) -> int | None:
+    """The shorter side of a size as a preprocessor says it: a number, or one by name; None for anything else."""
+    found = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
+    return found if isinstance(found, int) and found > 0 else None
+
+
+@lru_cache(maxsize=1)
+def _families() -> dict[str, str]:
+    """The names of the families and the modules of their files."""
+    return {module.name: f"{families.__name__}.{module.name}" for module in iter_modules(families.__path__)}
+
+
+@lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
+def _file(id: str, name: str, local: bool) -> Path:
+    if isdir(id):
+        found = Path(id) / name
+        found = found if found.is_file() else None
+    elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
+        found = imported().utils.cached_file(
+            id,
+            name,
+            local_files_only=local,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+    else:
+        found = None
+    if found is None:
+        raise FileNotFoundError(f"{id} has no {name}")
+    return Path(found)
+
+
+@lru_cache(maxsize=32)
+def _found(id: str):
+    """The family's file and the configuration of a checkpoint, or of the family where that is all that is named."""
+    files = Files(id)
+    known = _families()
+    if not files.exist:
+        if id in known:
+            family = import_module(known[id])
+            return family, family.config()
+        if id in names():
+            return None, config_attributes.completed(_default(id))
+        if isdir(id) or id.startswith((".", "/", "~")):
+            said = "is no folder with a config.json, which is where a checkpoint says what it is"
+            raise ValueError(f"{quoted(f'hf:{id}')} {said}")
+        raise ValueError(_unknown(id))
+    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
+        config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
+        for place, value in tree_leaves_with_path(config.to_dict()):
+            if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
+                raise ValueError(f"it has nan at {keystr(place)}, expected a number")
+    name = config.model_type.replace("-", "_")
+    return import_module(known[name]) if name in known else None, config_attributes.completed(config)
+
+
+def _default(id: str):
+    """The configuration that a family has without anybody's wish. ValueError where it has none."""
+    try:
+        return imported().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
+    except Exception as error:  # whatever its own checks find wrong with it
+        raise NoModel(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
+
+
+@lru_cache(maxsize=32)
+def _opened(id: str) -> build_and_probe.Found:
+    """How a model without a file of its own is opened. ValueError in one sentence where it can't be."""
+    _, config = _found(id)
+    try:
+        return (build_and_probe.checkpoint if Files(id).exist else build_and_probe.family)(config)
+    except Exception as error:
+        kind = NoModel if isinstance(error, NoModel) else ValueError
+        raise kind(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
+
+
+def names() -> list[str]:
+    """All families: those of transformers, by their `model_type`."""
+    imported()
+    return list(generic_model.model_types())

@@ -1,0 +1,82 @@
+"""Where the patches of a photo stand in the sequence of a net that nobody described: shown by changing one patch."""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.record import Segment
+from tracer.utils.thread_local_rng import seeded_draws
+from tracer.zoo.hf.config_attributes import at, attributes, number
+from tracer.zoo.hf.dummy.input_signatures import Feed, parameters, usual
+
+
+def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
+    """Return how many tokens stand before the patches in the sequence that attention mixes, each patch one token and in
+    reading order; None where that does not hold.
+
+    A changed patch changes one token of every layer before the first that mixes tokens, and all tokens behind it.
+    """
+    paths = attributes(config, type(net), feed.names)
+    if "pixel_values" not in feed.names or not {"H", "P"} <= paths.keys():
+        return None
+    H, P = (number(*at(config, paths[symbol])) or 0 for symbol in "HP")
+    given = feed.make(config, usual(config))
+    photo = given["pixel_values"]
+    if photo.shape[-2:] != (H, H) or H % P or H == P:
+        return None
+    first, last = photo.clone(), photo.clone()
+    first[..., :P, :P] += 1
+    last[..., -P:, -P:] += 1
+    plain, *changed = (_sequences(net, {**given, "pixel_values": pixels}) for pixels in (photo, first, last))
+    N, found = (H // P) ** 2, None
+    for index, before in enumerate(plain):
+        rows = [_different(before, each[index]) for each in changed if index < len(each)]
+        if len(rows) < 2 or before.shape[1] < N:
+            return None
+        if [len(each) for each in rows] == [1, 1] and rows[1][0] - rows[0][0] == N - 1:
+            found = rows[0][0], before.shape[1]
+        elif found and all(len(each) == before.shape[1] == found[1] for each in rows):
+            return found[0]
+    return None
+
+
+def resizes(module: torch.nn.Module) -> bool:
+    """Whether a module brings its table of positions to photos of other sizes, unasked."""
+    table = getattr(module, "position_embeddings", None)
+    known = parameters(type(module))
+    return (
+        isinstance(table, torch.nn.Parameter)
+        and hasattr(module, "interpolate_pos_encoding")
+        and "interpolate_pos_encoding" not in known
+    )
+
+
+def _sequences(net: torch.nn.Module, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs `[1, S, D]` of all modules, in the order of their ends."""
+    found: list[torch.Tensor] = []
+
+    def keep(module, inputs, output) -> None:
+        output = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(output, torch.Tensor) and output.dim() == 3:
+            found.append(output)
+
+    hooks = [module.register_forward_hook(keep) for module in net.modules()]
+    try:
+        with torch.no_grad(), seeded_draws(0):
+            net(**given)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
+    """The tokens that are not the same in both."""
+    return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
+
+
+def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
+    """CLS, the registers of a configuration, and the N patches of such a sequence."""
+    held = start - min(start, number(config, "num_register_tokens") or 0)
+    named = (("CLS", 0, held), ("registers", held, start), ("image", start, start + N))
+    return tuple(Segment(*one, part) for one in named if one[1] < one[2])

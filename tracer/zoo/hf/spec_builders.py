@@ -1,0 +1,75 @@
+"""From a configuration of transformers to a `Spec`: nets at other sizes, photos and texts as inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import reduce
+
+import torch
+
+from tracer.inputs.model_inputs import Inputs
+from tracer.utils.error_text import quoted
+
+ATTENTION = ("sdpa", "eager")
+"""How attention is run: by PyTorch's fused kernel, or written out."""
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
+    """The sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
+    return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
+
+
+def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
+    """`net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
+
+    `adjust(config)` brings what follows from the sizes into line.
+    """
+
+    def net(*, attention: str = ATTENTION[0], **sizes: int) -> torch.nn.Module:
+        changed = copy.deepcopy(config)
+        for symbol, value in sizes.items():
+            *path, name = attributes[symbol].split(".")
+            setattr(reduce(getattr, path, changed), name, value)
+        adjust(changed)
+        without_cache(changed)
+        return architecture(changed)._from_config(changed, attn_implementation=attention)
+
+    return net
+
+
+def without_cache(config) -> None:
+    """Turns the cache of keys and values off: one run needs none."""
+    for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
+        if part is not None:
+            part.use_cache = False
+
+
+def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
+    """The T token numbers of a text, and how they read; a given T cuts or repeats it. ValueError for a text of more
+    tokens than the model reads: none is cut unseen."""
+    own, text = text is None, TEXT if text is None else text
+    numbers, words = tokens(tokenizer, text, model.sizes["V"])
+    if not numbers:
+        raise ValueError(f"the text {quoted(text)} has no token; at least one was expected")
+    most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
+    length = given.get("T", min(len(numbers), most) if own else len(numbers))
+    if length > most:
+        raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
+    repeats = length // len(numbers) + 1
+    return (numbers * repeats)[:length], tuple((words * repeats)[:length])
+
+
+def example(*args, **named) -> Inputs:
+    """The tensors that forward takes, those by name too."""
+    return Inputs(args, named=named)
+
+
+def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
+    """Token numbers below `count` and how they read."""
+    if tokenizer is None:
+        data = text.encode("utf-8")
+        return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]
+    numbers = tokenizer(text)["input_ids"]
+    return [number % count for number in numbers], [tokenizer.decode([number]).strip() or "␣" for number in numbers]

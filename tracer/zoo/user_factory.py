@@ -1,0 +1,119 @@
+"""A user's own module by name: `package.file:factory`, whose whole-number arguments are the symbols.
+
+The factory returns `(module, args)` or `(module, args, kwargs)`. Its arguments that have whole numbers for defaults,
+such as `def small(B=1, T=5, D=8)`, are sizes: called with others it builds the same module at other sizes, and that is
+how every dimension is solved.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tracer.record import Trace
+from tracer.shapes import Vocabulary
+from tracer.tracing import assemble, of_caller, record_or_explain, solve_first
+from tracer.utils.error_text import quoted
+
+PROBES = 4
+TRIES = 400
+FACTORS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 13)
+SHIFTS = tuple(range(1, 30))
+
+
+def factory(reference: str) -> Callable:
+    """The function that `package.file:name` names, found from the working directory. ValueError in one sentence."""
+    path, colon, name = reference.partition(":")
+    if not (colon and path and name.isidentifier()):
+        raise ValueError(f"{quoted(reference)} names no function, expected package.file:function")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(path)
+    except Exception as error:  # the user's own code runs here, and may fail in any way
+        raise ValueError(f"{quoted(path)} can't be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ValueError(f"{quoted(path)} has no function {quoted(name)}, expected one that returns (module, args)")
+    return found
+
+
+def sizes_of(function: Callable) -> dict[str, int]:
+    """The sizes that a factory takes and their defaults, in order."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    return {name: value for name, value in defaults.items() if type(value) is int and value > 0}
+
+
+def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
+    """Runs the module of a factory once, at its default sizes or those given, without gradients.
+
+    ValueError in one sentence for a size that the factory does not take, or where the user's code fails.
+    """
+    function = factory(reference)
+    sizes = sizes_of(function)
+    for name in given:
+        if name not in sizes:
+            known = (
+                f"its sizes are {', '.join(sizes)}" if sizes else "it has no argument with a whole number for default"
+            )
+            raise ValueError(f"{quoted(reference)} takes no size {quoted(name)}; {known}")
+    sizes |= given
+
+    def build(at: dict[str, int]):
+        made = function(**at)
+        if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
+            raise ValueError(f"{quoted(reference)} returned {type(made).__name__}, expected (module, args)")
+        args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
+        return made[0], tuple(args), *made[2:]
+
+    try:
+        with torch.no_grad():
+            module, args, *named = build(sizes)
+            given = named[0] if named else {}
+            recording = record_or_explain(module, args, given, None, True, primitives, calls=True)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{quoted(reference)} failed: {type(error).__name__}: {_first(error)}") from error
+    vocabulary = Vocabulary(tuple(sizes), {}, build)
+    with torch.no_grad():
+        probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
+        solution, notes = solve_first(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
+    facts: dict[str, Any] = {"sizes": sizes, "derived": {}, "solution": solution, "notes": notes}
+    return of_caller(assemble(module, recording, model=reference, **facts))
+
+
+def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
+    """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
+    others."""
+    draw, found = random.Random(0), [sizes]
+    for attempt in range(TRIES):
+        change = (
+            (lambda size: size * draw.choice(FACTORS)) if attempt % 2 else (lambda size: size + draw.choice(SHIFTS))
+        )
+        other = {name: change(size) for name, size in sizes.items()}
+        if len({*other.values(), *sizes.values()}) < len(other) + len({*sizes.values()}):
+            continue
+        if any(other[name] == before[name] for before in found for name in sizes):  # the last one is to be predicted
+            continue
+        if prod(other.values()) > 10_000 * prod(sizes.values()):
+            continue
+        try:
+            vocabulary.probe(other, primitives=primitives)
+        except Exception:  # sizes that don't fit together: others will
+            continue
+        found.append(other)
+        yield other
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,1 @@
+"""Models of torchvision and timm."""

@@ -1,0 +1,147 @@
+"""Nets over photos and videos that nobody described: what goes in, what comes out, and the sizes that are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tracer.inputs.model_inputs import Inputs
+from tracer.inputs.to_tensors import photo_input
+from tracer.models.shared.predictions import class_probabilities, tensors_by_name
+from tracer.models.shared.spec import Spec
+from tracer.shapes import Vocabulary
+from tracer.shapes.input_axes import named_axes
+from tracer.shapes.shadow_module import valueless_mode
+from tracer.zoo.find_probe_sizes import Group, OnMeta, group, same_shapes, tried, valueless
+
+MOVES = 3
+"""Pixels by which a photo is moved from one frame of a video to the next."""
+
+BATCH = group("B", (3, 5, 2, 7, 4), (1, 1, 1, 1, 1))
+CLASSES = group("K", (11, 13, 17, 23, 29))
+FRAMES = group("T_f", (18, 20, 34, 26, 22), (16, 32, 24, 40, 48))
+SIDES = (
+    ((67, 98, 81, 124, 150), (61, 92, 130, 107, 75)),
+    ((64, 160, 96, 256, 128), (96, 128, 192, 320, 160)),
+    ((160, 256, 352, 192, 288), (192, 288, 224, 320, 416)),
+)
+"""Heights and widths that are tried: odd ones, then multiples of 32, then larger ones."""
+TIMES = ((2, 3, 5, 7, 4), (3, 2, 7, 4, 5))
+"""Multiples of a net's own height and width."""
+
+
+def sides(height: int, width: int) -> Group:
+    """Heights and widths of a photo; multiples of the net's own come last, for what is cut into whole windows."""
+    multiples = tuple(tuple(side * times for times in row) for side, row in zip((height, width), TIMES, strict=True))
+    squares = tuple((row, row) for row, _ in (*SIDES, multiples))
+    return Group(("H", "W"), (*SIDES, multiples, *squares))
+
+
+def spec(
+    build: Callable[..., torch.nn.Module],
+    *,
+    side: tuple[int, int],
+    channels: int = 3,
+    classes: int | None = None,
+    frames: int | None = None,
+    pair: bool = False,
+    shaped: bool = False,
+) -> Spec:
+    """What is known of such a net. `build(H=…, W=…, K=…)` builds it, `side` is the height and width that it was made
+    for, `frames` the length of a video; `pair` says that it takes two photos, `shaped` that its weights depend on H
+    and W, which are sizes of the input elsewhere."""
+    first = {"B": 1, "T_f": frames} if frames else {"B": 1}
+    own, own_side = {"K": classes} if classes else {}, dict(zip("HW", side, strict=True))
+    sizes = {**own, **(own_side if shaped else {})}
+    runs = (*first, *(() if shaped else own_side))
+
+    def example(at: dict) -> tuple:
+        shape = (at["B"], channels, *([at["T_f"]] if frames else ()), at["H"], at["W"])
+        return tuple(torch.randn(shape) for _ in range(2 if pair else 1))
+
+    def net(**at: int) -> torch.nn.Module:
+        return build(**{**own_side, **at})
+
+    def prepare(model, image, text, given) -> Inputs:
+        given = {**first, **({} if shaped else own_side), **given}
+        made = photo_input(model, image, None, given)
+        pixels = made[0]
+        if frames:
+            pixels = moved(pixels, given["T_f"], axis=2)
+        return Inputs((pixels, moved(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), given)
+
+    def ways(model, inputs, recording):
+        base = {**model.sizes, **inputs.sizes}
+        symbols = [
+            BATCH,
+            *([FRAMES] if frames else ()),
+            *([CLASSES] if classes and model.sizes["K"] == classes else ()),
+        ]
+        names = tuple(name for name in ("B", "K", "T_f", "H", "W") if name in base)
+        mode = valueless_mode()
+
+        def on_meta(at: dict) -> tuple:
+            with _disable_current_modes(), torch.device("meta"):
+                return net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval(), example(at)
+
+        def on_no_cpu(at: dict) -> tuple:
+            return valueless(on_meta(at)[0], mode, model.device), example(at)
+
+        groups = [*symbols, sides(*side)]
+        plain = Vocabulary(names, {}, on_meta, OnMeta)  # the cheaper one, but some ops are others there
+        if same_shapes(recording, plain, base):
+            yield from tried(recording, plain, base, groups)
+        yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups)
+        named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
+        yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
+
+    return undescribed(
+        channels, net=net, sizes=sizes, runs=runs, example=example, prepare=prepare, result=answer, ways=ways
+    )
+
+
+def undescribed(channels: int = 3, **known: Any) -> Spec:
+    """A net over photos of which nobody said more than what is `known`: its lines may leave ops out, its sizes are
+    found by trying, and it has no sequence."""
+    return Spec(
+        whole=False,
+        takes=("image",),
+        samples="photos",
+        derived={"C": str(channels)},
+        names=(),
+        probes=(),
+        segments=lambda sizes: (),
+        **known,
+    )
+
+
+def moved(pixels: torch.Tensor, count: int, axis: int) -> torch.Tensor:
+    """`count` frames, each the photo `[B, C, H, W]` moved `MOVES` pixels to the right of the one before: along a new
+    axis 2, or one batch after the other (axis 0)."""
+    frames = [pixels.roll(MOVES * number, dims=-1) for number in range(count)]
+    return torch.stack(frames, dim=axis) if axis else torch.cat(frames)
+
+
+def answer(model, inputs, output) -> dict:
+    """Classes where there is one row of K logits for each photo; else the shapes of what came out."""
+    if isinstance(output, torch.Tensor) and output.shape == (inputs.sizes["B"], model.sizes.get("K")):
+        return class_probabilities(model, inputs, output)
+    return tensors_by_name(model, inputs, output)
+
+
+class Plain:
+    """What `photo_input` asks of a model that has its sizes with the photo."""
+
+    def __init__(self, card: dict | None):
+        self.card, self.sizes, self.vocabulary, self.spec = card, {}, self, self
+
+    def complete(self, sizes: dict) -> dict:
+        """The sizes as they are."""
+        return sizes
+
+    def segments(self, sizes: dict) -> tuple:
+        """No stretches of the sequence are known."""
+        return ()

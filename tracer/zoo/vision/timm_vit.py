@@ -1,0 +1,90 @@
+"""timm's Vision Transformers: plain ones, and those with registers or rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tracer.inputs.to_tensors import photo_input
+from tracer.models.shared.predictions import class_probabilities, embedding
+from tracer.models.shared.spec import Spec
+from tracer.record import Segment
+
+PROBES = (
+    {"B": 19, "H": 35, "P": 5, "D": 72, "h": 6, "K": 17, "d_ff": 62},
+    {"B": 13, "H": 33, "P": 3, "D": 80, "h": 4, "K": 23, "d_ff": 74},
+    {"B": 7, "H": 14, "P": 2, "D": 24, "h": 2, "K": 29, "d_ff": 86},
+    {"B": 9, "H": 42, "P": 7, "D": 100, "h": 5, "K": 31, "d_ff": 98},
+)
+
+
+def is_one(made: torch.nn.Module) -> bool:
+    """Whether a model is a Vision Transformer whose sizes can be changed: square photos and patches, blocks alike."""
+    if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens", "embed_dim")):
+        return False
+    patches, block = made.patch_embed, made.blocks[0] if len(made.blocks) else None
+    sides = (getattr(patches, "img_size", None), getattr(patches, "patch_size", None))
+    return (
+        all(isinstance(side, tuple) and len(side) == 2 and side[0] == side[1] for side in sides)
+        and hasattr(getattr(patches, "proj", None), "in_channels")
+        and hasattr(getattr(block, "attn", None), "num_heads")
+        and hasattr(getattr(getattr(block, "mlp", None), "fc2", None), "in_features")
+    )
+
+
+def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
+    """What is known of a Vision Transformer, measured on the model itself; `create` makes it with other settings."""
+    prefix, block = made.num_prefix_tokens, made.blocks[0]
+    registers = getattr(made, "num_reg_tokens", 0)
+    classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
+    derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
+    S = "S" if prefix > 1 else "N+1" if prefix else "N"
+    if prefix > 1:
+        derived["S"] = f"N + {prefix}"
+    names = ["B", "D", "N", S, "P", "H", "H/P", "h", "d_k", "d_k/2", "d_ff", "2*d_ff", *classes]
+    probes = tuple({name: size for name, size in probe.items() if name != "K" or classes} for probe in PROBES)
+
+    def segments(sizes) -> tuple[Segment, ...]:
+        first = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
+        held = (Segment("registers", prefix - registers, prefix),) if registers else ()
+        return (*first, *held, Segment("image", prefix, prefix + sizes["N"]))
+
+    return Spec(
+        net=lambda **sizes: _built(create, **sizes),
+        whole=False,
+        takes=("image",),
+        samples="photos",
+        sizes={
+            "H": made.patch_embed.img_size[0],
+            "P": made.patch_embed.patch_size[0],
+            "D": made.embed_dim,
+            "h": block.attn.num_heads,
+            "L": len(made.blocks),
+            **classes,
+            "d_ff": _hidden(made),
+        },
+        derived=derived,
+        names=tuple(dict.fromkeys(names)),
+        probes=probes,
+        example=lambda sizes: (torch.randn(sizes["B"], made.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
+        prepare=photo_input,
+        result=class_probabilities if classes else embedding,
+        segments=segments,
+        tiny={**probes[0], "L": 2},
+    )
+
+
+def _built(create: Callable, *, H: int, P: int, D: int, h: int, L: int, d_ff: int, K: int = 0) -> torch.nn.Module:
+    sizes = {"img_size": H, "patch_size": P, "embed_dim": D, "num_heads": h, "depth": L, "num_classes": K}
+    for halves in (1, 2):  # of a gated MLP (SwiGLU, Shazeer 2020) some models count both halves
+        ratio = (halves * d_ff + 0.5) / D  # which is rounded down
+        made = create(**sizes, mlp_ratio=ratio)
+        if _hidden(made) == d_ff:
+            break
+    return made
+
+
+def _hidden(made: torch.nn.Module) -> int:
+    """The hidden width of the MLPs."""
+    return made.blocks[0].mlp.fc2.in_features

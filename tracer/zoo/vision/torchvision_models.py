@@ -1,0 +1,164 @@
+"""torchvision's models: `torchvision:resnet50` and all others that `torchvision.models.list_models()` lists."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from tracer.models.shared.spec import Spec
+from tracer.utils.error_text import quoted, reason
+from tracer.zoo.download_cost import Download
+from tracer.zoo.offline import forbidden
+from tracer.zoo.vision import detection, generic_vision, torchvision_vit
+from tracer.zoo.vision.torchvision_ops_fallback import imported
+
+PREFIX = "torchvision"
+PACKAGE = "torchvision"
+EXAMPLES = {
+    "vit_b_16": "ViT-B/16 of torchvision, 1,000 classes of ImageNet (Dosovitskiy et al. 2021).",
+    "vit_b_32": "ViT-B/32 of torchvision, 1,000 classes of ImageNet.",
+    "vit_l_16": "ViT-L/16 of torchvision, 1,000 classes of ImageNet.",
+    "vit_l_32": "ViT-L/32 of torchvision, 1,000 classes of ImageNet.",
+    "vit_h_14": "ViT-H/14 of torchvision, 1,000 classes of ImageNet.",
+}
+FRAMES = 16
+"""Frames of a video, as torchvision's models were trained on."""
+SIDE = 224
+"""Side of a photo where torchvision names none."""
+SLOW = ("googlenet", "inception_v3")
+"""Nets that draw their weights for half a minute if they are not told to draw them as others do."""
+FLOW = (128, 192)
+"""Height and width of the two photos between which motion is looked for."""
+
+
+@lru_cache(maxsize=1)
+@lru_cache(maxsize=16)
+def spec(id: str) -> Spec:
+    """What is known of one of torchvision's models. ValueError for an unknown one."""
+    family = _family(id)
+    if id in torchvision_vit.SIZES:
+        return torchvision_vit.spec(id)
+    if family == "detection":
+        return detection.spec(lambda: _built(id))
+    if family == "optical_flow":
+        return generic_vision.spec(lambda **sizes: _built(id), side=FLOW, pair=True)
+    return generic_vision.spec(
+        lambda K, **sizes: _built(id, num_classes=K),
+        side=(_side(id),) * 2,
+        classes={"segmentation": 21, "video": 400}.get(family, 1000),
+        frames=FRAMES if family == "video" else None,
+    )
+
+
+def _built(id: str, weights=None, **options) -> torch.nn.Module:
+    """One of torchvision's models; without `weights` nothing is downloaded."""
+    builder = imported().models.get_model_builder(id)
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        options["weights_backbone"] = None
+    if id.endswith(SLOW) and weights is None:
+        options["init_weights"] = False
+    return builder(weights=weights, **options)
+
+
+def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+    """The net with torchvision's own weights, their card, and where they come from; without the net where they are
+    neither in PyTorch's cache nor can be downloaded.
+
+    The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
+    """
+    found, folder = _weights(id)
+    if found is None:
+        return None, None, f"seeded random weights: torchvision publishes none for {id}"
+    name = found.url.rpartition("/")[2]
+    if forbidden() and not (folder / name).is_file():
+        return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
+    try:
+        tensors = torch.hub.load_state_dict_from_url(found.url, str(folder), check_hash=True, weights_only=True)
+    except (OSError, RuntimeError) as error:
+        return None, None, f"seeded random weights, since {name} could not be downloaded ({reason(error)})"
+    if id in torchvision_vit.SIZES:
+        made = torchvision_vit.net(**{symbol: sizes[symbol] for symbol in spec.sizes})
+        made.load_state_dict(tensors)
+    else:  # the file was just seen to hold tensors alone: torchvision's builder sets what belongs to them
+        made = _built(id, found)
+        made = detection.unresized(made, **sizes) if _family(id) == "detection" else made
+    transform, data = found.transforms(), found.meta.get("_metrics", {"its own data": None})
+    crop, resize = (getattr(transform, f"{what}_size", None) for what in ("crop", "resize"))
+    card = {
+        "sizes": dict(spec.sizes),
+        **({"classes": found.meta["categories"]} if "categories" in found.meta else {}),
+        "mean": getattr(transform, "mean", (0.0, 0.0, 0.0)),  # a detector normalises by itself
+        "std": getattr(transform, "std", (1.0, 1.0, 1.0)),
+        **({"crop": min(1.0, crop[0] / resize[0])} if crop and resize else {}),
+        "data": " and ".join(data).replace("ImageNet-1K", "ImageNet-1k"),
+    }
+    return made.eval(), card, f"torchvision's weights {found.name}, trained on {card['data']}"
+
+
+def here(id: str) -> bool:
+    """Whether torchvision's weights are on this machine, in PyTorch's cache."""
+    found, folder = _weights(id)
+    return found is not None and (folder / found.url.rpartition("/")[2]).is_file()
+
+
+def fetch(id: str) -> None:
+    """Downloads torchvision's weights, whose hash their file's name tells. ValueError in one sentence where that
+    fails."""
+    found, folder = _weights(id)
+    name = found.url.rpartition("/")[2]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(found.url, str(folder / name), name.rpartition("-")[2].partition(".")[0])
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{name} could not be downloaded ({reason(error)})") from None
+
+
+def download(id: str) -> Download:
+    """What loading the weights downloads; torchvision tells the size of their file."""
+    found, folder = _weights(id)
+    if found is None:
+        return Download(0, "torchvision publishes no weights for it, so they are seeded random ones")
+    if here(id):
+        return Download(0, "its weights are on this machine")
+    if forbidden():
+        return Download(0, "it is offline, so its weights are seeded random ones")
+    return Download(round(found.meta["_file_size"] * 2**20), folder=str(folder))
+
+
+def names() -> list[str]:
+    """All models that torchvision lists."""
+    return imported().models.list_models()
+
+
+def _weights(id: str):
+    """torchvision's weights for photos of the size that the model is given, if there are any, and the folder where
+    PyTorch keeps their file. Those of quantized models are of other nets: theirs are `unquantized`."""
+    known = [found.meta.get("unquantized", found) for found in imported().models.get_model_weights(id)]
+    side = torchvision_vit.SIZES.get(id, {}).get("H")
+    fits = [found for found in known if side in (None, *_crop(found))]
+    return fits[-1 if side is None else 0] if fits else None, Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def _crop(weights) -> tuple[int, ...]:
+    """Height and width to which the photos of some weights are cut; () where they are not."""
+    return tuple(getattr(weights.transforms(), "crop_size", None) or ())
+
+
+def _side(id: str) -> int:
+    """The side of the photos that a model is given."""
+    found, _ = _weights(id)
+    return (_crop(found) or (SIDE,))[0] if found else SIDE
+
+
+def _family(id: str) -> str:
+    """The folder of torchvision that a model is of, "" for a classifier. ValueError for a model that there is not."""
+    if id not in names():
+        near = get_close_matches(id, names(), n=1, cutoff=0.4)
+        hint = f"did you mean {quoted(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {quoted(f'torchvision:{id}')}; {hint}")
+    folder = imported().models.get_model_builder(id).__module__.removeprefix("torchvision.models.").split(".")[0]
+    return folder if folder in ("detection", "optical_flow", "segmentation", "video") else ""
