@@ -53,7 +53,7 @@ def tried(*names: str) -> dict[str, str]:
 CAUGHT = {
     "rollout in reverse": "vit: attention_weights: rollout of '' after layer 1 is off by",
     "a softmax of half the logits": "vit: predictions: probabilities",
-    "ten thousand times the rounding": "vit: proof_sensitivity: 1.001 times the equation of step 'patches' is called proven",
+    "ten thousand times the rounding": "vit: proof_sensitivity: 1.001 times the equation of step 'patches' is",
     "the crop one pixel off": "is not in the middle of a photo",
 }
 

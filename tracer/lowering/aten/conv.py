@@ -52,7 +52,7 @@ def transposed(given: Given) -> Node:
 
 
 @of("convolution", "_convolution")
-def either(given: Given) -> Node:
+def either(given: Given) -> Node | None:
     return transposed(given) if given["transposed"] else convolution(given)
 
 
