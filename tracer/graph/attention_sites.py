@@ -1,4 +1,4 @@
-"""Where a run attends: the fused calls, and products around a softmax."""
+"""The attentions of a run: fused calls, and matrix products around a softmax."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from tracer.ops import ANCHORS, ATTENTION, MATMULS, SOFTMAXES, base
 
 
 class Site(NamedTuple):
-    """One attention: the values of queries, keys and values, of the weights where they were made, and of the result;
-    `call` is the fused call, or the product of queries and keys; with linear attention, that of keys and values."""
+    """One attention, by the keys of its queries, keys, values, weights (None if fused) and result.
+
+    `call` is the fused call, or the product of queries and keys. In linear attention it is the product of keys and
+    values.
+    """
 
     q: str
     k: str
@@ -25,12 +28,12 @@ class Site(NamedTuple):
 
 
 def is_heavy(name: str) -> bool:
-    """Whether a line has one such call at most."""
+    """Return whether a step contains at most one such call."""
     return base(name) == ATTENTION or base(name) in ANCHORS
 
 
 def sites(graph: Graph) -> Iterator[Site]:
-    """The attentions of a run: fused calls, and each softmax between a product and a product that takes it."""
+    """Yield the fused attention calls, and each softmax between a product and a product that uses it."""
     for index in graph.computing():
         call = graph.calls[index]
         if call.name == ATTENTION:
@@ -49,8 +52,10 @@ def sites(graph: Graph) -> Iterator[Site]:
 
 
 def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
-    """The linear attentions of a run: each product of keys and values over all tokens, with queries times that.
-    `sizes` gives the symbolic shape of a value."""
+    """Yield the linear attentions: each product of keys and values over all tokens that queries are multiplied by.
+
+    `sizes` returns the symbolic shape of a value.
+    """
     tokens = {sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.given if len(ref.shape) > 1}
     for index in graph.computing():
         call, pair = graph.calls[index], graph.inputs[index]
@@ -74,7 +79,7 @@ def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
 
 
 def _summed(call: Call) -> tuple[Ref, int] | None:
-    """The axis of a product's first operand that it sums over; None where these are several."""
+    """Return the operand and the axis that a product contracts; None if it contracts several axes."""
     if base(call.name) != "einsum":
         return next(iter(refs(call.arguments))), -1
     given, _, made = call.arguments["equation"].replace(" ", "").partition("->")
@@ -84,12 +89,12 @@ def _summed(call: Call) -> tuple[Ref, int] | None:
 
 
 def _summed_alone(graph: Graph, key: str) -> bool:
-    """Whether a value is also summed by itself: keys are, for what the result is divided by."""
+    """Return whether a value is also summed by itself, as keys are for the normaliser of linear attention."""
     return any(base(graph.calls[index].name) == "sum" for index in graph.consumers[graph.root(key)])
 
 
 def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
-    """The product that takes values by these weights: the nearest."""
+    """Return the nearest product that multiplies values by these weights."""
     near = [weights]
     for _ in range(steps + 1):
         takers = [index for key in near for index in graph.consumers[key]]
@@ -102,7 +107,7 @@ def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
 
 
 def _before(graph: Graph, call: Call) -> int | None:
-    """The product that the scores of a softmax were made by."""
+    """Return the product that computed the scores of a softmax."""
     waiting, seen = [next(iter(call.arguments.values())).key], 0
     while waiting and seen < 40:
         key, seen = graph.root(waiting.pop(0)), seen + 1

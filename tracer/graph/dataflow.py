@@ -1,4 +1,4 @@
-"""The graph of a run: which value came of which, through which calls."""
+"""The dataflow graph of a run: the producer and the users of each value."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_
 
 
 def loses(before: torch.dtype, after: torch.dtype) -> bool:
-    """Whether a cast to 16 bits rounds some numbers, or has no room for them. One from float64 to float32 does no more
-    than the operations around it."""
+    """Return whether a cast to 16 bits loses precision or range.
+
+    A cast from float64 to float32 does not count: it rounds no more than the ops around it.
+    """
     if not before.is_floating_point or after not in (torch.float16, torch.bfloat16):
         return False
     held, room = torch.finfo(before), torch.finfo(after)
@@ -23,10 +25,10 @@ def loses(before: torch.dtype, after: torch.dtype) -> bool:
 
 
 class Graph:
-    """The dataflow graph of a run: its calls in order, who made each value, and who takes it.
+    """The dataflow graph of a run: its calls in order, and the producer and the users of each value.
 
-    Calls go by their numbers, values by the keys of their `Ref`s. A pass that rewrites the graph returns another one
-    (`replace`). What else is known of a value, such as whether it lives, is worked out when it is first asked for.
+    Calls are identified by their indices, values by the keys of their `Ref`s. A pass returns a rewritten copy
+    (`replace`). Derived properties, such as liveness, are computed on first use.
     """
 
     def __init__(self, calls: Iterable[Call], run: Calls):
@@ -49,12 +51,13 @@ class Graph:
 
     @classmethod
     def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
-        """Return the graph of a run, with calls that have no lowering of their own opened into what they ran."""
+        """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls."""
         taken = {ref.key for call in run.made for ref in refs(call.arguments)}
         return cls(cls._opened(run.made, known, taken), run)
 
     def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
-        """Return the graph with other calls in the place of each group of calls, where the last of the group stood."""
+        """Return the graph with each group of calls replaced by other calls, at the position of the group's last
+        call."""
         groups = list(groups)
         if not groups:
             return self
@@ -64,16 +67,16 @@ class Graph:
         return Graph((call for some in calls for call in some), self.run)
 
     def name(self, index: int) -> str:
-        """What a call computes."""
+        """Return the canonical op name of a call."""
         return base(self.calls[index].name)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all values, also of parameters that the run did not take."""
+        """Shapes of all values, including parameters that the run did not use."""
         return self.run.weights | {key: ref.shape for key, ref in self.ref.items()}
 
     def only_in(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
-        """Return these calls with those before them that `may` be of them and whose values nothing else takes."""
+        """Return these calls and their producers that satisfy `may` and whose values are used nowhere else."""
         found, waiting = set(region), list(region)
         while waiting:
             for ref in self.inputs[waiting.pop()]:
@@ -87,12 +90,12 @@ class Graph:
 
     @cached_property
     def kind(self) -> list[str]:
-        """For each call, whether it is a "layout", gives the "same" numbers again, or has to "compute"."""
+        """The kind of each call: "layout", "same" (an identity) or "compute"."""
         return [self._kind(call, inputs) for call, inputs in zip(self.calls, self.inputs, strict=True)]
 
     @cached_property
     def instance(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """For each call of a module, its number and how many modules it calls."""
+        """For each module call, its index and the number of its child calls."""
         around = Counter(module.around for module in self.modules)
         return {(module.path, module.call): (number, around[number]) for number, module in enumerate(self.modules)}
 
@@ -115,7 +118,7 @@ class Graph:
 
     @staticmethod
     def _saved(inner: Call, call: Call, taken: set[str]) -> bool:
-        """Whether a later call takes what only the inside of an earlier one made."""
+        """Return whether a later call uses a value that only the inside of an earlier call computed."""
         return not taken.isdisjoint(ref.key for ref in inner.outputs if ref not in call.outputs)
 
     def _kind(self, call: Call, inputs) -> str:
@@ -147,7 +150,7 @@ class Graph:
         return self.kind[index] == "compute"
 
     def computing(self) -> list[int]:
-        """The calls that compute what lives."""
+        """Return the live calls that compute."""
         return [index for index in range(len(self.calls)) if self.computes(index) and self.lives(index)]
 
     def shape(self, key: str) -> tuple[int, ...]:
@@ -157,18 +160,18 @@ class Graph:
         return prod(self.shape(key))
 
     def made(self, key: str) -> Call | None:
-        """The call that made a value, or None for what the run was given."""
+        """Return the call that produced a value; None for inputs of the run."""
         return self.calls[self.maker[key]] if key in self.maker else None
 
     def call_of(self, key: str) -> Call:
-        """The call that made a value. LookupError for what the run was given."""
+        """Return the call that produced a value. Raise LookupError for inputs of the run."""
         call = self.made(key)
         if call is None:
             raise LookupError(f"{key} was given to the run, so no call made it")
         return call
 
     def source(self, key: str) -> str | None:
-        """The value that this one is a rearrangement of; None where it was computed or given."""
+        """Return the value that this one is a rearrangement of; None if it was computed or is an input."""
         index = self.maker.get(key)
         if index is None or self.kind[index] == "compute":
             return None
@@ -180,27 +183,26 @@ class Graph:
         return self.inputs[index][0].key
 
     def laid_from(self, key: str) -> str:
-        """The value that this one is a rearrangement of. LookupError where it was computed or given."""
+        """Return the value that this one is a rearrangement of. Raise LookupError if there is none."""
         before = self.source(key)
         if before is None:
             raise LookupError(f"{key} is no rearrangement of another value")
         return before
 
     def rounds(self, key: str) -> torch.dtype | None:
-        """The dtype that a value was cast to where that rounds its numbers; None where it does not, or where the value
-        was computed or given."""
+        """Return the dtype of a cast that loses precision or range; None if the value is no such cast."""
         before = self.source(key)
         dtype = self.ref[key].dtype
         return dtype if before is not None and loses(self.ref[before].dtype, dtype) else None
 
     def root(self, key: str) -> str:
-        """The value at the start of the chain of layouts that this one ends."""
+        """Return the value at the start of the chain of layouts that ends with `key`."""
         while (before := self.source(key)) is not None:
             key = before
         return key
 
     def chain(self, key: str, start: str) -> list[str]:
-        """The values from after `start` to `key`."""
+        """Return the values after `start` up to `key`, along its chain of layouts."""
         found = []
         while key != start:
             found.append(key)
@@ -209,7 +211,7 @@ class Graph:
 
     @cached_property
     def depends(self) -> dict[str, str]:
-        """What each value depends on: "x" the inputs, "p" parameters alone, "c" nothing."""
+        """The dependence of each value: "x" on inputs, "p" on parameters alone, "c" on nothing."""
         depends: dict[str, str] = {}
         given = {ref.key for ref in self.given}
         for key in self.ref:
@@ -226,7 +228,7 @@ class Graph:
 
     @cached_property
     def live(self) -> set[str]:
-        """What is made of a value at all: outputs, all that leads to them, and what a call made that nobody takes."""
+        """The live values: outputs, all that leads to them, and computed values without a user."""
         live: set[str] = set()
         taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
         waiting = [ref.key for ref in self.outputs]
@@ -242,11 +244,11 @@ class Graph:
         return live
 
     def _own(self, index: int) -> list[str]:
-        """The values that a call made."""
+        """Return the values that a call produced."""
         return [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
 
     def _revive(self, live: set[str], waiting: list[str]) -> None:
-        """These values live, and all that they were made of."""
+        """Add these values, and all that they were computed from, to the live ones."""
         while waiting:
             key = waiting.pop()
             if key in live:
@@ -260,13 +262,13 @@ class Graph:
 
     @cached_property
     def live_users(self) -> dict[str, list[int]]:
-        """The living calls that take a value."""
+        """The live calls that use each value."""
         users = {key: [index for index in found if self.lives(index)] for key, found in self.users.items()}
         return defaultdict(list, {key: found for key, found in users.items() if found})
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
-        """The living calls that compute with a value, also through layouts, by the value at the start of these."""
+        """The live calls that compute with a value, directly or through layouts, by the root of these layouts."""
         consumers: dict[str, list[int]] = defaultdict(list)
         for index in range(len(self.calls)):
             if self.lives(index) and self.computes(index):
@@ -275,11 +277,11 @@ class Graph:
         return consumers
 
     def within(self, index: int) -> int:
-        """The number of the module call that a call was made in; -1 outside of all."""
+        """Return the index of the module call that contains a call; -1 outside all modules."""
         call = self.calls[index]
         return self.instance.get((call.module, call.call), (-1, 0))[0]
 
     def children(self, index: int) -> int:
-        """How many modules the module of a call calls."""
+        """Return the number of child modules that the module of a call calls."""
         call = self.calls[index]
         return self.instance.get((call.module, call.call), (-1, 1))[1]

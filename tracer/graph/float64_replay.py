@@ -1,4 +1,4 @@
-"""Calls of a run, run again in float64 on other numbers."""
+"""Replay of a run's calls in float64 on other numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.ops import base, takes_shape
 
 DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())
-"""Calls that give numbers with a fraction also for whole ones."""
+"""Ops whose results are fractions even for integer operands."""
 
 
 class Unplayable(ValueError):
-    """A call that cannot be run again."""
+    """Raised for a call that cannot be replayed."""
 
 
 def play(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return all values that calls make, by their keys, of the values that they are given."""
+    """Run calls on the values `given` and return all values by their keys."""
     values = dict(given)
     with torch.no_grad():
         for call in calls:
@@ -28,7 +28,7 @@ def play(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, tor
 
 
 def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """What a call makes."""
+    """Run one call and return its results."""
     if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
         raise Unplayable(f"{call.name} is not run again")
     if takes_shape(call.name):
@@ -48,17 +48,17 @@ def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ..
 
 
 def _whole(value) -> bool:
-    """Whether a value is a tensor of whole numbers."""
+    """Return whether a value is an integer tensor."""
     return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
-    """The same in float64, where it has a fraction."""
+    """Return a tensor with floating-point values cast to float64."""
     return value.double() if value.is_floating_point() else value
 
 
 def _real(value, values: dict[str, torch.Tensor]):
-    """An argument as it is here: tensors by their keys, float64 for every dtype with a fraction."""
+    """Return an argument for the replay: tensors by their keys, float64 for every floating-point dtype."""
     if isinstance(value, Ref):
         if value.key not in values:
             raise Unplayable(f"{value.key} is not there")
@@ -73,7 +73,7 @@ def _real(value, values: dict[str, torch.Tensor]):
 
 
 def _overwritten(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
-    """A tensor after a write into a part of its memory."""
+    """Return a tensor after a write into a part of its memory."""
     old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
     last = max(
         one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))

@@ -1,8 +1,7 @@
-"""A chain of layouts as one rearrangement: its index map, factored into axes, parts of axes and places that are picked.
+"""Index maps of chains of layouts, and the rearrangement patterns that they factor into.
 
-The map is that of the chain itself, call by call as PyTorch's own ops have it; a pattern of it rebuilds it, or is not
-used. A map is a function of cells, as the strides of a tensor are, and no table of them: it takes memory for each axis,
-whatever the product of their sizes.
+The map of a chain is composed call by call from PyTorch's own ops. A pattern is used only if it reproduces its map. A
+map is a function of flat indices, like the strides of a tensor. It takes memory for each axis, not for each element.
 """
 
 from __future__ import annotations
@@ -20,39 +19,44 @@ from tracer.capture.composite_calls import Call, Ref
 from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, having
 
 ALL_CELLS = 2**16
-"""The most cells of a map that are all compared."""
+"""Largest map of which all elements are compared."""
 SOME_CELLS = 2**14
-"""How many are drawn of a larger map, besides its corners."""
+"""Number of elements that are sampled from a larger map, besides its corners."""
 
 
 REPEATS_AXES = having("repeat")
-"""Layouts that repeat numbers along each axis by itself, `repeat_interleave` where it is told an axis."""
+"""Layouts that repeat numbers along each axis separately, such as `repeat_interleave` with an axis."""
 
 
 class IndexMap:
-    """Where each number of a tensor of `shape` stands in another tensor: `at` takes cells to places, both by their
-    numbers, row by row."""
+    """The index in another tensor of each element of a tensor of `shape`.
+
+    `at` maps flat indices to flat indices, both in row-major order.
+    """
 
     def __init__(self, shape: Sequence[int], at: Callable[[np.ndarray], np.ndarray] = lambda cells: cells):
         self.shape, self.at = tuple(shape), at
         self.size = prod(self.shape)
 
     def then(self, layout: IndexMap) -> IndexMap:
-        """Return the map of what is laid out further."""
+        """Return the composition of this map with a further layout."""
         return IndexMap(layout.shape, lambda cells: self.at(layout.at(cells)))
 
     def table(self) -> np.ndarray:
-        """Return the places of all cells, in the shape of the tensor."""
+        """Return the indices of all elements, in the shape of the tensor."""
         return self.at(np.arange(self.size)).reshape(self.shape)
 
     def along(self, axis: int) -> np.ndarray:
-        """Return the places along an axis, from the first cell on."""
+        """Return the indices along an axis, from the first element on."""
         return self.at(prod(self.shape[axis + 1 :]) * np.arange(self.shape[axis]))
 
     @cached_property
     def cells(self) -> np.ndarray:
-        """The cells by which maps are compared: all; of a large map its corners, and drawn ones, half of their
-        coordinates near the ends and the middle of an axis, where a layout goes on in the next row."""
+        """Flat indices at which maps are compared: all, or corners and samples of a large map.
+
+        Half of the sampled coordinates are near the ends and the middle of an axis, where a layout continues in the
+        next row.
+        """
         if self.size <= ALL_CELLS:
             return np.arange(self.size)
         draw, axes = np.random.default_rng(0), []
@@ -69,7 +73,7 @@ class IndexMap:
 
 
 def separable(shape: Sequence[int], lines: Sequence[np.ndarray], first: int = 0) -> IndexMap:
-    """Return the map whose places are `first` and a number for each axis, those of `lines` along it."""
+    """Return the map whose index is `first` plus a term for each axis, from `lines` along it."""
 
     def at(cells: np.ndarray) -> np.ndarray:
         places = np.full(cells.shape, first)
@@ -87,14 +91,16 @@ def strided(shape: Sequence[int], strides: Sequence[int], first: int = 0) -> Ind
 
 
 def contiguous(shape: Sequence[int]) -> list[int]:
-    """Return the strides of a tensor whose numbers lie row by row."""
+    """Return the strides of a row-major tensor."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 class Pattern(NamedTuple):
-    """A rearrangement. First `picked`: what is taken of each axis of the input, as (start, stop, step), all of them
-    within the axis, or None for the whole. Then axis k is split into the parts `left[k]`, outer to inner, and the axes
-    of the output are those of `right`; a part in `repeated` stands in no `left`. `sizes` are of parts, by number.
+    """A rearrangement of a tensor, as einops has it.
+
+    First `picked` slices each axis of the input: (start, stop, step) within the axis, or None for all of it. Then axis
+    k is split into the factors `left[k]`, outer to inner, and the axes of the output are merged from `right`. A factor
+    in `repeated` is in no `left`. `sizes` has the size of each factor.
     """
 
     picked: tuple[tuple[int, int, int] | None, ...]
@@ -105,19 +111,19 @@ class Pattern(NamedTuple):
 
 
 class Maps:
-    """Index maps and what they factor into, made once for chains that are alike, such as those of repeated blocks."""
+    """A cache of index maps and their patterns for equal chains, such as those of repeated blocks."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple, IndexMap] = {}
         self._patterns: dict[tuple, Pattern | None] = {}
 
     def of(self, shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
-        """Where each number of the chain's result stands in what it starts from, `shape`."""
+        """Return the index map of a chain of layouts from a tensor of `shape`."""
         outline = tuple((call.func, call.name, position, *_outline(call, position)) for call, position in chain)
         return self._once((shape, outline), lambda: index_map(shape, chain))
 
     def inverse(self, there: IndexMap, shape: tuple[int, ...], then: IndexMap | None) -> IndexMap:
-        """Where the numbers of a tensor of `shape`, laid out further by `then`, stand in what `there` leads to."""
+        """Return the inverse of `there`, a map into a tensor of `shape`, composed with the layout `then`."""
 
         def back() -> IndexMap:
             found = inverse(there, shape, self.pattern(there, shape))
@@ -126,7 +132,7 @@ class Maps:
         return self._once(("inverse", there, shape, then), back)
 
     def rows(self, places: IndexMap, width: int, laid: IndexMap) -> IndexMap:
-        """The places of rows of this width, where `laid` lays out what has a row for each of them."""
+        """Return the index map of rows of this width, where `laid` arranges one entry for each row."""
         count = laid.shape[-1]
 
         def at(cells: np.ndarray) -> np.ndarray:
@@ -136,7 +142,7 @@ class Maps:
         return self._once(("rows", places, width, laid), lambda: IndexMap((*laid.shape[:-1], width), at))
 
     def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
-        """What a map into a tensor of `shape` factors into, where that rebuilds it."""
+        """Return the pattern of a map into a tensor of `shape`, or None if it has none."""
         if (places, shape) not in self._patterns:
             self._patterns[places, shape] = factor(places, shape)
         return self._patterns[places, shape]
@@ -148,14 +154,14 @@ class Maps:
 
 
 def _outline(call: Call, position: int) -> Iterator[object]:
-    """All of a layout's call that its index map depends on."""
+    """Yield all properties of a layout call that its index map depends on."""
     yield call.outputs[position].shape
     for name, value in call.arguments.items():
         yield name, value.shape if isinstance(value, Ref) else repr(value)
 
 
 def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
-    """Where each number of the chain's result stands in what it starts from, `shape`."""
+    """Return the index map of a chain of layouts from a tensor of `shape`."""
     places = IndexMap(shape)
     for call, position in chain:
         places = places.then(_layout(places.shape, call, position))
@@ -163,7 +169,7 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap
 
 
 def _layout(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
-    """The map of one layout, of a tensor of `shape` whose numbers lie row by row."""
+    """Return the index map of one layout of a row-major tensor of `shape`."""
     name, after = base(call.name), call.outputs[position].shape
     if call.func is None or name in JOINS | RESHAPES | SQUEEZES | IDENTITIES - {"copy"}:
         return IndexMap(after)
@@ -180,7 +186,7 @@ def _layout(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
 
 
 def _repeated(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
-    """The map of a call that repeats numbers along each axis by itself: each axis is repeated alone."""
+    """Return the index map of a call that repeats numbers along each axis separately."""
     after = call.outputs[position].shape
     lines = [np.zeros(size, int) for size in after[: len(after) - len(shape)]]
     for axis, (size, stride) in enumerate(zip(shape, contiguous(shape), strict=True)):
@@ -191,7 +197,7 @@ def _repeated(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
 
 
 def _play(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
-    """What a layout's call gives of another tensor."""
+    """Run a layout call on another tensor."""
     first = True
 
     def given(value):
@@ -212,7 +218,8 @@ def _play(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
 
 
 def digits(steps: np.ndarray) -> list[tuple[int, int]] | None:
-    """The parts (size, stride), outer to inner, of an axis along which the places are `steps`, from 0 on."""
+    """Return the factors (size, stride), outer to inner, of an axis with the indices `steps`, from 0 on; None if it has
+    none."""
     count = len(steps)
     if count == 1:
         return []
@@ -232,7 +239,8 @@ def digits(steps: np.ndarray) -> list[tuple[int, int]] | None:
 
 
 def factor(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
-    """The pattern of an index map into a tensor of `shape`; None where it is none, as for overlapping windows."""
+    """Return the pattern of an index map into a tensor of `shape`; None if there is none, as for overlapping
+    windows."""
     if not places.size or not prod(shape):
         return None
     pattern = _factors(places, shape)
@@ -240,7 +248,7 @@ def factor(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
 
 
 def _factors(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
-    """The pattern of a map by its places along each axis from the first cell on."""
+    """Return the pattern of a map by its indices along each axis from the first element on."""
     first, strides = int(places.at(np.zeros(1, int))[0]), contiguous(shape)
     start = [first // stride % size for stride, size in zip(strides, shape, strict=True)]
     sizes: list[int] = []
@@ -282,7 +290,7 @@ def _factors(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
 
 
 def _axis(parts: list[tuple[int, int, int]], size: int, start: int):
-    """What is taken of one axis, and its parts from outer to inner; None for what no slice with steps takes."""
+    """Return the slice of one axis and its factors, outer to inner; None if no slice with a step fits."""
     if not parts:
         return (None if size == 1 else (start, start + 1, 1)), ()
     step, reach = parts[0][0], parts[0][0]
@@ -303,7 +311,7 @@ def _axis(parts: list[tuple[int, int, int]], size: int, start: int):
 
 
 def rebuilt(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...]) -> IndexMap:
-    """The index map that a pattern says."""
+    """Return the index map of a pattern."""
     first, steps = 0, dict.fromkeys(pattern.repeated, 0)
     for stride, taken, side in zip(contiguous(shape), pattern.picked, pattern.left, strict=True):
         start, _, step = taken or (0, 0, 1)
@@ -317,7 +325,7 @@ def rebuilt(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...]) -
 
 
 def inverse(there: IndexMap, shape: tuple[int, ...], pattern: Pattern | None) -> IndexMap:
-    """Where the numbers of a tensor of `shape` stand in what a map into it, of this pattern, lays out of it."""
+    """Return the inverse of a map of this pattern into a tensor of `shape`."""
     if pattern is None or any(pattern.picked) or pattern.repeated:
         back = np.empty(there.size, int)
         back[there.table().reshape(-1)] = np.arange(there.size)

@@ -1,6 +1,6 @@
-"""Parameters of the modules in a list, such as experts: those of one name are one tensor with a part for each module.
+"""Parameters of modules in a list, such as experts: those of one name are stacked into one tensor.
 
-Its key has `*` in the place of the module's number: `parameter experts.*.up.weight`.
+The key of the stack has `*` for the module's index: `parameter experts.*.up.weight`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ GIVEN = "parameter "
 
 
 class Listed(NamedTuple):
-    """The key of all of one name, and the number of the module that one of them is of."""
+    """A parameter of a module in a list: the key of the stack, and the index of the module."""
 
     key: str
     number: int
 
 
 def listed(graph: Graph, key: str, count: int) -> Listed | None:
-    """What a parameter is a part of, where just so many modules, counted from 0, have one of its name and shape."""
+    """Return the stack that a parameter belongs to; None unless exactly `count` modules have one of its name and
+    shape."""
     parts = key.split(".")
     for place in reversed(range(len(parts) if key.startswith(GIVEN) else 0)):
         if parts[place].isdecimal() and int(parts[place]) < count:

@@ -1,4 +1,4 @@
-"""Where in a model a line stands: in which of its repeated blocks, and in which tower of several."""
+"""Repeated blocks and towers in the module tree."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ TOWERS = {
 
 
 class Places:
-    """Blocks are modules with modules of their own, whose names end in numbers that count; they are counted from 1, in
-    the order in which they run. Modules within one block that are all of other classes are its parts, and no blocks."""
+    """The block and the tower of each module.
+
+    Blocks are modules with children whose names end in consecutive numbers. They count from 1, in the order in which
+    they run. Numbered modules within a block that all differ in class are its parts, not blocks.
+    """
 
     def __init__(self, graph: Graph):
         parents = {
@@ -46,30 +49,30 @@ class Places:
             blocks[self.part(path)] += 1
 
     def _around(self, path: str) -> list[str]:
-        """The blocks around a module, the outermost first."""
+        """Return the blocks around a module, outermost first."""
         parts = path.split(".")
         return [before for n in range(1, len(parts)) if (before := ".".join(parts[:n])) in self._number]
 
     def blocks(self, path: str) -> list[str]:
-        """The blocks that a module is in or is, the outermost first."""
+        """Return the blocks that contain a module, itself included, outermost first."""
         return [*self._around(path), *([path] if path in self._number else [])]
 
     def numbers(self, path: str) -> str:
-        """The numbers of these: `"1"`, `"2.1"`, or "" outside of all."""
+        """Return the numbers of these blocks: `"1"`, `"2.1"`, or "" outside all blocks."""
         return ".".join(str(self._number[block]) for block in self.blocks(path))
 
     def layer(self, path: str) -> int | None:
-        """The number of the outermost block among all of its tower, from 0; None outside."""
+        """Return the index, from 0, of the outermost block in its tower; None outside all blocks."""
         blocks = self.blocks(path)
         return self._layers[blocks[0]] if blocks else None
 
     def prefix(self, path: str) -> str:
-        """The path of the innermost block, "" outside."""
+        """Return the path of the innermost block; "" outside all blocks."""
         blocks = self.blocks(path)
         return blocks[-1] if blocks else ""
 
     def _find_towers(self) -> dict[str, str]:
-        """The paths of what the outermost blocks are in, and their marks, where there are several."""
+        """Return the paths of the towers and their labels; empty unless there are several."""
         around = list(dict.fromkeys(path.rpartition(".")[0] for path in self._outermost))
         if len(around) < 2:
             return {}
@@ -85,34 +88,34 @@ class Places:
         return found
 
     def part(self, path: str) -> str:
-        """The path of the tower that a module is in; "" in models of one, and outside of all."""
+        """Return the path of the tower that contains a module; "" outside, and if there is only one."""
         return next((around for around in self._towers if f"{path}.".startswith(f"{around}.")), "")
 
     def tower(self, path: str) -> str:
-        """The mark of the tower that a module is in; "" in models of one, and outside of all."""
+        """Return the label of the tower that contains a module; "" outside, and if there is only one."""
         return self._towers.get(self.part(path), "")
 
 
 def _counts(names: set[str], path: str) -> bool:
-    """Whether the number that a name ends in counts: from 0 or 1, or in a row. That of `dinov2` does not."""
+    """Return whether the number at the end of a name counts: it is 0 or 1, or has a neighbour. `dinov2` does not."""
     stem = path.rstrip("0123456789")
     number = int(path[len(stem) :] or 0)
     return number < 2 or f"{stem}{number - 1}" in names or f"{stem}{number + 1}" in names
 
 
 def own_name(module: str) -> str:
-    """A module's own name, with the one around it if it is a number."""
+    """Return a module's own name, with its parent's name if it is a number."""
     parts = module.split(".")
     return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
 
 
 def is_norm(path: str) -> bool:
-    """Whether a module is a norm, by its own name."""
+    """Return whether a module is a norm, by its own name."""
     return "norm" in path.rpartition(".")[2].lower()
 
 
 def parts_of_blocks(graph: Graph) -> set[str]:
-    """The paths of modules that are counted within a block, as `block.0.layer.0`, and do not repeat: attention, MLP."""
+    """Return the paths of modules numbered within a block, as `block.0.layer.0`, that do not repeat: attention, MLP."""
     kinds: dict[str, dict[str, str]] = {}
     for module in graph.modules:
         around, _, own = module.path.rpartition(".")
@@ -123,7 +126,7 @@ def parts_of_blocks(graph: Graph) -> set[str]:
 
 
 def experts(graph: Graph) -> set[str]:
-    """The paths of modules that are experts of a list, one beside the other and not one behind the other."""
+    """Return the paths of modules that are experts in a list: parallel, not sequential."""
     stacks = {ref.key for call in graph.calls if call.name == "experts" for ref in call.arguments["weights"]}
     lists = {key.removeprefix("parameter ").partition("*")[0] for key in stacks if "*" in key}
     return {path for module in graph.modules if (path := module.path) and path.rstrip("0123456789") in lists}

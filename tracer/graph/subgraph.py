@@ -1,4 +1,4 @@
-"""Calls that are one thing in a textbook, put in the place of the many that a run made for it."""
+"""Synthetic ops for calls that replace a subgraph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Made(NamedTuple):
-    """In the place of an op, for a call that no op is: its name, and those of its arguments."""
+    """A stand-in for an op: a name and argument names, for a call that no ATen op computes."""
 
     name: str
     arguments: tuple[str, ...]

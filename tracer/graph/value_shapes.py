@@ -1,4 +1,4 @@
-"""Symbolic shapes of the values of a run, and sizes of the parts that layouts split axes into."""
+"""Symbolic shapes of the values of a run, and the sizes of the factors that layouts split axes into."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ OF_INPUT = "was computed from the values of this input: for others it is another
 REACH = "The code takes {} at most: it was not run at larger sizes."
 
 TRIES = 400
-"""Readings of the parts of one pattern that are compared with the shapes."""
+"""Largest number of readings of one pattern that are compared with the shapes."""
 
 
 def solved_shapes(
     calls: Calls, solution: Solution | None, apart: frozenset[int] = frozenset()
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, set[int]]]:
-    """The solved shape of every value that an op made or took, by its key; and the values that have another one where
-    ops take them, with these ops: at other sizes the code does something between. What the ops `apart` took may have
-    any.
+    """Return the solved shape of each value by its key, and the values whose shape differs at some ops, with these ops.
+
+    A difference means that at other sizes the code does something in between. The operands of the ops `apart` may have
+    any shape.
     """
     found: dict[str, tuple[str, ...]] = {}
     differ: dict[str, set[int]] = {}
@@ -61,7 +62,7 @@ def solved_shapes(
 
 
 def _brought(calls: Calls, solution: Solution | None) -> frozenset[str]:
-    """The keys of tensors that nothing of the run made and that are others for other values of the input."""
+    """Return the keys of tensors that nothing in the run computed and that depend on the values of the input."""
     if solution is None or not solution.brought:
         return frozenset()
     given = {(op.first, place): ref.key for op in _ops(calls.made) for place, ref in enumerate(refs(op.arguments))}
@@ -69,7 +70,7 @@ def _brought(calls: Calls, solution: Solution | None) -> frozenset[str]:
 
 
 def _ops(calls: Iterable[Call]) -> Iterator[Call]:
-    """The ops of calls, those inside of others too."""
+    """Yield the innermost calls."""
     for call in calls:
         yield from _ops(call.inner) if call.inner else (call,)
 
@@ -80,7 +81,7 @@ def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
 
 
 def _factors(size: sympy.Expr) -> list[sympy.Expr]:
-    """The sizes that one is a product of, those of a square twice; none of 1, itself where it is a part of sizes."""
+    """Return the sizes that one is a product of, a square's twice; none for 1, itself for a fraction."""
     found = []
     if not size.as_coeff_Mul()[0].is_Integer:
         return [size]
@@ -91,7 +92,7 @@ def _factors(size: sympy.Expr) -> list[sympy.Expr]:
 
 
 def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
-    """The parts of an axis in the order of the sizes that it was merged of, as they are where those are others."""
+    """Return the factors of an axis in the order of the sizes that it was merged from; unchanged if these differ."""
     waiting, found = list(parts), []
     for size in order:
         part = next((part for part in waiting if sizes[part] == size), None)
@@ -103,39 +104,39 @@ def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequen
 
 
 class Shapes:
-    """`of(key)` is the shape of a value in sizes; a size without a symbol is its number."""
+    """Symbolic shapes: `of(key)` is the shape of a value. A size without a symbol is its number."""
 
     def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
         self._graph, self.sizes = graph, sizes
         units = solution.units(sizes) if solution is not None else ()
         self.same = lambda a, b: same(a, b) or same_at(sympy.sympify(a), sympy.sympify(b), units)
-        """Whether two sizes are one, at all sizes that are multiples of what those of all runs were."""
+        """Return whether two sizes are equal at all multiples of the sizes of the runs."""
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
         self._solution = solution
         self.brought = _brought(calls, solution)
-        """The values that came from outside of PyTorch and are others for other values of the input."""
+        """Values from outside PyTorch that depend on the values of the input."""
         self._sequences()
         self._lists()
         self.plain = False
-        """Whether a layout had to be said in numbers since this was set."""
+        """Whether a layout was printed in numbers since this was last reset."""
         self.remarks: dict[str, None] = {}
-        """What is to be said of the numbers that were printed since this was emptied."""
+        """Remarks on the numbers that were printed since this was last emptied."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
 
     def within(self, graph: Graph) -> Shapes:
-        """The same for the values of other calls of the run."""
+        """Return the same shapes for a rewritten graph of the run."""
         one = copy(self)
         one._graph, one._made = graph, {}
         return one
 
     def _mixed(self) -> frozenset[int]:
-        """The ops of mixtures of experts: which of them run, and how often, is for the numbers to say."""
+        """Return the ops of mixtures of experts: which of them run, and how often, depends on the values."""
         inner = (one for call in self._graph.calls if call.name == "experts" for one in call.inner)
         return frozenset(op for one in inner for op in range(one.first, one.last))
 
     def _sequences(self) -> None:
-        """The shapes of what loops carry on: those of one turn, and how many turns there are."""
+        """Set the shapes of what loops carry: the shape in one iteration, and the number of iterations."""
         for call in self._graph.calls:
             if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
                 turn = call.arguments["turn"]
@@ -147,7 +148,7 @@ class Shapes:
                     self.solved[key] = (*one[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
 
     def _lists(self) -> None:
-        """The shapes of what experts in a list have under one name: that of one of them, and how many there are."""
+        """Set the shapes of stacked experts' parameters: the number of experts and the shape of one."""
         for call in self._graph.calls:
             if call.name == "experts":
                 for ref, member in zip(call.arguments["weights"], call.arguments["members"], strict=True):
@@ -168,24 +169,26 @@ class Shapes:
         return self._made[key]
 
     def numbers(self, call: Call) -> dict[Where, str]:
-        """The numbers among a call's arguments that were not the same in all runs, by their names and places: a
-        formula, "?" where none fits, `DATA` where they move with the values of the input."""
+        """Return the numbers among a call's arguments that differ between runs, by argument name and position.
+
+        A value is a formula, "?" if none fits, or `DATA` if it depends on the values of the input.
+        """
         if self._solution is None or call.func is None:
             return {}
         return self._solution.scalars.get((call.name, call.first, call.last), {})
 
     def maker(self, key: str) -> Call | None:
-        """The call that made a value."""
+        """Return the call that produced a value, or None."""
         return self._graph.made(key)
 
     def of_data(self, key: str) -> bool:
-        """Whether a size of a value follows from the values of the input."""
+        """Return whether a size of a value depends on the values of the input."""
         op = key.partition(".")[0]
         return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
 
     def part(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
-        """Where a part of an axis begins and ends, which a call took from `taken[0]` to before `taken[1]`, in sizes;
-        None where it took no such part."""
+        """Return the symbolic bounds of the slice of an axis that a call takes, in numbers `taken`; None if it is no
+        slice."""
         if self._solution is None:
             return None
         edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
@@ -196,7 +199,7 @@ class Shapes:
         return self._dealt(call, output, taken)
 
     def repeats(self, before: str, after: str) -> bool:
-        """Whether a layout has more numbers than what it lays out, here or at other sizes."""
+        """Return whether a layout has more elements than its source, here or at other sizes."""
         if self._graph.count(before) != self._graph.count(after):
             return self._graph.count(before) < self._graph.count(after)
         call = self._graph.made(after)
@@ -204,8 +207,8 @@ class Shapes:
         return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
 
     def remark(self, chain: Sequence[str]) -> None:
-        """Remarks on the numbers of a chain that follow from the values of the input, and on its slices that take so
-        many at most, and all that there are at the sizes tried."""
+        """Add remarks on numbers in a chain that depend on the input's values, and on slices of limited or untried
+        length."""
         if self._solution is None:
             return
         for call in map(self._graph.call_of, chain):
@@ -220,7 +223,7 @@ class Shapes:
                 self.remarks[REACH.format(edge.reach)] = None
 
     def remark_open(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
-        """Remarks on those of a layout's sizes that are numbers of this run: of axes of the chain without a symbol."""
+        """Add remarks on sizes of a layout that are numbers of this run, from axes of the chain without a symbol."""
         for key in chain:
             for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
                 known = MOVES.format(number) in self.remarks or self.of_data(key)
@@ -233,7 +236,7 @@ class Shapes:
         return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
 
     def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
-        """The same of a call that deals out an axis to several tensors, one after the other."""
+        """Return the symbolic bounds of one output of a call that splits an axis into several tensors."""
         if base(call.name) not in SPLITS or len(call.outputs) <= output:
             return None
         dim = call.arguments.get("dim", 0)
@@ -245,7 +248,7 @@ class Shapes:
         return first, first + sizes[-1][0]
 
     def named_as(self, key: str, shape: tuple) -> None:
-        """Says a value's sizes as its equation does, where they are the same: `h·d_k` for `D`."""
+        """Write a value's sizes as its equation does, where they are equal: `h·d_k` for `D`."""
         stated = self.of(key)
         if len(stated) == len(shape):
             self._made[key] = tuple(
@@ -253,13 +256,16 @@ class Shapes:
             )
 
     def first(self, chain: list[str]) -> bool:
-        """Whether all that a chain of layouts leaves out stands at the end."""
+        """Return whether all slices of a chain start at 0."""
         cuts = [call for key in chain if (call := self._graph.call_of(key)).name in ("slice", "narrow")]
         return bool(cuts) and all(call.arguments.get("start", 0) in (0, None) for call in cuts)
 
-    def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple):
-        """The pattern's sizes in symbols, with parts of size 1 that only symbols show, such as a batch of one:
-        (sizes, left, right, repeated); `before` and `after` are the shapes around it."""
+    def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple) -> tuple[tuple, ...]:
+        """Return a pattern in symbols: (sizes, left, right, repeated).
+
+        It has factors of size 1 that only symbols show, such as a batch of one. `before` and `after` are the shapes
+        around it.
+        """
         known: dict[int, list[sympy.Expr]] = {}
         for shape in (before, after, *map(self.of, chain)):
             for size in shape:
@@ -289,29 +295,29 @@ class Shapes:
         return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
 
     def taken_otherwise(self, key: str, call: Call) -> bool:
-        """Whether at other sizes a call takes something else that is made of this value."""
+        """Return whether a call has another operand, computed from this value, at other sizes."""
         return any(call.first <= op < call.last for op in self.differ.get(key, ()))
 
     def value(self, size: sympy.Expr) -> int:
-        """A size at this run."""
+        """Return the number of a symbolic size in this run."""
         if size not in self._values:
             self._values[size] = int(value_of(str(size), self.sizes))
         return self._values[size]
 
     def more_than_one(self, size: sympy.Expr) -> sympy.Expr:
-        """A size without the factors that are 1 at this run, which is what one axis has of `2*B` at B = 1."""
+        """Return a size without the factors that are 1 in this run: `2` of `2*B` at B = 1."""
         return sympy.Mul(*(one for one in size.args if self.value(one) != 1)) if size.is_Mul else size
 
     def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
-        """The sizes that each axis of a result was merged of, outer to inner, by what the chain's last reshapes took;
-        None where it ends with another layout."""
+        """Return the sizes that each axis of a result was merged from, outer to inner, by the chain's last reshapes; or
+        None."""
         found, steps = None, reversed(chain)
         while (key := next(steps, None)) is not None and (before := self._reshaped(key)) is not None:
             found = self._grouped(self.of(before), after) or found
         return found
 
     def _dealt_out(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
-        """The same of what each axis was split into, by what the chain's first reshapes gave."""
+        """Return the sizes that each axis was split into, outer to inner, by the chain's first reshapes; or None."""
         found, steps, start = None, iter(chain), before
         while (key := next(steps, None)) is not None and (source := self._reshaped(key)) is not None:
             if self.of(source) != start:
@@ -321,12 +327,13 @@ class Shapes:
         return found
 
     def _reshaped(self, key: str) -> str | None:
-        """What a call took whose result has the same numbers in the same order; None for any other."""
+        """Return the operand of a call whose result has the same numbers in the same order; None for any other call."""
         call = self._graph.made(key)
         return self._graph.source(key) if call and base(call.name) in RESHAPES | IDENTITIES | SQUEEZES else None
 
     def _grouped(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
-        """Sizes, outer to inner, by the axes that they make together; None where they do not, or are no more."""
+        """Return sizes, outer to inner, grouped by the axes whose product they are; None if they do not fit or are no
+        more."""
         left, found = list(sizes), []
         for size in whole:
             group: list[sympy.Expr] = []
@@ -336,8 +343,11 @@ class Shapes:
         return found if not left and len(sizes) > len(whole) else None
 
     def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, orders):
-        """The parts with these sizes, or None if they don't give the shapes; `units` are sizes of 1 around them,
-        `orders` is what each axis was split into, and what each of the result was merged of."""
+        """Return the factors with these sizes, or None if they do not give the shapes.
+
+        `units` are sizes of 1 around them. `orders` is what each axis was split into, and what each of the result was
+        merged from.
+        """
         sizes, (dealt, merged) = list(sizes), orders
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
@@ -380,12 +390,12 @@ class Shapes:
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
 
     def _single(self, missing: sympy.Expr, known: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-        """The sizes of 1 that one of 1 is made of: those of `known` if they are it together."""
+        """Return the sizes of 1 whose product is `missing`, from `known` if these fit."""
         ones = [size for size in known if size != 1 and self.value(size) == 1]
         return ones if ones and self.same(sympy.prod(ones), missing) else _factors(missing)
 
     def _missing(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
-        """What an axis has besides its parts: 1, or sizes that are 1 at this run; None where they don't fit."""
+        """Return what an axis has besides its factors: 1, or sizes that are 1 in this run; None if they do not fit."""
         made = prod((sizes[part] for part in side), start=sympy.Integer(1))
         if self.same(whole, made):
             return sympy.Integer(1)

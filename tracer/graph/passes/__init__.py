@@ -1,1 +1,1 @@
-"""Passes over the graph of a run; each takes a graph and returns a graph."""
+"""Passes over the graph of a run: each takes a graph and returns a rewritten graph."""

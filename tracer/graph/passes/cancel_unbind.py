@@ -1,4 +1,4 @@
-"""Tensors that a run takes apart and puts together again as they were: `cat(unbind(x))` moves nothing."""
+"""Cancel splits that are joined again unchanged: `cat(unbind(x))` moves nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rejoined(graph: Graph) -> Graph:
 
 
 def _whole(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
-    """The two calls, and the one in their place; None where anything else takes a part, or where one is left out."""
+    """Return the two calls and their replacement; None if a part has another user or is left out."""
     join = graph.calls[index]
     parts: tuple[Ref, ...] = tuple(join.arguments.get("tensors", ())) if graph.name(index) in JOINS else ()
     deal = graph.maker.get(parts[0].key) if parts else None

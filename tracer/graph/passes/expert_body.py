@@ -1,4 +1,4 @@
-"""What one expert of a mixture does, read off the calls of a run: its products, and what lies between them."""
+"""Matching of the MLP of one expert in the graph: its products, and the ops between them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from tracer.ops import IDENTITIES, LINEAR, MATMULS, POINTWISE, RESHAPES, SQUEEZE
 
 MULTIPLIES = MATMULS | LINEAR | {"_grouped_mm"}
 FLAT = RESHAPES | IDENTITIES
-"""Calls after which rows are the same rows, where the last axis stays."""
+"""Calls that keep the rows, if the last axis stays."""
 MOVES = FLAT | SQUEEZES | TRANSPOSES | {"index", "select", "index_select", "repeat_interleave", "expand"}
-"""Calls that choose, or lay out anew."""
+"""Calls that select, or change the layout."""
 
 
 class Unclear(Exception):
-    """The calls are no mixture that is known."""
+    """Raised if calls match no known mixture of experts."""
 
 
 def _tensor(value) -> bool:
-    """Whether an argument is a tensor, or has some."""
+    """Return whether an argument is a tensor, or contains one."""
     return isinstance(value, Ref) or (isinstance(value, tuple) and any(map(_tensor, value)))
 
 
 class Bodies:
-    """Reads what the `count` experts of a mixture do with each of `rows` tokens: `token` is the value whose rows they
-    are given, `ups` are the values from what the first product takes up to it."""
+    """Matcher for the MLPs of `count` experts over `rows` tokens.
+
+    `token` is the value whose rows the experts get. `ups` are the values from the operand of the first product up to
+    it.
+    """
 
     def __init__(self, graph: Graph, count: int, rows: int):
         self.graph, self.count, self.rows = graph, count, rows
@@ -42,14 +45,14 @@ class Bodies:
 
     @staticmethod
     def _helps(call: Call) -> bool:
-        """Whether a call only lays out anew, or makes numbers that nothing was given for."""
+        """Return whether a call only changes the layout, or has no tensor as input."""
         name = base(call.name)
         return (
             name in FLAT | SQUEEZES | TRANSPOSES or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
         )
 
     def _up(self, key: str) -> list[str]:
-        """The values from a chosen row or part up to what it was chosen of."""
+        """Return the values from a selected row or slice up to the tensor that it was selected from."""
         found = [key]
         while (call := self.graph.made(found[-1])) is not None and len(found) < 40:
             name = base(call.name)
@@ -68,7 +71,7 @@ class Bodies:
         return not any(one.dtype.is_floating_point for one in given)
 
     def _token(self, product: int, whole: set[int]) -> str:
-        """The value whose rows experts are given."""
+        """Return the value whose rows the experts get."""
         for ref in self.graph.inputs[product]:
             self.ups = self._up(ref.key)
             top = self.ups[-1]
@@ -79,7 +82,7 @@ class Bodies:
         raise Unclear
 
     def _whole_token(self, result: Ref) -> Ref:
-        """The tokens, of the shape of what the mixture gives but for the last axis; else a row for each."""
+        """Return the tokens in the shape of the mixture's result, except the last axis; or one row for each token."""
         for key in self.ups:
             shape = self.graph.shapes[key]
             if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == self.rows:
@@ -87,7 +90,7 @@ class Bodies:
         raise Unclear
 
     def _body(self, key: str, depth: int = 0):
-        """What became of a token up to a value: a tree of what is known here."""
+        """Return the expression tree from the token to a value. Raise NoMatch for unknown ops."""
         if depth > 40:
             raise Unclear
         graph, call = self.graph, self.graph.made(key)
@@ -127,12 +130,12 @@ class Bodies:
         return self._part(top) if top in self.stacked or (len(shape) == 1 and self._of_each(top)) else None
 
     def _of_each(self, key: str) -> Listed | None:
-        """What a matrix, or a vector, is a part of where experts are modules of a list."""
+        """Return the stack of parameters that a matrix or vector belongs to, if experts are modules in a list."""
         shape = self.graph.shapes[key]
         return listed(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
 
     def _weight(self, operands: list[Ref]) -> Ref | None:
-        """The operand of a product that is a parameter."""
+        """Return the operand of a product that is a parameter."""
         return next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
 
     def _part(self, key: str, turned: bool = False) -> Part:
@@ -173,12 +176,12 @@ class Bodies:
         return Product(inner, part, bias)
 
     def _named(self, call: Call, weight: Ref) -> bool:
-        """Whether a product with named axes takes its weight with the last two exchanged; Unclear for those of which
-        the choice of experts is a part."""
+        """Return whether an einsum takes its weight with the last two axes transposed. Raise NoMatch if it selects
+        experts."""
         raise Unclear
 
     def _columns(self, call: Call, key: str, depth: int):
-        """A range of the last axis."""
+        """Return the slice of the last axis that a call takes."""
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         given = next(iter(call.arguments.values()))
         pattern = factor(index_map(given.shape, [(call, position)]), given.shape)
@@ -188,7 +191,7 @@ class Bodies:
         return Columns(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
 
     def _laid_back(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
-        """The result with the axes that it has from then on, where it is only laid out anew."""
+        """Return the result after a chain of reshapes, and the calls with these reshapes added."""
         while True:
             takers = self.graph.users.get(result.key, [])
             if len(takers) != 1 or result.key in self.graph.returned or self.graph.name(takers[0]) not in FLAT:

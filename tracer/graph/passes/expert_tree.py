@@ -1,4 +1,4 @@
-"""What one expert does with a token, as a tree: products with its own weights, and what lies between them."""
+"""Expression tree of one expert: products with its own weights, and the ops between them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tracer.capture.composite_calls import Call
 
 @dataclass(frozen=True)
 class Token:
-    """The token that an expert is given."""
+    """The token that is an expert's input."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """An expert's share of weight `number`, with its last two axes exchanged if `turned`."""
+    """An expert's slice of weight `number`, with its last two axes transposed if `turned`."""
 
     number: int
     turned: bool = False
@@ -22,7 +22,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Columns:
-    """Part of the last axis of `of`: `start`, `stop`, `step`."""
+    """A slice of the last axis of `of`: `start`, `stop`, `step`."""
 
     of: object
     start: int
@@ -32,7 +32,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Applied:
-    """A call of what an expert does, with operands of these kinds in its arguments."""
+    """A pointwise call, with nodes of this tree among its arguments."""
 
     call: Call
     arguments: dict[str, object]
@@ -40,7 +40,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Product:
-    """A token, or what became of it, times a weight, perhaps with a bias."""
+    """A node of this tree times a weight, with an optional bias."""
 
     left: object
     weight: Part
@@ -48,7 +48,7 @@ class Product:
 
 
 def turns(what) -> dict[int, bool]:
-    """Which weights a body takes with their last two axes exchanged."""
+    """Return for each weight of an expert whether its last two axes are transposed."""
     match what:
         case Product(left, weight, bias):
             return turns(left) | {weight.number: weight.turned} | (turns(bias) if bias else {})
@@ -60,7 +60,7 @@ def turns(what) -> dict[int, bool]:
 
 
 def alike(one, other) -> bool:
-    """Whether two experts do the same, each with its own tensors."""
+    """Return whether two experts have the same structure, each with its own tensors."""
     match one, other:
         case (Applied(call, given), Applied(name_of, others)):
             same = call.name == name_of.name and given.keys() == others.keys()

@@ -1,7 +1,7 @@
-"""Mixtures of which all experts run: each one's result, times its share of the token, summed (Jacobs et al. 1991).
+"""Fuse dense mixtures of experts: every expert runs, and the results are summed by gate (Jacobs et al. 1991).
 
-The shares have a column for each expert. They meet the results one after the other, as in a loop over modules, or all
-at once, where the results lie stacked or were made by one product with a part for each expert.
+The gates have a column for each expert. They multiply the results one after the other, as in a loop over modules, or at
+once, if the results are stacked or computed by one batched product.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tracer.graph.passes.expert_tree import alike
 from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
 
 FEWEST, MOST = 2, 64
-"""Experts of such a mixture."""
+"""Smallest and largest number of experts."""
 LARGEST = 2000
-"""Calls of such a mixture at most."""
+"""Largest number of calls in such a mixture."""
 SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *SQUEEZES))
-"""Calls that may give the sum of all that the experts made, or lay it out."""
+"""Calls that can compute the weighted sum of the experts' results, or reshape it."""
 WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
-"""Calls that an expert may be made of."""
+"""Calls that an expert can consist of."""
 
 
 def weighted(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
-    """The calls of each such mixture, and the result and arguments of the one in their place."""
+    """Yield the calls of each such mixture, with the result and the arguments of the call that replaces them."""
     counts = _counts(graph)
     for index in reversed(range(len(graph.calls)) if counts else ()):
         call = graph.calls[index]
@@ -44,7 +44,7 @@ def weighted(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
 
 
 def _counts(graph: Graph) -> set[int]:
-    """How many experts there may be: as many as modules in a list, or as parts of a parameter."""
+    """Return possible numbers of experts: lengths of module lists and of the first axis of parameters."""
     lists: dict[str, int] = {}
     found = set()
     for key, shape in graph.shapes.items():
@@ -59,14 +59,14 @@ def _counts(graph: Graph) -> set[int]:
 
 
 class _Weighted(Bodies):
-    """The mixture whose shares are `gates`, `[…, E]`."""
+    """Matcher for the mixture with the gates `gates`, `[…, E]`."""
 
     def __init__(self, graph: Graph, gates: Ref):
         super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
         self.gates = gates
 
     def mixture(self) -> tuple[set[int], tuple[Ref, dict]]:
-        """Its calls, its result, and what it is made of."""
+        """Return the calls of the mixture, its result, and the arguments of the call that replaces it."""
         result, outputs = self._result()
         self.token = self._common(outputs) if len(outputs) > 1 else ""
         self.ups = self._first(outputs[0])
@@ -81,7 +81,7 @@ class _Weighted(Bodies):
         return whole, (result, given | {"members": members})
 
     def _result(self) -> tuple[Ref, list[str]]:
-        """The first value that all shares are in, and what each expert made, or all of them together."""
+        """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
         known, start = {self.gates.key}, self.graph.maker[self.gates.key] + 1
         for index in range(start, min(len(self.graph.calls), start + LARGEST)):
             call = self.graph.calls[index]
@@ -100,7 +100,7 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _terms(self, key: str, depth: int = 0) -> dict[int | None, str]:
-        """What a sum has of each expert, by the expert's number; by None what all made together."""
+        """Return the terms of a sum by the expert's index; under None, the term of all experts together."""
         call = self.graph.made(key)
         if call is None or depth > MOST + 40:
             raise Unclear
@@ -135,19 +135,19 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _shared(self, given: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
-        """Of two operands, where the numbers of the shares stand in what was laid out of them; and the other one."""
+        """Return the index map of the operand that is a layout of the gates, and the other operand."""
         for one, other in (given, given[::-1]):
             if (places := self._places(one.key)) is not None:
                 return places, other
         raise Unclear
 
     def _places(self, key: str) -> np.ndarray | None:
-        """Where each number of a value stands among the shares; None for what is not laid out of them."""
+        """Return the index in the gates of each element of a value; None if it is no layout of them."""
         chain: list[tuple[Call, int]] = []
         return index_map(self.gates.shape, chain[::-1]).table() if self._chain(key, self.gates.key, chain) else None
 
     def _chain(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
-        """Whether a value is laid out of another one; the layouts go into `chain`, the last one first."""
+        """Return whether a value is a layout of another; append the layouts to `chain`, the last one first."""
         while key != top:
             call = self.graph.made(key)
             if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
@@ -157,7 +157,7 @@ class _Weighted(Bodies):
         return True
 
     def _part_of(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
-        """What one expert made, times its column of the shares."""
+        """Return the result of one expert, multiplied by its column of the gates."""
         places, other = self._shared(given)
         number = int(places.flat[0]) % self.count
         column = np.arange(self.rows) * self.count + number
@@ -166,7 +166,7 @@ class _Weighted(Bodies):
         return {number: other.key}
 
     def _axis(self, places: np.ndarray) -> int:
-        """The axis along which the experts stand in a layout of all shares, whose tokens are in order."""
+        """Return the axis of the experts in a layout of all gates that keeps the order of tokens."""
         for axis, size in enumerate(places.shape):
             fits = size == self.count and places.size == self.rows * self.count
             if fits and (np.moveaxis(places, axis, -1).reshape(-1) == np.arange(places.size)).all():
@@ -174,7 +174,7 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _stacked(self, made: Ref, axis: int) -> dict[int | None, str]:
-        """What experts made, whose results lie along an axis."""
+        """Return the results of the experts that are stacked along an axis."""
         if made.shape[axis] != self.count:
             raise Unclear
         chain: list[tuple[Call, int]] = []
@@ -196,7 +196,7 @@ class _Weighted(Bodies):
         return {number: part.key for number, part in enumerate(parts)}
 
     def _summed(self, call: Call) -> dict[int | None, str]:
-        """The same for a sum with named axes, such as `bte,bted->btd`."""
+        """Return the results of the experts from an einsum such as `bte,bted->btd`."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
         names, given = left.split(","), call.arguments["tensors"]
         for (one, its), (other, others) in (
@@ -213,6 +213,7 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _named(self, call: Call, weight: Ref) -> bool:
+        """Return whether an einsum takes its weight with the last two axes transposed."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
         names, given = left.split(","), call.arguments["tensors"]
         if len(given) != 2 or not weight.key.startswith("parameter "):
@@ -225,7 +226,7 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _common(self, outputs: list[str]) -> str:
-        """What all experts were given: the latest value that is above each of their results."""
+        """Return the common input of all experts: the latest value that each result was computed from."""
         above = [self._above(one) for one in outputs]
         shared = set.intersection(*map(set, above)) - {self.gates.key}
         if not shared:
@@ -233,7 +234,7 @@ class _Weighted(Bodies):
         return max(shared, key=lambda key: self.graph.maker.get(key, -1))
 
     def _above(self, key: str) -> dict[str, None]:
-        """The values that one is made of by calls that an expert may have."""
+        """Return the values that one was computed from, by calls that an expert can contain."""
         found: dict[str, None] = {}
         waiting = [key]
         while waiting and len(found) < LARGEST:
@@ -247,7 +248,7 @@ class _Weighted(Bodies):
         return found
 
     def _first(self, output: str) -> list[str]:
-        """The values from what an expert's first product takes, up: to the token, or of as many rows as tokens."""
+        """Return the values from the operand of an expert's first product up to the token."""
         for key in self._above(output):
             index = self.graph.maker.get(key)
             if index is None or self.graph.name(index) not in MULTIPLIES:
@@ -263,7 +264,8 @@ class _Weighted(Bodies):
         raise Unclear
 
     def _calls(self, result: Ref) -> set[int]:
-        """The calls from the token and the shares to the result, which nothing else takes the values of."""
+        """Return the calls from the token and the gates to the result. Raise NoMatch if anything else uses their
+        values."""
         found: set[int] = set()
         waiting = [result.key]
         while waiting:

@@ -1,4 +1,4 @@
-"""Tensors that a run writes part by part, `y[:, 0] = …`, `y[:, 1] = …`: in a textbook, the parts are put together."""
+"""Fuse writes into all slices of one tensor, `y[:, 0] = …`, `y[:, 1] = …`, into one `stack`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from tracer.graph.dataflow import Graph
 from tracer.ops import FACTORIES, base, takes_shape
 
 FEWEST = 2
-"""Parts of what is taken for such a tensor."""
+"""Smallest number of slices of such a tensor."""
 
 
 def written(graph: Graph) -> Graph:
-    """Return the graph with all writes into the parts of one tensor as one `stack` of what was written."""
+    """Return the graph with all writes into the slices of one tensor as one `stack` of the written values."""
     writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
     return graph.replace([found for index in writes if (found := _stacked(graph, index)) is not None])
 
 
 def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
-    """The writes that end with this one, and the call in their place; None where they leave something as it was, or
-    where anything else takes what was not whole yet."""
+    """Return the writes that end with this one, and their replacement.
+
+    Return None if they leave a slice unwritten, or if anything else uses the unfinished tensor.
+    """
     last = graph.calls[index]
     into, axis = last.arguments["into"], _axis(last)
     if axis is None or into.shape[axis] < FEWEST:
@@ -51,7 +53,7 @@ def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
 
 
 def _axis(call: Call) -> int | None:
-    """The axis of which a write takes one place."""
+    """Return the axis along which a write covers one index; None if there is none."""
     into, part = call.arguments["into"], call.arguments["part"]
     for axis in range(len(into.shape)):
         rest = (*into.shape[:axis], *into.shape[axis + 1 :]), (*into.stride[:axis], *into.stride[axis + 1 :])
@@ -61,7 +63,7 @@ def _axis(call: Call) -> int | None:
 
 
 def _written(graph: Graph, call: Call, group: set[int]) -> Ref | None:
-    """What a write puts there as it is; the copy, and the part that it is copied to, join the group."""
+    """Return the value that is written unchanged, and add its copy and the written slice to the group."""
     copy = graph.maker.get(call.arguments["new"].key)
     if copy is None or base(graph.calls[copy].name) != "copy":
         return None

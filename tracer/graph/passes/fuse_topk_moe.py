@@ -1,8 +1,8 @@
-"""Mixtures of experts in a run, however they were computed: by groups of sorted tokens, by a batch of chosen weights,
-or by a loop over experts (Shazeer et al. 2017; Jiang et al. 2024).
+"""Fuse top-k mixtures of experts into one call (Shazeer et al. 2017; Jiang et al. 2024).
 
-What chooses is a top-k; all that is made of its numbers, up to the one value through which the rest of the run has any
-of it, is the mixture. What one expert does is read off the products and what lies between; the proof is of the sum.
+Experts can run on groups of sorted tokens, on a batch of selected weights, or in a loop. A `topk` selects the experts.
+The mixture is all that depends on its indices, up to the one value that the rest of the run uses. The expert is matched
+from its products and the ops between them; the proof covers the whole sum.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tracer.graph.subgraph import Made
 
 CHOOSES = frozenset(("topk",))
 FEWEST = 2
-"""How many products an expert has at least."""
+"""Smallest number of products in an expert."""
 FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body", "members"))
 LARGEST = 4000
-"""Calls of a mixture at most."""
+"""Largest number of calls in a mixture."""
 
 
 def mixed(graph: Graph) -> Graph:
@@ -45,13 +45,13 @@ def mixed(graph: Graph) -> Graph:
 
 
 def _one(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
-    """The one call in the place of a group of calls."""
+    """Return the call that replaces a group of calls."""
     call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
     return Call(FUNC, "experts", given, (result,), call.module, call.call, call.first, call.last, ops)
 
 
 class _Mixture(Bodies):
-    """The mixture whose experts a top-k chose."""
+    """Matcher for the mixture whose experts a `topk` selects."""
 
     def __init__(self, graph: Graph, index: int):
         self.topk, self.chosen = index, graph.calls[index].outputs[1]
@@ -60,7 +60,7 @@ class _Mixture(Bodies):
         super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
 
     def call(self) -> tuple[set[int], Call]:
-        """The calls of the mixture, and the one in their place."""
+        """Return the calls of the mixture, and their replacement."""
         region, result = self._region()
         products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
         whole = self.graph.only_in(region, self._helps)
@@ -81,7 +81,7 @@ class _Mixture(Bodies):
         return whole, _one(self.graph, whole, max(region), result, given)
 
     def _region(self) -> tuple[set[int], Ref]:
-        """The calls that take what was made of the numbers of experts, up to the one value that leaves."""
+        """Return the calls that depend on the experts' indices, up to the one value that leaves them."""
         graph, region = self.graph, set()
         last_use = {key: takers[-1] for key, takers in graph.users.items()}
         open_values = {self.chosen.key}
@@ -107,13 +107,13 @@ class _Mixture(Bodies):
         raise Unclear
 
     def _routes(self, call: Call) -> bool:
-        """Whether a call makes shares of the chosen experts, which stand before the mixture."""
+        """Return whether a call computes gates of the selected experts, which come before the mixture."""
         return bool(call.outputs) and all(
             ref.shape == self.chosen.shape and ref.dtype.is_floating_point for ref in call.outputs
         )
 
     def _lasts(self, products: list[int]) -> list[str]:
-        """The values that experts give: of the last product of all, or of each where they are modules of a list."""
+        """Return the results of the experts: of the last product, or of each expert in a module list."""
         last = {}
         for index in products:
             call = self.graph.calls[index]
@@ -123,7 +123,7 @@ class _Mixture(Bodies):
         return list(last.values())
 
     def _gates(self, whole: set[int]) -> Ref:
-        """The shares of the chosen experts: what the mixture takes besides tokens, numbers and weights."""
+        """Return the gates of the selected experts: the input of the mixture that has their shape."""
         found = {}
         for index in sorted(whole):
             for ref in self.graph.inputs[index]:

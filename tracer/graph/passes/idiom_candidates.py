@@ -1,4 +1,4 @@
-"""Functions with a name that a group of calls may be, each tried on numbers of our own where the calls hint at it."""
+"""Named functions that a group of calls can compute, each compared with it on random numbers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tracer.ops import IDENTITIES, LAYOUTS, base
 aten = torch.ops.aten
 
 NEAR = 1e-7
-"""How far two results may be apart, as a share of the larger one: constants in code have the digits of a float32."""
+"""Largest relative difference of two results: constants in code have the digits of a float32."""
 CELLS = 2**16
-"""How many numbers a region is run on, where it can be made smaller."""
+"""Number of elements that a region runs on, if it can be made smaller."""
 MOST_CELLS = 2**22
-"""How many it is run on at most."""
+"""Largest number of elements that a region runs on."""
 SMALL = (3, 5, 7, 11)
-"""Sizes that a large region is tried at, where its own do not matter."""
+"""Smaller sizes for a large region, along axes that do not matter."""
 LARGEST_CONSTANT = 1e6
-"""The largest number of the code beside which a function is tried."""
+"""Largest constant of the code beside which a function is compared."""
 LARGEST_EPS = 0.1
-"""The largest number that is taken for one that keeps from dividing by 0."""
+"""Largest number that counts as the epsilon of a division."""
 FARTHEST, LARGEST_BASE, LARGEST_TABLE = 3, 1e9, 2**23
-"""The largest number of a first place, the largest base, and the most cells, of a table of sines and cosines."""
+"""Largest first position, largest base and largest number of elements of a table of sinusoids."""
 
 POINTWISE = frozenset(
     """add sub rsub mul div true_divide neg pow square sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sigmoid tanh
@@ -48,20 +48,19 @@ CURVED = frozenset(
     "exp exp2 expm1 sigmoid tanh erf erfc special_erf special_erfc special_expit special_ndtr softplus "
     "logaddexp log_sigmoid sinh cosh".split()
 )
-"""Functions that an activation is made of."""
+"""Functions that an activation is composed of."""
 HINGES = frozenset("where maximum max relu relu6 hardtanh clamp clamp_min".split())
-"""Functions with a bend of their own."""
+"""Piecewise linear functions."""
 ROOTS = frozenset(
     "rms_norm layer_norm sqrt rsqrt pow std std_mean norm linalg_vector_norm linalg_norm frobenius_norm".split()
 )
-"""Calls that a deviation is made by."""
+"""Calls that can compute a standard deviation."""
 EXPONENTIALS = frozenset("exp exp2 pow logsumexp softmax _softmax log_softmax _log_softmax".split())
-"""Calls that a softmax is made by."""
+"""Calls that can compute a softmax."""
 
 
 class Place(NamedTuple):
-    """In the place of a tensor among a call's arguments: which one of those that a region is given; with `vector` as it
-    was before it was laid along an axis."""
+    """A placeholder for input `number` of a region among a call's arguments; `vector`: before it was broadcast."""
 
     number: int
     vector: bool = False
@@ -71,14 +70,14 @@ X = Place(0)
 
 
 class Named(NamedTuple):
-    """A call in the place of a region: its op, and its arguments."""
+    """A call that replaces a region: its op, and its arguments."""
 
     func: Any
     arguments: dict[str, Any]
 
 
 class Trial:
-    """A region that is run on numbers of our own; a large one at smaller sizes."""
+    """A region that runs on random numbers; a large one at smaller sizes."""
 
     def __init__(self, calls: list[Call], given: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
         self.calls, self.given, self._end = calls, given, end
@@ -91,7 +90,7 @@ class Trial:
         self.smaller = self._smaller()
 
     def _axes(self) -> tuple[int, ...]:
-        """The axes, from 0, along which its calls reduce."""
+        """Return the axes, from 0, along which its calls reduce."""
         rank, found = len(self.shape), set()
         for call in self.calls:
             if base(call.name) == "einsum":
@@ -108,7 +107,7 @@ class Trial:
         return tuple(sorted(found))
 
     def _smaller(self) -> dict[int, int]:
-        """For each size that does not matter, the one that is tried: none, where the run's own are small."""
+        """Return a smaller size for each size that does not matter; empty if the sizes of the run are small."""
         matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
         found, count = {}, prod(self.shape)
         if self.by_axis or "overwrite" in self.names:
@@ -119,19 +118,19 @@ class Trial:
         return found
 
     def _sized(self, value):
-        """A size, or several, as they are tried."""
+        """Return a size, or several, as they are in the trial."""
         if isinstance(value, tuple) and not isinstance(value, Ref):
             return tuple(map(self._sized, value))
         return self.smaller.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @property
     def cell_by_cell(self) -> bool:
-        """Whether it may be a function of each number by itself."""
+        """Whether it can be a pointwise function."""
         alone = len(self.given) == 1 and self.end == self.shape
         return alone and self.names <= POINTWISE | IDENTITIES | {"zeros_like", "ones_like", "full_like"}
 
     def draw(self, number: int) -> torch.Tensor:
-        """Random numbers for one of those that the region is given."""
+        """Return random numbers for one input of the region. Raise Unplayable if it is too large, or not of numbers."""
         ref = self.given[number]
         shape, behind = self._sized(ref.shape), len(self.shape) - len(ref.shape)
         if self.by_axis:
@@ -142,18 +141,18 @@ class Trial:
         return torch.randn(shape, generator=torch.Generator().manual_seed(number), dtype=dtype)
 
     def run(self, *given: torch.Tensor) -> torch.Tensor:
-        """What it makes of these."""
+        """Run the region on these inputs and return its result."""
         values = {ref.key: value for ref, value in zip(self.given, given, strict=True)}
         return play(map(self._call, self.calls), self._numbers | values)[self._end.key]
 
     def _call(self, call: Call) -> Call:
-        """A call, told the sizes that are tried."""
+        """Return a call with the sizes of the trial."""
         if not self.smaller or base(call.name) not in LAYOUTS:
             return call
         return call._replace(arguments={name: self._sized(value) for name, value in call.arguments.items()})
 
     def beside_constants(self) -> torch.Tensor:
-        """Numbers on both sides of those that the code names: it may do something else beyond them."""
+        """Return numbers on both sides of the code's constants, where a function can change its definition."""
         values = (value for call in self.calls for value in call.arguments.values())
         named = {float(value) for value in values if type(value) in (int, float) and abs(value) <= LARGEST_CONSTANT}
         return torch.tensor(
@@ -161,7 +160,8 @@ class Trial:
         ).double()
 
     def numbers(self, count: int) -> Iterator[float]:
-        """The small numbers in its calls, which a norm of so many may add to a variance, or to its root; and 0."""
+        """Yield candidates for the epsilon of a norm over `count` elements, from small constants of the calls; and
+        0."""
         yield 0.0
         for value in (value for call in self.calls for value in call.arguments.values()):
             if isinstance(value, float) and 0 < value <= LARGEST_EPS:
@@ -169,18 +169,18 @@ class Trial:
 
 
 def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two results are the same but for rounding."""
+    """Return whether two results are equal up to rounding."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
 
 
 def _close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
-    """Whether a function is a named one wherever its spelling does not overflow, as powers of large numbers do."""
+    """Return whether a function equals a named one wherever its spelling does not overflow."""
     finite = made.isfinite()
     return made.shape == named.shape and bool(finite[:257].all()) and _close(made[finite], named[finite])
 
 
 def recognised(trial: Trial) -> Named | None:
-    """The call that computes what a region does; None where none that is known does."""
+    """Return the call of a named function that equals a region; None if no known one does."""
     for known in (_activation, _leaky, _softmax, _norm, _rotation) if trial.given else (_sinusoids,):
         try:
             if (named := known(trial)) is not None:
@@ -209,13 +209,13 @@ FAR = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
 TRIED = torch.cat(
     [torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01, *(torch.tensor([-x, x]).double() for x in FAR)]
 )
-"""Numbers that they are told apart by."""
+"""Inputs that tell the activations apart."""
 LOWER = (0.0, 40.0)
-"""How much less the numbers of a softmax are: what is added to its sum of powers shows where these are small."""
+"""Offset of the inputs of a softmax: a constant added to its sum of exponentials shows if these are small."""
 
 
 def _activation(trial: Trial) -> Named | None:
-    """A function of each number by itself."""
+    """Return the call of a pointwise activation, or None."""
     if not trial.cell_by_cell or not trial.names & (CURVED | HINGES):
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
@@ -227,7 +227,7 @@ def _activation(trial: Trial) -> Named | None:
 
 
 def _leaky(trial: Trial) -> Named | None:
-    """The number itself above 0, a share of it below."""
+    """Return the call of a leaky ReLU, or None."""
     if not trial.cell_by_cell or not trial.names & HINGES:
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
@@ -238,7 +238,7 @@ def _leaky(trial: Trial) -> Named | None:
 
 
 def _softmax(trial: Trial) -> Named | None:
-    """A softmax along one axis, its logarithm, or the logarithm of its sum."""
+    """Return the call of a softmax along one axis, of its logarithm, or of log-sum-exp; or None."""
     if len(trial.axes) != 1 or len(trial.given) > 1 or not trial.names & EXPONENTIALS:
         return None
     (axis,), x = trial.axes, trial.draw(0) * 3
@@ -256,7 +256,7 @@ def _softmax(trial: Trial) -> Named | None:
 
 
 class Norm(NamedTuple):
-    """A norm: what is subtracted, and what it divides by."""
+    """A norm, by what it subtracts and what it divides by."""
 
     centred: bool
     less: int = 0
@@ -267,7 +267,7 @@ class Norm(NamedTuple):
     """Whether squares are divided by their number at all."""
 
     def run(self, x: torch.Tensor, axes: tuple[int, ...], eps: float) -> torch.Tensor:
-        """`(x - μ) / √(σ² + ε)`."""
+        """Return `(x - μ) / √(σ² + ε)`."""
         x = x - x.mean(axes, keepdim=True) if self.centred else x
         count = prod(x.shape[axis] for axis in axes) - self.less if self.mean else 1
         variance = (x * x).sum(axes, keepdim=True) / count
@@ -276,7 +276,7 @@ class Norm(NamedTuple):
         return x / (variance.sqrt() + eps if self.how == OUTSIDE else variance.sqrt().clamp(min=eps))
 
     def call(self, trial: Trial, eps: float, gamma: Place | None, beta: Place | None) -> Named | None:
-        """The call of it; None where it has none with that γ and β."""
+        """Return its call; None if it has none with that γ and β."""
         axes, usual = trial.axes, self.less == 0 and self.how == INSIDE
         given: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
         if axes != (*range(len(trial.shape) - len(axes), len(trial.shape)),):
@@ -308,11 +308,11 @@ NORMS = (
     *(Norm(centred, less, how) for how in (OUTSIDE, CLAMPED) for centred, less in ((False, 0), (True, 0), (True, 1))),
 )
 SCALES = (1.0, 1e-2, 1e-4, 1e-6, 0.0)
-"""How large the numbers are that a norm is tried on: small ones show what is added to the variance."""
+"""Scales of the inputs of a norm: small ones show what is added to the variance."""
 
 
 def _norm(trial: Trial) -> Named | None:
-    """A layer norm, or one by the root of the mean square, over the last axes, with or without γ and β."""
+    """Return the call of a layer norm or an RMS norm over the last axes, with or without γ and β; or None."""
     axes, beside = trial.axes, trial.given[1:]
     count = prod(trial.shape[axis] for axis in axes)
     if count < 3 or trial.end != trial.shape or not trial.names & ROOTS or len(beside) > 2:
@@ -348,13 +348,14 @@ COMPLEX, OF_ANGLES = (Made("rope", ("x", name, "pairs")) for name in ("table", "
 
 
 def rotated(x: torch.Tensor, pairs: str) -> torch.Tensor:
-    """Each pair (a, b) as (-b, a): of the two halves of the last axis, or of neighbours."""
+    """Return each pair (a, b) as (-b, a): of the two halves of the last axis, or of neighbours."""
     first, second = x.chunk(2, -1) if pairs == HALVES else (x[..., ::2], x[..., 1::2])
     return torch.cat([-second, first], -1) if pairs == HALVES else torch.stack([-second, first], -1).flatten(-2)
 
 
 def _rotation(trial: Trial) -> Named | None:
-    """Rotary positions: `x ⊙ cos + rotate(x) ⊙ sin`, with tables as wide as x, or one number for each pair."""
+    """Return the call of rotary positions, `x ⊙ cos + rotate(x) ⊙ sin`, with tables as wide as x or half as wide; or
+    None."""
     tables, width = trial.given[1:], trial.shape[-1] if trial.shape else 1
     wide = {ref.shape[-1:] for ref in tables}
     if len(wide) != 1 or width % 2 or trial.end != trial.shape or not wide <= {(width,), (width // 2,)}:
@@ -377,7 +378,7 @@ def _rotation(trial: Trial) -> Named | None:
 
 
 def spread(table: torch.Tensor, pairs: str) -> torch.Tensor:
-    """One number for each pair as one for each of both."""
+    """Return a table with one number for each pair, expanded to both elements of the pairs."""
     return torch.cat([table, table], -1) if pairs == HALVES else table.repeat_interleave(2, -1)
 
 
@@ -385,14 +386,17 @@ SINUSOIDS = Made("sinusoids", ("base", "halves", "steps", "first"))
 
 
 def _longer(call: Call, length: int) -> Call:
-    """A call that counts one place, so that it counts several."""
+    """Return a call that counts one position, changed so that it counts several."""
     start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
     alone = base(call.name) == "arange" and call.outputs[0].shape == (1,)
     return call._replace(arguments=call.arguments | {"end": start + length * step}) if alone else call
 
 
 def _sinusoids(trial: Trial) -> Named | None:
-    """Sines and cosines of places, `i / b^(k/steps)`: in turn, or in two halves; b and the first i are fitted."""
+    """Return the call of sinusoidal positions, `sin` and `cos` of `i / b^(k/steps)`; or None.
+
+    They are interleaved, or in two halves. b and the first i are fitted.
+    """
     length, width = trial.end[-2:]
     if width < 4 or width % 2 or prod(trial.end) > LARGEST_TABLE:
         return None

@@ -1,4 +1,4 @@
-"""One turn of a loop over time, as the call of the whole loop has it."""
+"""One iteration of a rolled loop over time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from tracer.graph.subgraph import Made
 
 FUNC = Made("turns", ("turn", "given", "starts"))
 JOIN = "|"
-"""Between the keys of the values that are one sequence: none of them alone was in memory."""
+"""Separator of the keys of the values in one sequence, none of which was in memory as a tensor of its own."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn as it ran: its calls, the key of what it gives, along which axis turns are, and how many there are.
+    """One recorded iteration: its calls, the key of its result, the axis of iterations, and their number.
 
-    `places` says what a turn takes: by its key there, (what, axis, the key of the whole, its number in `starts`); `own`
-    is the key of what the loop makes. `back`: the turns go from the last part to the first. `kept`: what a turn takes
-    and gives has the axis of turns, of size 1."""
+    `places` are the operands: (key in the iteration, kind, axis, key of the whole, index in `starts`). `own` is the key
+    of the loop's result. `back`: iterations go from the last slice to the first. `kept`: operands and results keep the
+    axis of iterations, of size 1.
+    """
 
     calls: tuple[Call, ...]
     key: str

@@ -1,9 +1,8 @@
-"""Idiom recognition: calls that together compute a function that has a name become one call of it.
+"""Idiom recognition: calls that together compute a named function are replaced by one call of it.
 
-However an author spelled it, what a group of calls computes is known by running it: each group that has one input (a
-single-entry region) is run again in float64 on random numbers, beside the functions that its ops let expect. The one
-that gives the same numbers takes the place of the group, its parameters fitted to what came out. What is named so
-is proven once more, as every line is, on the numbers of the run.
+A region with one input (a single-entry region) runs again in float64 on random numbers, beside the functions that its
+ops suggest. The function with the same results replaces the region, with parameters fitted to them, however the author
+spelled it. The proof on the numbers of the run follows later, as for every line.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ ROTATIONS = ROTATES | frozenset(
     "add sub mul neg addcmul view_as_complex complex real imag roll flip overwrite copy empty_like zeros_like "
     "matmul einsum".split()
 )
-"""Calls that it is made of."""
+"""Calls that a rotation of pairs consists of."""
 MULTIPLIES = frozenset("mul addcmul matmul einsum".split())
 TURNS = frozenset("cos sin polar exp".split())
 """Calls that make its tables of angles."""
 COUNTS = TURNS | {"arange", "linspace"}
-"""Calls that tables are made by: these are no part of a function."""
+"""Calls that compute tables and are no part of a function."""
 PAIRS = ROTATES | frozenset("overwrite roll flip".split())
 """Calls that bring the two numbers of a pair together."""
 ENDS_ROTATION = ROTATES | frozenset("add sub addcmul overwrite".split())
@@ -49,8 +48,10 @@ HINTS = CURVED | HINGES | ROOTS | ROTATES
 
 
 class Region(NamedTuple):
-    """Calls, by their numbers, that together are a function of the values `given`, and what the last of them makes. The
-    first of those given is the one that it is a function of; behind it stand parameters, or tables."""
+    """Calls, by their indices, that compute the value `end` from the values `given`.
+
+    The first of `given` is the argument of the function. Parameters or tables follow.
+    """
 
     calls: tuple[int, ...]
     given: tuple[Ref, ...]
@@ -70,8 +71,11 @@ _decided = Cache(HELD)
 
 
 def idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
-    """Return the graph with each group that computes a function with a name as one call of it; their ops go to
-    `named`. What ops of `spelled` end stays as it is. `numbers` are the constants without axes, by their keys."""
+    """Return the graph with each region that computes a named function as one call.
+
+    Regions that end in ops of `spelled` stay. The ops of replaced regions are added to `named`. `numbers` are the
+    scalar constants by their keys.
+    """
     if not any(base(call.name) in HINTS for call in graph.calls):
         return graph
     run = _Run(graph, numbers)
@@ -94,7 +98,8 @@ def idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], nam
 
 
 def _regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
-    """The regions with one input, beside what depends on none, that end with a call, from the smallest on."""
+    """Yield the regions with one input that end with a call, smallest first; values without inputs count as
+    constants."""
     end = run.graph.calls[last].outputs
     if (
         run.graph.name(last) not in COMPUTES
@@ -114,7 +119,7 @@ def _regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
 
 
 def _region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
-    """The region of these calls; what is made of nothing, among what it is given, is made in it."""
+    """Return the region of these calls, which also computes its constants."""
     constants: set[int] = set()
     open_ = []
     for ref in given:
@@ -127,7 +132,7 @@ def _region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
 
 
 def _closure(run: _Run, key: str) -> set[int] | None:
-    """The calls that a value is made by, where it is made of nothing but numbers and shapes."""
+    """Return the calls that compute a value from numbers and shapes alone; None if it has other inputs."""
     found: set[int] = set()
     waiting = [key]
     while waiting:
@@ -142,7 +147,7 @@ def _closure(run: _Run, key: str) -> set[int] | None:
 
 
 def _rotations(run: _Run, last: int) -> Iterator[Region]:
-    """The regions of a tensor and two tables, or one of complex numbers or angles, that may turn pairs of its cells."""
+    """Yield the regions that can rotate pairs: of a tensor and two tables, or one of complex numbers or angles."""
     call = run.graph.calls[last]
     source = run.graph.made(run.graph.inputs[last][0].key) if run.graph.inputs[last] else None
     joins = source is not None and base(source.name) in ROTATES | {"matmul", "einsum", "squeeze"}
@@ -164,7 +169,7 @@ def _rotations(run: _Run, last: int) -> Iterator[Region]:
 
 
 def _tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
-    """The calls that make a table of sines and cosines of nothing."""
+    """Yield the regions that compute a table of sines and cosines from constants."""
     call = run.graph.calls[last]
     if not call.outputs or call.outputs[0].key in varies or run.graph.name(last) not in ENDS_TABLE:
         return
@@ -179,8 +184,10 @@ def _tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
 def _upwards(
     run: _Run, last: int, may: frozenset[str], follows: Callable[[str], bool], beside: dict[str, Ref]
 ) -> Iterator[tuple[list[int], list[Ref]]]:
-    """The calls from one on upwards, as far as they may and nothing else takes what they make, one more each time, and
-    the values that they are made of. What is not to be followed goes to `beside`."""
+    """Yield ever larger sets of calls, upwards from one, and their inputs.
+
+    A producer joins if `may` allows it and nothing else uses its value. Inputs that are not followed go to `beside`.
+    """
     region: list[int] = []
     waiting = {ref.key: ref for ref in run.graph.calls[last].outputs}
     while waiting and len(region) < LONGEST:
@@ -198,7 +205,7 @@ def _upwards(
 
 
 def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: frozenset[str]) -> bool:
-    """Whether a call may be part of an idiom, and nothing outside of its region takes what it makes."""
+    """Return whether a call can be part of an idiom, and nothing outside its region uses its value."""
     if index is None:
         return False
     call, name = graph.calls[index], graph.name(index)
@@ -216,7 +223,7 @@ def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: f
 
 
 def _decision(run: _Run, region: Region) -> Named | None:
-    """The call that computes what a region does; None where none that is known does."""
+    """Return the call that computes the same as a region; None if no known one does."""
     local: dict[str, object] = {ref.key: Place(number) for number, ref in enumerate(region.given)}
     said: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
     local |= {key: ("number", number) for key, number in run.numbers.items()}
@@ -234,14 +241,14 @@ def _decision(run: _Run, region: Region) -> Named | None:
 
 
 def _signed(value, local: dict) -> object:
-    """An argument with the place of a tensor in its region in the place of the tensor."""
+    """Return an argument with tensors replaced by placeholders of the region."""
     if isinstance(value, Ref):
         return local.get(value.key), value.shape
     return tuple(_signed(one, local) for one in value) if isinstance(value, tuple) else value
 
 
 def _with_constants(graph: Graph, region: Region, named: Named) -> set[int]:
-    """A region with what was made of no input for it alone, but for what the call that replaces it takes."""
+    """Return a region with the calls that compute constants for it alone, except those that its replacement uses."""
     if not region.given:
         return graph.only_in({region.calls[-1]}, lambda call: True)
     taken = {
@@ -251,7 +258,7 @@ def _with_constants(graph: Graph, region: Region, named: Named) -> set[int]:
 
 
 def _call(graph: Graph, region: Region, named: Named, group: set[int]) -> Call:
-    """The call that replaces a region."""
+    """Return the call that replaces a region."""
     places = ((name, one) for name, one in named.arguments.items())
     arguments = {name: _given(graph, region, one) if isinstance(one, Place) else one for name, one in places}
     name = named.func._schema.name.split("::")[-1]
@@ -260,7 +267,7 @@ def _call(graph: Graph, region: Region, named: Named, group: set[int]) -> Call:
 
 
 def _given(graph: Graph, region: Region, place: Place) -> Ref:
-    """What stands at a place; as a vector, before it was laid along an axis."""
+    """Return the tensor of a placeholder; a vector, as before it was broadcast."""
     ref = region.given[place.number]
     while place.vector and len(ref.shape) > 1 and (index := graph.maker.get(ref.key)) is not None:
         if graph.name(index) not in LAYOUTS | IDENTITIES:

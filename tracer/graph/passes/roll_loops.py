@@ -1,8 +1,7 @@
-"""Loops over time in a run: turns that do the same to the next part of a sequence, and to what the last turn made.
+"""Roll loops over time: iterations that do the same to the next slice of a sequence and to the last state.
 
-They are found by the parts that they take, x[:, 0], x[:, 1] …, at equal distances, from the first to the last or the
-other way round. What is carried on from one turn to the next becomes a sequence of states, and what is collected in the
-end one of results, each one call.
+They are found by their slices, x[:, 0], x[:, 1] …, at equal distances in the list of calls, forwards or backwards. A
+carried state becomes a sequence of states, and collected results become one sequence. Each sequence is one call.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from tracer.graph.passes.sequence_slices import one_by_one, part, row_by_row
 from tracer.ops import LAYOUTS, SPLITS, base
 
 FEWEST = 3
-"""Turns of what is taken for a loop."""
+"""Smallest number of iterations of a loop."""
 LONGEST = 400
-"""Calls of one turn at most."""
+"""Largest number of calls in one iteration."""
 
 
 class Unlike(Exception):
-    """The turns differ in more than their number."""
+    """Raised if loop iterations are not structurally equal."""
 
 
 def rolled(graph: Graph) -> Graph:
-    """Return the graph with each loop over time as one call for each sequence that it makes."""
+    """Return the graph with each loop over time as one call for each sequence that it computes."""
     taken: set[int] = set()
     groups: list[tuple[set[int], list[Call]]] = []
     for places, again in one_by_one(graph.calls):
@@ -59,7 +58,7 @@ def rolled(graph: Graph) -> Graph:
 
 
 class _Loop:
-    """So many turns of so many calls from one on."""
+    """A loop of `count` iterations of `period` calls each, from call `start` on."""
 
     def __init__(self, graph: Graph, start: int, period: int, count: int):
         self.graph, self.start, self.period, self.count = graph, start, period, count
@@ -78,7 +77,8 @@ class _Loop:
         return self.graph.calls[self.start + turn * self.period + j]
 
     def where(self, key: str) -> tuple[int, int, int] | None:
-        """The turn in which a value was made, by which of its calls, and which of its outputs it is."""
+        """Return the iteration in which a value was computed, the call's index in it, and the output's; None outside
+        the loop."""
         index = self.graph.maker.get(key)
         if index is None or not self.start <= index < self.stop:
             return None
@@ -86,7 +86,7 @@ class _Loop:
         return turn, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
 
     def _same(self, j: int) -> None:
-        """Compares one call of all turns. Unlike where they differ in more than what turns differ in."""
+        """Compare one call in all iterations. Raise Unlike if these differ structurally."""
         turns = [self.at(turn, j) for turn in range(self.count)]
         first = turns[0]
         for call in turns:
@@ -102,7 +102,7 @@ class _Loop:
             self._argument([call.arguments[name] for call in turns])
 
     def _part(self, turns: list[Call]) -> tuple[Ref, int] | None:
-        """What these calls take part by part, and along which axis; None where they do anything else."""
+        """Return the tensor that these calls slice, one index each, and the axis; None for other calls."""
         source, found = next(iter(turns[0].arguments.values())), [part(call) for call in turns]
         one = found[0]
         if one is None or self.where(source.key) is not None or source.shape[one.axis] != self.count:
@@ -149,7 +149,7 @@ class _Loop:
             raise Unlike
 
     def lines(self) -> tuple[set[int], list[Call]]:
-        """All calls of the loop, with those that collect what it makes; and the calls in their place."""
+        """Return all calls of the loop, with those that collect its results, and their replacements."""
         group = set(range(self.start, self.stop))
         collected = self._collected(group)
         if not self.states:
@@ -166,7 +166,7 @@ class _Loop:
         return group, [*lines, *last]
 
     def _packed(self) -> Iterator[tuple[int, int]]:
-        """The values of a turn that are cut into several parts, such as the gates of a cell that are one product."""
+        """Yield the values of an iteration that are split, such as the gates of a cell from one product."""
         for j in range(self.period):
             call = self.at(1, j)
             source = next(refs(call.arguments), None)
@@ -175,12 +175,12 @@ class _Loop:
                 yield made[1:]
 
     def _keys(self, state: tuple[int, int]) -> list[str]:
-        """The values of a state, turn by turn."""
+        """Return the values of a state, by iteration."""
         j, output = state
         return [self.at(turn, j).outputs[output].key for turn in range(self.count)]
 
     def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
-        """What is stacked in the end: the result, its axis, and the call."""
+        """Return the stacked results: by state, the result, its axis, and the call."""
         found, graph, orders = {}, self.graph, set()
         for j in range(self.period):
             for output in range(len(self.at(0, j).outputs)):
@@ -208,7 +208,7 @@ class _Loop:
         return found
 
     def _flat(self, j: int, axis: int) -> tuple[int, int]:
-        """What a call only put an axis of size 1 into, or left it out, before all were joined along that axis."""
+        """Return the value before a call that inserts or drops the axis of iterations, of size 1."""
         call = self.at(1, j)
         name, (given, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
         made = self.where(call.arguments["self"].key) if call.name == name else None
@@ -217,7 +217,7 @@ class _Loop:
         return made[1:]
 
     def _sequence(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
-        """All values of a state as one, and the axis along which they are."""
+        """Return all values of a state as one tensor, and the axis of iterations."""
         if state in collected:
             return collected[state][:2]
         one = self.at(0, state[0]).outputs[state[1]]
@@ -229,11 +229,12 @@ class _Loop:
         return Ref(JOIN.join([*keys, f":{axis}"]), shape, one.dtype), axis
 
     def _leaves(self, state: tuple[int, int], group: set[int]) -> bool:
-        """Whether the last state is taken after the loop, by more than what collects all."""
+        """Return whether the last state is used after the loop, by more than the call that collects all."""
         key = self._keys(state)[-1]
         return key in self.graph.returned or not group.issuperset(self.graph.users.get(key, ()))
 
     def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
+        """Return the call that selects the last state from its sequence."""
         j, output = state
         call, place = self.at(self.count - 1, j), 0 if self.back else self.count - 1
         arguments = {"self": sequence[0], "dim": sequence[1], "index": place}
@@ -246,7 +247,8 @@ class _Loop:
         )
 
     def _line(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
-        """The call of one sequence; it has the ops of all turns that lead to it and to no sequence before it."""
+        """Return the call of one sequence, with the ops of all iterations that lead to it and to no earlier
+        sequence."""
         j, output = state
         calls = [self.at(1, k) for k in range(self.period)]
         key = calls[j].outputs[output].key

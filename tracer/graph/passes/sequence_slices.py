@@ -1,4 +1,4 @@
-"""Parts of a sequence that a run takes one by one, `x[:, 0]`, `x[:, 1]` …, or as slices, `x[:, 0:1]`, `x[:, 1:2]` …"""
+"""Slices of length 1 that a run takes of a sequence: `x[:, 0]`, `x[:, 1]` …, or `x[:, 0:1]`, `x[:, 1:2]` …"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.ops import ACTIVATIONS, POINTWISE, base
 
 
 class Part(NamedTuple):
-    """One place of a tensor along an axis; `kept` says whether that axis stays, of size 1."""
+    """One index of a tensor along an axis; `kept`: that axis stays, with size 1."""
 
     whole: str
     axis: int
@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
 
 def part(call: Call) -> Part | None:
-    """The part that a call takes; None for any other call."""
+    """Return the slice of length 1 that a call takes; None for any other call."""
     given = call.arguments
     if call.name == "select" and isinstance(given.get("index"), int) and given["index"] >= 0:
         return Part(given["self"].key, given["dim"] % len(given["self"].shape), given["index"], False)
@@ -32,8 +32,8 @@ def part(call: Call) -> Part | None:
 
 
 def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
-    """The calls that take the parts of one tensor in order, or from the last to the first, by their numbers; and those
-    that took the first of these parts again."""
+    """Yield the calls that slice one tensor at 0, 1, 2 …, or from its end, and those that take the first slice
+    again."""
     places: dict[tuple, list[int]] = defaultdict(list)
     again: dict[tuple, set[int]] = defaultdict(set)
     for index, call in enumerate(calls):
@@ -50,7 +50,7 @@ def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
 
 
 def row_by_row(call: Call, axis: int) -> bool:
-    """Whether a call does the same to each place along an axis, so that this axis may be left out."""
+    """Return whether a call treats each index along an axis alike, so that this axis can be left out."""
     name, rank = base(call.name), len(call.outputs[0].shape)
     shapes = [ref.shape for ref in refs(call.arguments)]
     if name in ("linear", "layer_norm", "rms_norm", "softmax", "cat", "concat", "chunk", "split", "slice"):
