@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import tracer
 from tracer import export
-from tracer.export.repeated_blocks import as_printed, at_any
+from tracer.export.repeated_blocks import as_printed
 from tracer.record import Step, Trace
+from tracer.record.repeats import at_any
 from tracer.verify.checks.printed import printed_repeats
 
 

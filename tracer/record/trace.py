@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import index as whole
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Returned
+from tracer.record.provers import DeferredProver, Prover, Replayer
+from tracer.record.repeats import Repeat, repeats
 from tracer.record.steps import Step, Symbol
 from tracer.utils.error_text import quoted
 
@@ -18,12 +21,6 @@ if TYPE_CHECKING:
 
     import pandas
     import torch
-
-    from tracer.export.repeated_blocks import Repeat
-    from tracer.record.serialization.proof_on_opening import Reread
-    from tracer.tracing.cell_provenance import Cell
-    from tracer.tracing.proofs.counterfactual import Replay
-    from tracer.tracing.proofs.step_proof import Later
 
 
 OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
@@ -67,9 +64,9 @@ class Trace:
     modules: tuple[ModuleRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     opened_error: float | None = None
-    later: Later | None = field(default=None, compare=False)
-    replay: Replay | None = field(default=None, compare=False)
-    reread: Reread | None = field(default=None, compare=False)
+    later: DeferredProver | None = field(default=None, compare=False)
+    replay: Replayer | None = field(default=None, compare=False)
+    reread: Prover | None = field(default=None, compare=False)
 
     @cached_property
     def coverage(self) -> float:
@@ -84,9 +81,7 @@ class Trace:
 
     @cached_property
     def repeats(self) -> tuple[Repeat, ...]:
-        """The blocks whose lines differ only in their number, as `tracer.export.repeated_blocks` finds them."""
-        from tracer.export.repeated_blocks import repeats  # stands above the record: looked up
-
+        """The blocks whose lines differ only in their number."""
         return repeats(self.steps)
 
     def step(self, id: str) -> Step:
@@ -99,7 +94,7 @@ class Trace:
         )
 
     @property
-    def prover(self) -> Later | Reread | None:
+    def prover(self) -> Prover | None:
         """The prover of the pending steps: the model that ran, or the tensors of the file that was opened."""
         return self.later or self.reread
 
@@ -194,3 +189,65 @@ class Trace:
         from tracer.export import html  # stands above the record: looked up
 
         return html(self)
+
+
+class Number(NamedTuple):
+    """An operand of a cell, by its index in its tensor.
+
+    `share` is what it contributed, None where that can't be said in one number. The shares of those that are `counted`
+    add up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like.
+    Behind a function that is no sum, shares are in proportion to what they were before it.
+    """
+
+    index: tuple[int, ...]  # type: ignore[assignment]
+    value: float | complex
+    share: float | complex | None
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a step's tensor: its number as traced, and as computed from its terms, in float64.
+
+    `terms` are the numbers that it was made of, by what they are cells of: the id of a step, `input x`, `parameter w`,
+    `constant 0` (a tensor that nothing of the run made), or `number …`, written in the equation. The cells of all but
+    steps have none: the way ends there. `note` says what is missing.
+    """
+
+    id: str
+    index: tuple[int, ...]  # type: ignore[assignment]
+    value: float | complex
+    computed: float | complex | None = None
+    latex: str = ""
+    terms: Mapping[str, tuple[Number, ...]] = field(default_factory=dict, repr=False)
+    note: str = ""
+    trace: Trace = field(kw_only=True, repr=False, compare=False)
+
+    def back(self, operand: str, index: Any = None) -> Cell:
+        """Return the cell of one of the operands, by its key in `terms`; without an index the largest contribution.
+
+        ValueError quotes an operand that the cell was not made of, and an index that is none of its terms.
+        """
+        if operand not in self.terms:
+            made = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"
+            raise ValueError(f"cell {self.index} of {quoted(self.id)} was not made of {quoted(operand)}: {made}")
+        numbers = self.terms[operand]
+        if index is None:
+            index = max(numbers, key=lambda one: (one.counted, abs(one.share or 0), abs(one.value))).index
+        elif operand_cell(index) not in {one.index for one in numbers}:
+            raise ValueError(
+                f"cell {self.index} of {quoted(self.id)} was not made of {quoted(index)} of {quoted(operand)}; "
+                f"the first that it was made of is {numbers[0].index}"
+            )
+        if operand.startswith("number "):
+            found = next(one for one in numbers if one.index == operand_cell(index))
+            return Cell(operand, found.index, found.value, trace=self.trace)
+        return self.trace.cell(operand, index)
+
+
+def operand_cell(index: Any) -> tuple[int, ...] | None:
+    """Return an index as a tuple of whole numbers, None if it is none."""
+    try:
+        return tuple(whole(i) for i in index) if not isinstance(index, str) else None
+    except TypeError:
+        return None

@@ -1,23 +1,40 @@
 """What a line is in the language of the papers, from the structure of the run: queries, scores, a residual sum, a norm.
 
 Attention is found by its products and its softmax, a residual sum by what it adds, an MLP by its activation; names of
-modules only help where structure leaves a choice.
+modules only help where structure leaves a choice. Before the first block there are patches, their embedding and
+positions; in mixtures of experts, the router and the gates; in loops over time, what stays of a state and enters it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
 
 import torch
 
-from tracer.capture.composite_calls import Ref
+from tracer.capture.composite_calls import Ref, refs
+from tracer.expr.nn.scan import BEFORE, PARTS
 from tracer.graph.attention_sites import Site
-from tracer.graph.module_tree import Places
-from tracer.ops import ACTIVATIONS, ARITHMETIC, LINEAR, MASK_BUILDERS, NORMS, POINTWISE, PROJECTIONS, SOFTMAXES, base
+from tracer.graph.module_tree import Places, own_name
+from tracer.ops import (
+    ACTIVATIONS,
+    ARITHMETIC,
+    CONCATENATIONS,
+    JOINS,
+    LINEAR,
+    MASK_BUILDERS,
+    MATMULS,
+    NORMS,
+    POINTWISE,
+    PROJECTIONS,
+    SOFTMAXES,
+    base,
+)
 from tracer.textbook.attention_bias import bias
-from tracer.textbook.embedding_roles import TOKENS, beginnings, placed
-from tracer.textbook.recurrent_and_moe_roles import experts, loops
 from tracer.textbook.step_selection import Plan
+
+if TYPE_CHECKING:
+    from tracer.graph.passes.loop_body import Turn
 
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
@@ -51,9 +68,9 @@ class Roles:
                 self.users[operand].append(key)
         for site in plan.sites:
             self._attention(site)
-        experts(self)
-        loops(self)
-        beginnings(self)
+        _find_experts(self)
+        _find_loops(self)
+        _find_embeddings(self)
         self._sums_and_norms()
         self._mlps()
         self._ends()
@@ -178,7 +195,7 @@ class Roles:
             start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
             if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in given])):
                 self.of[key], self.mixed[key] = "mix", weight
-            elif self.name(key) == "add" and two and placed(self, key):
+            elif self.name(key) == "add" and two and _adds_positions(self, key):
                 self.of[key] = "placed"
             elif self.name(key) == "add" and two and adds and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
@@ -353,3 +370,192 @@ class Roles:
     def _behind_blocks(self, before: tuple[str, ...]) -> bool:
         """Whether what is made of these lines, if of any, stands behind blocks."""
         return bool(before) and all(self.places.numbers(self.module(one)) for one in before)
+
+
+TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
+"""Roles of sequences before the first block."""
+
+
+def _find_embeddings(roles: Roles) -> None:
+    """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""
+    graph = roles.graph
+    photos = {ref.key for ref in graph.given if len(ref.shape) == 4 and ref.dtype.is_floating_point}
+    for key in roles.plan.lines:
+        call, name = roles.call(key), roles.name(key)
+        if call is None:
+            root = graph.root(key)
+            if root in photos and len(graph.shape(key)) == 3:
+                roles.of.setdefault(key, "patches")
+            continue
+        if key in roles.of or roles.places.numbers(call.module):
+            continue
+        given = {graph.root(ref.key) for ref in roles.given(key)}
+        patches = any(roles.of.get(operand) == "patches" for operand in roles.operands[key])
+        cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
+        if (name in LINEAR and patches) or cut:
+            roles.of[key] = "I"
+        elif name in JOINS and any(_of_patches(roles, one) for one in roles.operands[key]):
+            roles.of[key] = "sequence"
+        elif name == "gather" and roles.of_operands(key) & TOKENS:
+            roles.of[key] = "chosen tokens"
+        elif name == "scatter" and len(roles.graph.shape(key)) == 3:
+            roles.of[key] = "put"
+        elif name == "embedding":
+            _looked_up(roles, key, call)
+        elif name == "sinusoids":
+            roles.of[key] = "P"
+        elif name == "mul" and "embedding" in roles.inside(key):
+            roles.of[key] = "E"
+        elif name == "add" and _adds_places(roles, key):
+            roles.of[key] = "position"
+        elif name in ("cos", "sin") or ({"cos", "sin"} & roles.inside(key) and name == "mul"):
+            roles.of[key] = "cosine" if "cos" in roles.inside(key) else "sine"
+            for operand in roles.operands[key]:
+                roles.of.setdefault(operand, "angles")
+                for places in roles.operands[operand]:
+                    if not graph.ref[places].dtype.is_floating_point:
+                        roles.of.setdefault(places, "places")
+        elif graph.depends[key] != "x" and _of_position(call.module) and len(graph.shape(key)) > 1:
+            left = [user for user in roles.users[key] if not roles.module(user).startswith(call.module)]
+            if left and graph.ref[key].dtype.is_floating_point:
+                roles.of[key] = "P"
+
+
+def _of_position(path: str) -> bool:
+    """Whether a module or a parameter is one of positions, by its own name."""
+    return "pos" in own_name(path.removesuffix(".weight")).lower()
+
+
+def _adds_positions(roles: Roles, key: str) -> bool:
+    """Whether a sum is of tokens and positions, for queries and keys alone."""
+    users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
+    given = [roles.graph.root(ref.key) for ref in roles.given(key)]
+    made = [call.module if (call := roles.graph.made(root)) is not None else root for root in given]
+    return bool(users) and users <= {"Q", "K"} and any(map(_of_position, made))
+
+
+def _of_patches(roles: Roles, key: str) -> bool:
+    """Whether a line is embedded patches, perhaps with something added that all photos have."""
+    if roles.of.get(key) == "I":
+        return True
+    return roles.name(key) == "add" and len(roles.operands[key]) == 1 and _of_patches(roles, roles.operands[key][0])
+
+
+def _looked_up(roles: Roles, key: str, call) -> None:
+    """Rows of a table: those of the tokens that were given, or of their places."""
+    numbers = call.arguments["indices"].key
+    roles.of[key] = "E" if roles.graph.depends[numbers] == "x" else "P"
+    _numbered(roles, numbers)
+
+
+def _numbered(roles: Roles, numbers: str) -> None:
+    """The line that makes the numbers of a table's rows has a role of its own, where no input has to do with it."""
+    places = roles.plan.named_root(numbers)
+    if roles.graph.depends[numbers] != "x" and places in roles.plan.named:
+        roles.of.setdefault(places, "places" if roles.graph.depends[numbers] == "c" else "types")
+
+
+def _adds_places(roles: Roles, key: str) -> bool:
+    """Whether a sum adds something that is the same for all inputs to tokens."""
+    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed(key)]]
+    for call in inside:
+        if base(call.name) == "embedding":
+            _numbered(roles, call.arguments["indices"].key)
+    given = roles.given(key)
+    tokens = roles.of_operands(key) & TOKENS
+    same = [ref for ref in given if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
+    tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
+    placed = any(roles.of.get(operand) == "P" for operand in roles.operands[key])
+    return bool(tokens) and (bool(same) or placed)
+
+
+def _find_experts(roles: Roles) -> None:
+    """Mixtures of experts, with what chose and what weighs them."""
+    graph = roles.graph
+    for key in roles.plan.lines:
+        call = roles.call(key)
+        if call is None or call.name != "experts":
+            continue
+        roles.of[key] = "F"
+        x, gates = (graph.root(call.arguments[name].key) for name in ("x", "gates"))
+        chosen = graph.root(one.key) if (one := call.arguments["chosen"]) is not None else ""
+        lines = {graph.root(line): line for line in roles.plan.lines}
+        for name, role in ((chosen, "chosen"), (gates, "gates")):
+            if name in lines:
+                roles.of.setdefault(lines[name], role)
+        waiting = [lines[name] for name in (chosen, gates) if name in lines]
+        while waiting:
+            line = waiting.pop()
+            for operand in roles.operands[line]:
+                if graph.root(operand) == x or operand in roles.of:
+                    continue
+                name = roles.name(operand)
+                role = "router" if name in LINEAR else "routed" if name in ("softmax", "sigmoid") else "top"
+                if role == "top" and graph.shape(operand) != call.arguments["gates"].shape:
+                    continue
+                roles.of[operand] = role
+                waiting.append(operand)
+
+
+def _find_loops(roles: Roles) -> None:
+    """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
+    lines = {roles.graph.root(line): line for line in roles.plan.lines}
+    turns = {
+        key: call.arguments["turn"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "turns"
+    }
+    states = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what == BEFORE}
+    _cells(roles, turns, states)
+    now = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what in PARTS}
+    for key, turn in turns.items():
+        if turn.own in now and turn.own not in states:  # a step on the way to a state
+            continue
+        wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
+        before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
+        cell = any(one.name == "lstm_cell" and one.outputs[1].key == turn.key for one in turn.calls)
+        roles.of.setdefault(key, ("cell" if cell else "state") if turn.own in states else "read")
+        if not before:
+            continue
+        carried = set()
+        for one in turn.calls:
+            given = [ref.key for ref in refs(one.arguments)]
+            name = base(one.name)
+            role = "decay" if name == "mul" and before & set(given) else "enter" if name == "add" else ""
+            if role == "decay":
+                carried |= {ref.key for ref in one.outputs}
+            for at in given if role == "decay" or carried & set(given) else ():
+                if role and wholes.get(at) in lines:
+                    roles.of.setdefault(lines[wholes[at]], role)
+                    _step_size(roles, lines[wholes[at]], role)
+
+
+def _cells(roles: Roles, turns: dict[str, Turn], carried: set[str]) -> None:
+    """The states of a loop beside the one that linear maps take: of a cell, what that is divided by, and the largest
+    exponent (Hochreiter and Schmidhuber 1997; Beck et al. 2024)."""
+    found: dict[tuple, dict[str, Turn]] = {}
+    for key, turn in turns.items():
+        if turn.own in carried and (call := roles.call(key)) is not None:
+            found.setdefault((call.module, call.call), {})[key] = turn
+    for states in found.values():
+        own = {turn.own: key for key, turn in states.items()}
+        mapped, divides = set(), set()
+        for turn in turns.values():
+            of = {at: own.get(sequence) for at, _, _, sequence, _ in turn.places}
+            for one in turn.calls:
+                name, given = base(one.name), [of.get(ref.key) for ref in refs(one.arguments)]
+                joined = next(filter(None, given), None) if name in CONCATENATIONS else None
+                of |= {ref.key: joined for ref in one.outputs if joined}
+                mapped.update(given if name in LINEAR | MATMULS else ())
+                divides.update(given[1:2] if name == "div" else ())
+        for key, turn in states.items() if mapped - {None} and states.keys() - mapped else ():
+            made = {base(one.name) for one in turn.calls if turn.key in {ref.key for ref in one.outputs}}
+            if key not in mapped and made != {"lstm_cell"}:
+                roles.of[key] = (
+                    "stabiliser" if made == {"maximum"} else "state normaliser" if key in divides else "cell"
+                )
+
+
+def _step_size(roles: Roles, line: str, role: str) -> None:
+    """The width of a step in time, which the decay is made of."""
+    for operand in roles.operands[line] if role == "decay" else ():
+        if roles.name(operand) == "softplus":
+            roles.of.setdefault(operand, "delta")

@@ -1,20 +1,43 @@
 """Which values of a run are lines of its textbook, and what stands within a line.
 
 One line for each computing call, except where a call does so little that it reads better inside the line of its only
-consumer: a scale, a mask that is added, the parts of a norm. At most one heavy call stands in a line.
+consumer: a scale, a mask that is added, the parts of a norm. At most one heavy call stands in a line. Some layouts are
+lines too: a photo cut into patches, a part of a sequence, tokens as a grid, one vector as every token, cells as pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import prod
 
 from tracer.graph.attention_sites import is_heavy, linear_sites, sites
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import Places
 from tracer.graph.value_shapes import Shapes
-from tracer.ops import IDENTITIES, MATMULS, NOOP_VIEWS, TRANSPOSES, base
-from tracer.textbook.inlining import IN_LEAF, joins
-from tracer.textbook.layout_steps import folded, laid
+from tracer.lowering.aten import known
+from tracer.ops import (
+    ACTIVATIONS,
+    ANCHORS,
+    ARGREDUCES,
+    ARITHMETIC,
+    ATTENTION,
+    FACTORIES,
+    IDENTITIES,
+    JOINS,
+    MASK_BUILDERS,
+    MATMULS,
+    NOOP_VIEWS,
+    PROJECTIONS,
+    RESHAPES,
+    SCATTER_REDUCES,
+    SOFTMAXES,
+    TRANSPOSES,
+    UNINITIALISED,
+    base,
+    takes_shape,
+)
+from tracer.textbook.attention_bias import bias
 
 
 class Plan:
@@ -39,7 +62,7 @@ class Plan:
         self._operands_of_attention()
         self._layouts_apart()
         for index in graph.computing():
-            self.named.update(dict.fromkeys(laid(self, shapes, places, index), "layout"))
+            self.named.update(dict.fromkeys(_layout_lines(self, shapes, places, index), "layout"))
         self.results = self._results()
         order = {key: (graph.maker[key], key) for key in self.named}
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
@@ -66,7 +89,7 @@ class Plan:
         for ref in call.outputs:
             self.cost[ref.key], self.heavy[ref.key] = cost, heavy
             self.inside[ref.key] = tuple(dict.fromkeys(inside))
-        if not joins(self, index):
+        if not _is_inlined(self, index):
             for ref in call.outputs:
                 if ref.key in graph.live and graph.maker.get(ref.key) == index:
                     self._name(ref.key)
@@ -92,7 +115,7 @@ class Plan:
                 break
             end = following[0]
             path.append(end)
-        if folded(graph, self._shapes, path):
+        if _unfolds_tokens(graph, self._shapes, path):
             self.named[key], self.named[end] = "step", "layout"
             return
         shared = self._shared(end)
@@ -246,3 +269,202 @@ class Plan:
             if key is None:
                 return None
         return None
+
+
+IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF, IN_SCALE = 14, 6, 5, 10, 4
+"""How many calls one line holds: in a module without children and outside of them, without a heavy one and with; and
+how many make a number for each channel that stands in a line twice."""
+
+
+def _is_inlined(plan: Plan, index: int) -> bool:
+    """Whether a call's value stands inside the line of what consumes it."""
+    graph, call = plan.graph, plan.graph.calls[index]
+    live = [ref.key for ref in call.outputs if ref.key in graph.live]
+    name = base(call.name)
+    if len(live) != 1 or not (known(name) or name == "overwrite") or name == ATTENTION:
+        return False
+    key = live[0]
+    consumers = graph.consumers[key]
+    if _starts(graph, name, consumers):
+        return True
+    returned = key in {graph.root(ref.key) for ref in graph.outputs}
+    if name in UNINITIALISED or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
+        return True
+    if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
+        return False
+    if not consumers or returned:
+        return False
+    if plan.apart(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
+        return False
+    constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
+    if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias(graph, key)):
+        return False
+    if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
+        return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
+    if any(graph.within(other) != graph.within(index) for other in consumers) and not _shifts(graph, index, consumers):
+        return False
+    leaf = plan.leaf(index)
+    if name in JOINS and graph.depends[key] == "x" and not leaf:
+        rank = len(graph.shape(key))
+        if call.arguments.get("dim", 0) % rank != rank - 1:
+            return False  # a sequence that is made of parts
+    if not leaf and _moves_tokens(graph, key, index, consumers):
+        return False
+    cost, heavy = plan.cost[key], plan.heavy[key]
+    if len(consumers) > 1:
+        scales = graph.depends[key] == "p" and all(base(graph.calls[one].name) in ARITHMETIC for one in consumers)
+        return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
+    other = graph.calls[consumers[0]]
+    other_name = base(other.name)
+    if not known(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
+        return False
+    beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
+    if name in ACTIVATIONS and not leaf and other_name == "mul" and _of_map(graph, index):
+        return False  # the bend of an MLP's gate
+    if not heavy:
+        if is_heavy(other.name):
+            return cost <= 2
+        loose = [root for root in beside if root not in plan.named and root not in plan.ends]
+        more = sum(plan.cost.get(root, 0) for root in loose)
+        return cost + more <= (IN_LEAF if leaf else ELSEWHERE)
+    if is_heavy(other.name):
+        return False
+    if _scaled_by_one(graph, key, other_name, beside) and not leaf:
+        return False
+    if name in MATMULS and other_name == "add" and len(beside) == 1 and _also_a_product(graph, beside[0]):
+        return cost <= WITH_HEAVY
+    if name in MATMULS and other_name in ARITHMETIC and _weighs(graph, key):
+        return cost <= WITH_HEAVY
+    still = all(graph.depends[root] != "x" or graph.count(root) < graph.count(key) for root in beside)
+    if leaf:
+        return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
+    return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | {"gather"}
+
+
+def _biases(graph: Graph, consumers: list[int]) -> bool:
+    """Whether all that becomes of a value is that it is added to the scores of attention."""
+    calls = [graph.calls[index] for index in consumers]
+    return bool(calls) and all(base(call.name) == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
+
+
+def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:
+    """Whether all that becomes of a value is that one learned number multiplies it: a temperature."""
+    return consumer == "mul" and any(graph.depends[one] == "p" and graph.count(one) == 1 for one in beside)
+
+
+def _also_a_product(graph: Graph, key: str) -> bool:
+    """Whether a value is a product that only the sum takes in which it meets another."""
+    made = graph.made(key)
+    return made is not None and base(made.name) in MATMULS and len(graph.consumers[key]) == 1
+
+
+def _weighs(graph: Graph, key: str) -> bool:
+    """Whether a value becomes the weights of attention, whatever is added to it on the way."""
+    for _ in range(ELSEWHERE):
+        if len(graph.consumers[key]) != 1:
+            return False
+        call = graph.calls[graph.consumers[key][0]]
+        if base(call.name) not in ARITHMETIC:
+            return base(call.name) in SOFTMAXES
+        key = call.outputs[0].key
+    return False
+
+
+def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> bool:
+    """Whether some tokens of a value are chosen, or tokens were put to their places to make it."""
+    if len(graph.shape(key)) != 3 or not graph.ref[key].dtype.is_floating_point:
+        return False
+    chosen = any(base(graph.calls[other].name) == "gather" for other in consumers)
+    return chosen or base(graph.calls[index].name) == "scatter"
+
+
+def _turned_over(graph: Graph, key: str, call) -> bool:
+    """Whether a call is a loop that takes a value part by part."""
+    given = call.arguments.get("given", ()) if call.name == "turns" else ()
+    return any(graph.root(ref.key) == key for ref in given)
+
+
+def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
+    """Whether a call shifts a grid whose windows the one consumer, in a module within its own, then maps."""
+    inside = graph.calls[consumers[0]].module.startswith(f"{graph.calls[index].module}.")
+    return base(graph.calls[index].name) == "roll" and len(consumers) == 1 and inside
+
+
+def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
+    """Whether a call makes the zeros, or other single numbers, that loops start from, and nothing else."""
+    calls = [graph.calls[index] for index in consumers]
+    return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "turns" for call in calls)
+
+
+def _gates(graph: Graph, key: str, index: int) -> bool:
+    """Whether a value is what weighs the experts of a mixture."""
+    call = graph.calls[index]
+    return call.name == "experts" and graph.root(call.arguments["gates"].key) == key
+
+
+def _of_map(graph: Graph, index: int) -> bool:
+    """Whether a call takes what a linear map gave."""
+    makers = [graph.made(graph.root(ref.key)) for ref in graph.inputs[index]]
+    return any(call is not None and base(call.name) in PROJECTIONS for call in makers)
+
+
+def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
+    """Whether all that becomes of a value is that something else is written into it."""
+    calls = [graph.calls[index] for index in consumers]
+    return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in calls)
+
+
+def _layout_lines(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str]:
+    """Of what a call is given, the layouts of lines that have a line."""
+    graph = plan.graph
+    given = {ref.key for ref in graph.given}
+    for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
+        root = plan.named_root(ref.key)
+        if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):
+            yield ref.key
+        if root == ref.key or ref.key in plan.named or graph.depends[ref.key] != "x":
+            continue
+        fewer = prod(ref.shape) < graph.count(root)
+        if root in given:
+            if ref.dtype.is_floating_point and graph.count(root) > 1 and _moves(graph, shapes, ref.key, root):
+                yield ref.key
+        elif root in plan.named and graph.within(graph.maker[root]) != graph.within(index):
+            if fewer and len(ref.shape) < len(graph.shape(root)):
+                yield ref.key
+            elif base(graph.calls[index].name) in ANCHORS and not places.numbers(graph.calls[index].module):
+                yield from _tokens(graph, root, ref.key)
+
+
+def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
+    """Whether a layout does more than put in or leave out axes of size 1, at any sizes."""
+    after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
+    names = {base(graph.calls[graph.maker[k]].name) for k in graph.chain(key, root)}
+    return after != before or bool(names & TRANSPOSES)
+
+
+def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
+    """Whether a value is one vector of parameters as every token of a sequence, `[B, n, D]`."""
+    graph, shape = plan.graph, shapes.of(key)
+    root = graph.root(key)
+    learned = root.startswith("parameter ") and graph.ref[root].dtype.is_floating_point
+    single = [n for n in shapes.of(root) if n != 1] == [shape[-1]] if learned and len(shape) == 3 else False
+    return single and root != key and shape[1] not in (1, plan.batch)
+
+
+def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
+    """Some tokens of a sequence, `[B, n, D]` of `[B, S, D]`, and a sequence that is taken as a grid, `[B, n, m, D]`."""
+    for before, after in pairwise([root, *graph.chain(key, root)]):
+        old, new = graph.shape(before), graph.shape(after)
+        if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
+            continue
+        split = base(graph.call_of(after).name) in RESHAPES and len(new) == 4 and new == graph.shape(key)
+        if split or (len(new) == 3 and new[1] < old[1]):
+            yield after
+
+
+def _unfolds_tokens(graph: Graph, shapes: Shapes, path: list[str]) -> bool:
+    """Whether a chain of layouts lays the numbers of each token out over axes that it did not have: a cell as pixels.
+    On the way, `path`, there are more axes than before and after, and the last one is split."""
+    first, last = len(graph.shape(path[0])), len(graph.shape(path[-1]))
+    split = next((key for key in path if len(graph.shape(key)) >= max(first, last) + 2), None)
+    return split is not None and not shapes.same(shapes.of(split)[-1], shapes.of(path[0])[-1])

@@ -29,8 +29,9 @@ from tracer.tracing.op_records import Run, limit_note, part_of
 from tracer.tracing.op_records import account as account_of
 from tracer.tracing.primitive_records import decompositions
 from tracer.tracing.proofs.counterfactual import Replay
+from tracer.tracing.proofs.deferred_proofs import Later
 from tracer.tracing.proofs.rerun import Rerun
-from tracer.tracing.proofs.step_proof import Later, Values, alike, alike_here, same_size
+from tracer.tracing.proofs.step_proof import Values, alike, alike_here, same_size
 from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
 from tracer.tracing.step_records import steps_of
 from tracer.utils.devices import copy_to_cpu

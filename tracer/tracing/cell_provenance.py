@@ -2,86 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from operator import index as whole
-from typing import TYPE_CHECKING, NamedTuple
-
 from tracer.expr import Node, tensors
 from tracer.expr.index_sets import TooMany, plain
+from tracer.record.trace import Cell, Number, Trace, operand_cell
 from tracer.tracing.provenance_walk import Chain, Leaf, Walk
 from tracer.utils.error_text import quoted
-
-if TYPE_CHECKING:
-    from tracer.record import Trace
 
 GONE = (
     "the equations of this run are not at hand, so no cell can be followed: it was opened from a file, copied or made "
     "with prove=False; run the model again"
 )
 ENDS = ("input ", "parameter ", "constant ")
-
-
-class Number(NamedTuple):
-    """An operand of a cell, by its index in its tensor.
-
-    `share` is what it contributed, None where that can't be said in one number. The shares of those that are `counted`
-    add up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like.
-    Behind a function that is no sum, shares are in proportion to what they were before it.
-    """
-
-    index: tuple[int, ...]  # type: ignore[assignment]
-    value: float | complex
-    share: float | complex | None
-    counted: bool = True
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a step's tensor: its number as traced, and as computed from its terms, in float64.
-
-    `terms` are the numbers that it was made of, by what they are cells of: the id of a step, `input x`, `parameter w`,
-    `constant 0` (a tensor that nothing of the run made), or `number …`, written in the equation. The cells of all but
-    steps have none: the way ends there. `note` says what is missing.
-    """
-
-    id: str
-    index: tuple[int, ...]  # type: ignore[assignment]
-    value: float | complex
-    computed: float | complex | None = None
-    latex: str = ""
-    terms: Mapping[str, tuple[Number, ...]] = field(default_factory=dict, repr=False)
-    note: str = ""
-    trace: Trace = field(kw_only=True, repr=False, compare=False)
-
-    def back(self, operand: str, index=None) -> Cell:
-        """Return the cell of one of the operands, by its key in `terms`; without an index the largest contribution.
-
-        ValueError quotes an operand that the cell was not made of, and an index that is none of its terms.
-        """
-        if operand not in self.terms:
-            made = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"
-            raise ValueError(f"cell {self.index} of {quoted(self.id)} was not made of {quoted(operand)}: {made}")
-        numbers = self.terms[operand]
-        if index is None:
-            index = max(numbers, key=lambda one: (one.counted, abs(one.share or 0), abs(one.value))).index
-        elif operand_cell(index) not in {one.index for one in numbers}:
-            raise ValueError(
-                f"cell {self.index} of {quoted(self.id)} was not made of {quoted(index)} of {quoted(operand)}; "
-                f"the first that it was made of is {numbers[0].index}"
-            )
-        if operand.startswith("number "):
-            found = next(one for one in numbers if one.index == operand_cell(index))
-            return Cell(operand, found.index, found.value, trace=self.trace)
-        return cell(self.trace, operand, index)
-
-
-def operand_cell(index) -> tuple[int, ...] | None:
-    """Return an index as a tuple of whole numbers, None if it is none."""
-    try:
-        return tuple(whole(i) for i in index) if not isinstance(index, str) else None
-    except TypeError:
-        return None
 
 
 def cell(trace: Trace, id: str, index) -> Cell:

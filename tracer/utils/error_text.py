@@ -30,6 +30,11 @@ def shortened(said: str, most: int = MOST) -> str:
     return said if len(said) <= most else f"{said[:head]} … {said[head + 3 - most :]}"
 
 
+def quoted_setting(name: str, value: object) -> str:
+    """Return the input of a size or an option, `T='many'`, for a sentence that refuses it."""
+    return shortened(f"{name}={quoted(value)}")
+
+
 def reason(error: BaseException) -> str:
     """Return the first line of an error's message, and all of it where that line only begins something; for a host that
     could not be reached, that it could not."""

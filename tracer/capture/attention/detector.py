@@ -2,7 +2,7 @@
 
 Fused kernels are read through their schema. Attention that is written out is a softmax, by name or by its values,
 whose weights are followed, through whatever the model does to them, to the matrix product that takes values by them.
-The search goes backwards from its scores (`score_path_search.py`); what it finds is replayed on a few rows and compared
+The search goes backwards from its scores (`score_path.py`); what it finds is replayed on a few rows and compared
 with the softmax that ran. Where that fails, the attention is recorded without its weights, with the reason.
 """
 
@@ -16,8 +16,7 @@ import torch
 from tracer.capture.attention.axis_tracking import arrange, axes_of, leaves
 from tracer.capture.attention.chunked_attention import Pieces
 from tracer.capture.attention.score_ops import Chains
-from tracer.capture.attention.score_path import Call, Lost
-from tracer.capture.attention.score_path_search import Reader
+from tracer.capture.attention.score_path import Call, Lost, Reader
 from tracer.capture.attention.score_replay import SCORES, pick_rows, softmax_columns
 from tracer.capture.attention.weight_tracking import Followed, Taken, Weights
 from tracer.capture.op_schema import OpKind

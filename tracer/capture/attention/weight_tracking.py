@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.capture.attention.axis_tracking import Atom, Axes, axes_after, leaves
-from tracer.capture.attention.score_path_search import Reader
+from tracer.capture.attention.score_path import Reader
 from tracer.capture.op_schema import PRODUCTS, OpKind
 from tracer.ops import SHAPE_ONLY, having
 

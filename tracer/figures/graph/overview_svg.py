@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from tracer.export.math_labels import shape_html, shape_numbers, size_html, symbol_html
-from tracer.export.repeated_blocks import Repeat, at_any
 from tracer.figures.graph.lanes import INPUT, Lane, lanes, sources, stretches
 from tracer.figures.graph.layered_layout import circuit
 from tracer.figures.palette import stage_colour
 from tracer.figures.payload_budget import LINES
 from tracer.record import Step, Trace
+from tracer.record.repeats import Repeat, at_any
 from tracer.utils.error_text import shortened
 
 WHY = 300

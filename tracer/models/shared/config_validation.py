@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from tracer.symbols.notation import MEANINGS, parse
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quoted, quoted_setting
 from tracer.utils.limits import limits
 from tracer.utils.thread_local_rng import seeded_draws
 
@@ -35,7 +35,9 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
         if symbol in spec.options:
             if value not in spec.options[symbol]:
                 allowed = " or ".join(map(repr, spec.options[symbol]))
-                raise ValueError(f"{stated(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected")
+                raise ValueError(
+                    f"{quoted_setting(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected"
+                )
         elif symbol in spec.runs:
             raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
         elif symbol in spec.derived or symbol == "S":
@@ -43,14 +45,14 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             of = [other for other in spec.sizes if equals and other in _names(equals)]
             how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
             raise ValueError(
-                f"{stated(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
+                f"{quoted_setting(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
             )
         elif symbol not in spec.sizes:
             known = MEANINGS.get(symbol)
             what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
             raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{stated(symbol, value)} is no size: a whole number from 1 up was expected")
+            raise ValueError(f"{quoted_setting(symbol, value)} is no size: a whole number from 1 up was expected")
         elif symbol.startswith("L") and value > DEEPEST:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 
@@ -108,11 +110,6 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
             raise
     with torch.device("meta"), _Undrawn(), _Counted():
         return make().to("meta")
-
-
-def stated(symbol: str, value: object) -> str:
-    """Return the input of a size, for a sentence that refuses it."""
-    return shortened(f"{symbol}={quoted(value)}")
 
 
 def _names(text: str) -> set[str]:

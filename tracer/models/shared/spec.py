@@ -12,13 +12,12 @@ from PIL.Image import Image
 
 from tracer.capture import Recording
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.config_validation import stated
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import Found
 from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quoted, quoted_setting, reason
 from tracer.utils.limits import limits
 from tracer.utils.progress import doing
 from tracer.utils.thread_local_rng import seeded_draws
@@ -137,10 +136,12 @@ class Model:
             least = 0 if symbol in self.spec.settings else 1
             if symbol not in known:
                 raise ValueError(
-                    f"{stated(symbol, value)} is no size of this input; {' and '.join(known)} can be given"
+                    f"{quoted_setting(symbol, value)} is no size of this input; {' and '.join(known)} can be given"
                 )
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{stated(symbol, value)} can't run: a whole number from {least} up was expected")
+                raise ValueError(
+                    f"{quoted_setting(symbol, value)} can't run: a whole number from {least} up was expected"
+                )
         made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
         limits().check_tokens(made.sizes.get("T", 0))
         return made.on(self.device)

@@ -31,8 +31,9 @@ from tracer.shapes.twin_variation import Variation, varied
 from tracer.symbols import notation
 from tracer.textbook.derivation import HERE, KERNEL
 from tracer.textbook.steps import Found
+from tracer.tracing.proofs.deferred_proofs import Later
 from tracer.tracing.proofs.proof_power import Elsewhere, unseen, unseen_in_run
-from tracer.tracing.proofs.step_proof import Later, weight, weights
+from tracer.tracing.proofs.step_proof import weight, weights
 from tracer.utils.error_text import quoted, reason
 from tracer.utils.progress import tell
 from tracer.utils.thread_local_rng import seeded_draws
@@ -105,6 +106,10 @@ class Replay:
     def notes(self) -> list[str]:
         """The notes on the checks, besides those of single lines."""
         return [*self.missing, *self.narrow]
+
+    def shorten(self, shortened: bool) -> Replay:
+        """Return the recipe that runs one block of each kind, or the whole module."""
+        return replace(self, shortened=shortened)
 
     def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
         """Return the steps with the number of other runs on which each line holds, and the first that contradicts.

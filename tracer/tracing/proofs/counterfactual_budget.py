@@ -86,7 +86,7 @@ def check(trace: Trace) -> Trace:
     if not trace.steps or trace.replay is None:
         return trace
     if not (problem := too_large(trace)):
-        shortened = replace(trace.replay, shortened=not _fits(*_cost(trace, ())))
+        shortened = trace.replay.shorten(not _fits(*_cost(trace, ())))
         try:
             return replace(replace(trace, replay=shortened).check(), replay=trace.replay)
         except Exception as error:  # of a stranger's model, with other numbers: the run itself stands

@@ -15,7 +15,8 @@ from tracer.expr import Node, tensors
 from tracer.expr.error_bounds import fractional
 from tracer.record import Step
 from tracer.textbook.steps import Found
-from tracer.tracing.proofs.step_proof import Later, Values, compare, execute_exactly
+from tracer.tracing.proofs.deferred_proofs import Later
+from tracer.tracing.proofs.step_proof import Values, compare, execute_exactly
 from tracer.utils.progress import tell
 from tracer.utils.tensor_diff import margins
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -16,16 +16,13 @@ from tracer.expr import Node, ShapeError, Tensor, execute, infer, tensors
 from tracer.expr.error_bounds import FACTOR, HALVES, Bounded, Rounding, count, evaluate, exact_dtype, limits
 from tracer.expr.function_call import dense
 from tracer.expr.node import vanishes
-from tracer.record import Step, Trace
+from tracer.record import Step
 from tracer.shapes import UNKNOWN, base_form, value_of
 from tracer.symbols.notation import parse, symbol
 from tracer.textbook.steps import Found, Line
 from tracer.utils.devices import to_cpu
 from tracer.utils.error_text import explained
 from tracer.utils.tensor_diff import Difference, first_beyond
-
-if TYPE_CHECKING:
-    from tracer.tracing.proofs.rerun import Rerun
 
 
 class Proof(NamedTuple):
@@ -192,96 +189,6 @@ def apply_proof(step: Step, proof: Proof) -> Step:
     """Return a step with the outcome of executing its equation."""
     note = " ".join(filter(None, (step.note, proof.note)))
     return replace(step, error=proof.error, margin=proof.margin, wrong=proof.wrong, note=note, pending=False)
-
-
-class Later:
-    """The deferred queries of a run: pending proofs, and the operands of its cells.
-
-    It holds the model, the equations and the tensors that these need, while a trace has it. `kept` has the traced
-    tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
-    """
-
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        kept: Mapping[str, torch.Tensor],
-        found: Sequence[Found],
-        lines,
-        sizes,
-        rerun: Rerun | None = None,
-        named: frozenset[int] = frozenset(),
-        respell: Callable[[frozenset[int]], Trace] | None = None,
-    ):
-        self._run, self._rerun = (module, kept, found, lines, sizes), rerun
-        self._named, self._respell = named, respell
-        self._found = {step.line.id: step for step in found}
-        self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
-
-    @property
-    def derived_steps(self) -> Sequence[Found]:
-        """The steps of the run with their equations."""
-        return self._run[2]
-
-    def rewrite(self, change: Callable[[Line], Node]) -> Later:
-        """Return the same run, with the equations that `change` returns for its lines."""
-        module, kept, found, _, sizes = self._run
-        found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
-        return Later(module, kept, found, [step.line for step in found], sizes, self._rerun)
-
-    def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
-        """Return these steps with their proofs, by id."""
-        steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
-        proofs = {}
-        if self._rerun and not changed:
-            lacking = self._rerun.lacking((self._found[step.id] for step in steps), value)
-            proofs = self._rerun.prove(lacking, self.derived_steps)
-        return {
-            step.id: apply_proof(step, proofs[step.id])
-            if step.id in proofs
-            else self._prove_kept(step, value, sizes, changed)
-            for step in steps
-        }
-
-    def spelled(self, steps: Iterable[Step]) -> Trace | None:
-        """Return the run as its code has it where the proofs of these steps refute the names of formulas, `named` by
-        their ops; None where they refute none. Its own steps are still to be proven."""
-        refuted = {op for step in steps if step.verdict == "disproven" for op in self._found[step.id].ops}
-        return self._respell(self._named & refuted) if self._respell and self._named & refuted else None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of the run by their names."""
-        return self._run[-1]
-
-    def values(self, kind: Callable[..., Any] | None = None) -> Any:
-        """Return the tensors of the run by their keys, as `Values` or another `kind` has them."""
-        return (kind or Values)(*self._run)
-
-    def rewritten(self) -> set[str]:
-        """Return the keys of parameters and buffers that have changed since the run."""
-        now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
-        changed = {name for name, state in self._ran.items() if now.get(name) != state}
-        changed |= {stack for name in changed for stack in stacks(name)}
-        return {f"parameter {name}" for name in changed}
-
-    def _prove_kept(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
-        found = self._found[step.id]
-        if not changed:
-            return apply_proof(step, prove(found, value, sizes))
-        reads = {tensor.key for tensor in tensors(found.line.equation)}
-        reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
-        if rewritten := sorted(reads & changed):
-            proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
-        else:
-            proof = prove(found, value, sizes)
-        return apply_proof(step, proof)
-
-
-def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return a key that changes once somebody has written into a tensor, or has replaced it."""
-    return tensor.data_ptr() if tensor.layout is torch.strided else id(
-        tensor
-    ), 0 if tensor.is_inference() else tensor._version
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
