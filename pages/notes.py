@@ -19,7 +19,7 @@ MORE = {"claims": "What they claim, on any model", "contrasts": "What they set i
 
 page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
-st.title("Does it hold? Five notes against their runs")
+st.title("Fact-checking five lecture notes")
 components.links()
 titles = note_statements.titles() | MORE
 widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None)

@@ -207,7 +207,7 @@ def likeness(owner: object, make: Callable[[], bytes]) -> None:
 
 def pipeline_map(trace: Trace) -> str | None:
     """Draw the pipeline; return the id of a step that was clicked."""
-    component = _component("pipeline", '<div class="slot" data-figure="The whole way"></div>')
+    component = _component("pipeline", '<div class="slot" data-figure="The full path"></div>')
     return component(
         key="pipeline", data=of(trace, "pipeline", lambda: overview_svg.pipeline(trace)), on_step_change=lambda: None
     ).step

@@ -19,8 +19,6 @@ from tracer.utils.devices import default_device
 from tracer.utils.job_queue import VISITOR, Line
 from tracer.utils.progress import doing as telling
 
-OWN = "its own"
-"""The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
 PROVING = "Running the model and proving every step"
@@ -125,11 +123,6 @@ def fetch(name: str, download) -> None:
           where=loading, instead=True)  # fmt: skip
 
 
-def first_sample(model: str) -> str:
-    """Return the first sample that suits a model."""
-    return next(iter(samples(models.samples(model))), OWN)
-
-
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
     """Return the run of a model on one of its samples, computed once for all visitors."""
     key, store = (name, options, sample), _samples
@@ -147,7 +140,7 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
 def in_line(name: str, options: Options) -> tuple:
     """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
     that is computed now and cached."""
-    key = name, options, first_sample(name)
+    key = name, options, next(iter(samples(models.samples(name))), "its own")
     made, image = _with_sample(*key)
     store = _given if options else _samples
     if (run := store.get(key)) is None:
@@ -157,7 +150,7 @@ def in_line(name: str, options: Options) -> tuple:
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
     """Run a model on its first sample, for work in the background; the run is not cached."""
-    made, image = _with_sample(name, options, first_sample(name))
+    made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
     return made.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pages.state.visitor import Given, View
+from pages.state.session import View
+from pages.state.visitor import Given
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows
@@ -16,7 +17,7 @@ from tracer.utils import note_titles
 
 WHAT = (
     "**Tensor tracer** runs a real model on your photo or text and shows every tensor on the way: its shape, its "
-    "equation, and whether this very run proves it."
+    "equation, and checks each one against this run."
 )
 """What this app is, in one sentence."""
 AFTER = 4
@@ -202,7 +203,7 @@ def card(facts: Mapping | None) -> str:
     if classes := facts.get("classes"):
         sizes = facts.get("sizes", {})
         sentences.append(
-            f"This model knows {len(classes)} classes and nothing else: {', '.join(classes)}. "
+            f"This model knows only {len(classes)} classes: {', '.join(classes)}. "
             f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
             "and whatever you show it, it answers with one of these classes."
         )

@@ -39,7 +39,7 @@ def test_words_of_a_text_of_ones_own_are_not_taken_for_the_caption():
 def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     at = chosen("vit-text")
     assert [tab.label for tab in at.tabs] == [
-        "The whole way",
+        "The full path",
         "What the model sees",
         "Behind each word",
         "Watch it write",
@@ -66,7 +66,7 @@ def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
     run = at.session_state["visitor"].run()
     run.save(path := tmp_path / "run.safetensors")
     upload(at, path.read_bytes(), "run.safetensors")
-    assert [tab.label for tab in at.tabs] == ["The whole way", "What the model sees", "Behind each word"]
+    assert [tab.label for tab in at.tabs] == ["The full path", "What the model sees", "Behind each word"]
 
 
 @pytest.mark.parametrize("result", [{"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind": ["caption"]}])
@@ -101,7 +101,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
     assert titles[2:4] == ["**What the encoder sees**", "**The predicted picture**"]  # after what goes for every model
-    assert at.main.header[0].value.startswith("The hardest to foresee: row ")
+    assert at.main.header[0].value.startswith("Hardest to predict: row ")
     charts = [json.loads(chart.proto.spec) for chart in at.main.get("plotly_chart")]
     units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]
     assert units == ["patch column", "pixel column", "pixel column"]
@@ -117,7 +117,7 @@ def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
     most = max(map(max, result["anomaly"]))
     error, seen, drawn = (json.loads(chart.proto.spec)["data"][0] for chart in at.main.get("plotly_chart"))
     assert not at.exception and (error["zmin"], error["zmax"]) == (0, most)
-    assert f"the largest error of this picture, {most:.3g} grey levels. A sound surface has" in text(at)
+    assert f"the largest error of this picture, {most:.3g} grey levels. Even a flawless surface has" in text(at)
     assert (seen["zmin"], seen["zmax"]) == (drawn["zmin"], drawn["zmax"])
     assert "The contrast is that of the predicted picture." in text(at)
     levels = np.mean(result["pixels"], axis=-1)

@@ -84,7 +84,7 @@ def test_a_new_page_is_one_file(tmp_path):
 
 def test_overview_says_what_the_model_knows():
     at = opened()
-    assert "10 classes and nothing else: airplane" in text(at)
+    assert "only 10 classes: airplane" in text(at)
     assert "32 × 32 pixels" in text(at)
 
 

@@ -140,7 +140,7 @@ def test_blocks_are_said_to_have_weights_of_their_own_where_they_have(kind):
     trace = tracer.trace(Stack(kind).eval(), torch.randn(2, 5, 8), prove=False)
     drawn = pipeline(trace)
     assert bool(trace.repeats) is (kind != "tied")
-    assert ("with weights of its own" in drawn) is (kind == "own")
+    assert ("each with its own weights" in drawn) is (kind == "own")
     assert "After the blocks, to the answer" in drawn
 
 

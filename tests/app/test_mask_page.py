@@ -15,7 +15,7 @@ from tracer import models
 from tracer.attention import masks
 from tracer.export.math_labels import scientific
 
-OPEN = "No pair of tokens is closed, so every output may move, and every one did."
+OPEN = "Nothing is masked, so every output may change, and every one did."
 CLOSED = "The mask predicts exactly these positions."
 
 
@@ -58,7 +58,7 @@ def test_both_proofs_agree_on_each_tower(model, tower, kind):
     at.segmented_control[0].set_value(tower).run()
     assert not at.exception and subheaders(at)[0] == f"The mask that ran: {kind}"
     assert verdicts(at) == [CLOSED if kind == "causal" else OPEN]
-    assert f"Outputs of the {tower} tower that moved: token" in text(at)
+    assert f"Outputs of the {tower} tower that changed: token" in text(at)
 
 
 def test_a_patch_that_the_encoder_never_saw_moves_nothing():
@@ -67,12 +67,12 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
     seen = set(at.session_state["visitor"].run().result["visible"])
     at.main.select_slider[0].set_value(next(patch for patch in range(64) if patch not in seen)).run()
     assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
-    assert "that moved: none" in text(at)
+    assert "that changed: none" in text(at)
 
 
 def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
-    assert "the mask" not in said and said.startswith("No pair of tokens is closed. Tokens 3 to 4")
+    assert "the mask" not in said and said.startswith("Nothing is masked. Tokens 3 to 4")
 
 
 def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):

@@ -36,7 +36,7 @@ def test_what_attention_is_set_against_runs_beside_it():
 
 def test_without_the_library_of_a_note_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr("tracer.zoo.available", lambda prefix: False)
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.runs.Cache(4)})
+    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(4)})
     at = visited("notes", note="003")
     assert "needs the package torchvision, which is not installed: pip install torchvision" in at.info[0].value
 
@@ -100,7 +100,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
     monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
     read = []
     monkeypatch.setattr(note_statements, "_read", lambda note: read.append(note) or note_statements.Read((), "", {}))
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.runs.Cache(9)})
+    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(9)})
     for note in note_statements.titles():
         note_statements.ahead(note)
     assert read == ["000", "001", "002", "004"]

@@ -339,7 +339,7 @@ def refuted(run, id: str, change: Callable) -> set[str]:
 
 def test_what_is_said_of_heads_that_are_turned_in_part_holds(partial):
     model, inputs, trace = partial
-    assert {step.title for step in trace.steps} >= {"Rotate queries by position", "Rotate keys by position"}
+    assert {step.title for step in trace.steps} >= {"Rotate queries (RoPE)", "Rotate keys (RoPE)"}
     assert list(problems(plain(model, inputs, trace))) == []
 
 

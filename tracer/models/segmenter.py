@@ -111,7 +111,7 @@ HINTS = (
     Hint(
         "logits",
         stage="decoder",
-        title="Cells to pixels",
+        title="Unpatchify",
         why=(
             Claim(
                 "The scores of each patch are laid where the patch was cut from. Nothing is computed.", so.rearranges

@@ -56,7 +56,8 @@ JOINED = (
 )  # fmt: skip
 BEFORE_AND_AFTER = so.between_products
 COLLAPSE = Claim(
-    "Without this bend the two products around it would collapse into one.", so.both(so.part("G"), BEFORE_AND_AFTER)
+    "Without this nonlinearity the two matrices around it would collapse into one.",
+    so.both(so.part("G"), BEFORE_AND_AFTER),
 )
 PLACES_MATTER = Claim("The dot products of attention compare what tokens hold.")
 TALKED = Claim("It has read from the others through attention.", so.both(so.takes_that_token, so.open_to_first))
@@ -139,7 +140,7 @@ WHY: dict[str, Why] = {
     "context": (MIXED, JOINED),
     "output": (
         (
-            Claim("Until here no head knew of the others. This product mixes what they found and brings it to the "
+            Claim("So far the heads have worked independently. This product mixes what they found and brings it to the "
                   "model's width.", so.both(so.of_attention("O"), so.heads_apart, so.linear, so.ends_in("D"))),
             Claim("What was found is d_k wide, the token D. This product brings it back, so that the two can be "
                   "added.", so.both(so.of_attention("O"), so.one_head, so.linear, so.widths("d_k", "D"))),

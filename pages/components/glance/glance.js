@@ -37,11 +37,11 @@ export default function ({ data, parentElement }) {
       `${name[0].toUpperCase()}${name.slice(1)} attends most to ${map.names[most]}${most === state.query ? ", itself" : ""}: ` +
       `${percent(weights[most])}.`;
     const what = photo && words ? "patch or a word" : photo ? "patch" : "place in the text";
-    const cls = map.names[state.query] === "CLS" ? " CLS is a token that stands for no patch." : "";
+    const cls = map.names[state.query] === "CLS" ? " CLS is an extra token that belongs to no patch." : "";
     const heads = map.heads > 1 ? `, mean of its ${map.heads} heads` : "";
     find(".hint").textContent = state.pinned
       ? howToFree(map, "tap")
-      : `${photo ? "Brighter" : "Stronger colour"}: more attention. Point at a ${what} or tap it to see where that one looks. ` +
+      : `${photo ? "Brighter" : "Stronger colour"} = more attention. Point at a ${what} to see where it looks. ` +
         `Block ${map.layers[0] + 1}${heads}.${cls}`;
   }
   draw();

@@ -187,7 +187,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     entering, moved = found
     tower = f" of the {part} tower" if part else ""
-    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that moved: {_tokens(moved)}."))
+    st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that changed: {_tokens(moved)}."))
     if not entering:
         st.markdown("Nothing of it enters this tower: the model never saw this token.")
     elif entering != (token,):
@@ -238,10 +238,10 @@ def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
         if not entering:
             agree = "So nothing may move, and nothing did."
         elif all_open:
-            agree = "No pair of tokens is closed, so every output may move, and every one did."
+            agree = "Nothing is masked, so every output may change, and every one did."
         st.success(agree, icon=":material/verified:")
     elif set(moved) < set(expected):
-        closed = "No pair of tokens is closed" if all_open else "Nothing moved that the mask closes off"
+        closed = "Nothing is masked" if all_open else "Nothing moved that the mask closes off"
         could = f"{_tokens(still).capitalize()} could move too, and did not"
         st.success(f"{closed}. {could}{_why(trace, still, found, part)}.", icon=":material/verified:")
     else:

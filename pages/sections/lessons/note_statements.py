@@ -32,11 +32,11 @@ INSTEAD = "runs of its own"
 ALL, DIFFERING = "all", "differing"
 SIGNS = {
     "holds": ":green-badge[:material/check: holds]",
-    "sense": ":orange-badge[:material/info: holds in this sense]",
+    "sense": ":orange-badge[:material/info: holds with a caveat]",
     "not": ":red-badge[:material/close: does not hold]",
     "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
 }
-MANY = {"holds": "hold", "sense": "hold in this sense", "not": "do not hold", "elsewhere": "on another page"}
+MANY = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
 LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.found()}
 
 

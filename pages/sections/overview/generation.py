@@ -28,7 +28,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     own = given.text is None
     now = given.text if given.text is not None else "" if again else "".join(trace.words)
     finished = not (own and again) and trace.result["tokens"][0] == end
-    st.header(f"Watch it write {again}" if own and again else "Let it go on")
+    st.header(f"Watch it write {again}" if own and again else "Continue the text")
     if finished:
         st.caption(f"This text is finished: what comes next is {texts.quoted(end)}.")
     count = _count(now, unit)

@@ -85,9 +85,7 @@ def _classes(result, trace, below) -> None:
     title = "What random weights say" if has_random_weights(trace) else "The answer"
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
     if 1 < len(names) <= FEW and not has_random_weights(trace):
-        st.caption(
-            f"It knows {len(names)} classes and nothing else: whatever it is shown, it answers with one of them."
-        )
+        st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.given()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):
         st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
@@ -177,7 +175,7 @@ def _labels(result, trace, below) -> None:
 def _reconstruction(result, trace, below) -> None:
     error = np.asarray(result["anomaly"], dtype=float)
     row, column = np.unravel_index(int(error.argmax()), error.shape)
-    st.header(f"The hardest to foresee: row {row}, column {column}")
+    st.header(f"Hardest to predict: row {row}, column {column}")
     most = float(error.max())
     said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
     drawn = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
@@ -185,7 +183,7 @@ def _reconstruction(result, trace, below) -> None:
     st.caption(
         "The prediction error, patch by patch: in runs of their own, which are not traced, every patch was hidden in "
         f"turn and predicted from others. The scale ends at the largest error of this picture, {most:.3g} grey levels. "
-        "A sound surface has a largest one too: a bright patch alone is no defect."
+        "Even a flawless surface has a brightest patch; one alone is not a defect."
     )
 
 

@@ -152,7 +152,7 @@ def _choose_merges(whole):
     else:
         left, right = (token_pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
         entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
-        st.caption(quoted(f"Merge {count} joins {left} and {right} wherever they are neighbours, as entry {entry}."))
+        st.caption(quoted(f"Merge {count} joins {left} + {right} into a new token, id {entry}."))
     return whole.first(count)
 
 
@@ -262,8 +262,8 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         places = [place for place, id in enumerate(ids) if id == again]
         st.caption(
             quoted(
-                f"The id {again} stands at the places {', '.join(map(str, places[:6]))}"
-                f"{' …' if len(places) > 6 else ''}: the very same row each time. Only positions will tell them apart."
+                f"Id {again} appears at positions {', '.join(map(str, places[:6]))}{' …' if len(places) > 6 else ''} "
+                "and picks the same row each time. Only position encodings will tell them apart."
             )
         )
     tokenization.steps(run)

@@ -35,7 +35,7 @@ LONGEST = 400
 """Letters of one cell of the table of operations."""
 COUNTED = (
     "FLOP are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none for "
-    "other operations. Parameters stand at the first operation that reads them, be it only to transpose them."
+    "other operations. Each parameter is counted at the first operation that reads it, even if that only transposes it."
 )
 """What the columns of cost hold."""
 HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}
@@ -164,7 +164,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "latex": step.latex,
         "inside": _inside(step),
         "repeat": repeat
-        and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, but for their numbers."),
+        and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, only the index changes."),
         "names": step.names and pieces(texts.in_the_code(step.names)),
         "noted": _note_number(trace, step),
         "why": pieces(texts.prose(step.why)),
@@ -219,7 +219,7 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
     for file, lines in source_lines(trace, step).items():
         place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
         length = any(re.search(r"\bS\b", line.partition("#")[2]) for line in lines.values())
-        hint = "In the comment, S is the length of the sequence." if length else ""
+        hint = "In the comment, S = sequence length." if length else ""
         said.append({"place": place, "text": "\n".join(lines.values()), "hint": hint})
     return said
 

@@ -207,7 +207,7 @@ def test_the_tab_of_the_overview_is_in_its_address_and_back_undoes_it(page):
     page.locator("svg.patches").wait_for()
     settled(page)
     page.evaluate("history.back()")
-    page.get_by_role("tab", name="The whole way", selected=True).wait_for()
+    page.get_by_role("tab", name="The full path", selected=True).wait_for()
     page.goto("/?query=99&tab=What+the+model+sees")
     page.get_by_role("tab", name="What the model sees", selected=True).wait_for()
     page.get_by_text("This page has no query '99', expected one from 0 to 64.").wait_for()

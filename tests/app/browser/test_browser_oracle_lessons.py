@@ -319,7 +319,7 @@ def test_the_marks_of_the_notes_are_those_of_their_cards(page):
     assert whole == len(marks) == page.locator(".st-key-statements blockquote").count()
     for name, (shown, *_) in ((name, found) for name, found in counts.items() if found):
         assert marks.count(name) == int(shown)
-    words = {"holds": "holds", "sense": "holds in this sense", "not": "does not hold"}
+    words = {"holds": "holds", "sense": "holds with a caveat", "not": "does not hold"}
     badges = page.locator(".st-key-statements blockquote").evaluate_all(
         "all => all.map((one) => one.querySelector('.stMarkdownBadge').textContent)"
     )

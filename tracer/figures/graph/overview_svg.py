@@ -35,7 +35,7 @@ def pipeline(trace: Trace) -> str:
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
     drawn = _Drawing(trace)
     scale = (
-        f"The thicker a line, the larger its tensor: {THICK:g} pixels are {drawn.most:,} numbers."
+        f"Line width shows tensor size ({THICK:g} px = {drawn.most:,} numbers)."
         if drawn.wired
         else f"Its {drawn.lines:,} lines are left out: {LINES:,} can be told apart at most."
     )
@@ -149,7 +149,7 @@ class _Drawing:
             only = self.stacks == 1 and len({step.layer for step in steps}) == 1
             return f"The one block{f', {times}' if whole else ''}" if only else f"Block {layer + 1}"
         what = "One block" if repeat.period == 1 else f"{repeat.period} blocks in turn"
-        own = "<small>, each time with weights of its own</small>" if self._reads_own(repeat) else ""
+        own = "<small>, each with its own weights</small>" if self._reads_own(repeat) else ""
         return f"{what}, run {times} times{own}"
 
     def _reads_own(self, repeat: Repeat) -> bool:

@@ -99,7 +99,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         for one in line.records
         for array in [line.book.trace.values[one.k].numpy()]
     ),
-    r"Until here no head knew of the others\. This product mixes what they found": by.every(
+    r"So far the heads have worked independently\. This product mixes what they found": by.every(
         by.some_heads, by.trained, by.size("D")
     ),
     r"What was found is d_k wide, the token D": lambda line, *_: (
@@ -125,7 +125,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     rf"(GELU|This GELU, an approximation by tanh,|SiLU) keeps large numbers almost as they are, and maps every "
     rf"negative one to between {NUMBER} and 0": by.bends,
     r"ReLU keeps what is positive and sets the rest to 0": by.rectified,
-    r"Without this bend the two products around it would collapse into one": lambda line, *_: (
+    r"Without this nonlinearity the two matrices around it would collapse into one": lambda line, *_: (
         len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
     ),
     r"Back from d_ff to D numbers, so that": by.size("D"),

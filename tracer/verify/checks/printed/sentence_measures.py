@@ -539,7 +539,7 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
 def alibi_free(line: Line, *_) -> bool:
     """Return whether no step of its tower adds positions to tokens, and some rotates them."""
     titles = [step.title for step in line.book.trace.steps]
-    return not any(title.startswith("Add positions") for title in titles) and "Rotate keys by position" in titles
+    return not any(title.startswith("Add positions") for title in titles) and "Rotate keys (RoPE)" in titles
 
 
 def waves(line: Line, *_) -> bool:
