@@ -204,10 +204,10 @@ def test_a_state_space_has_its_letters():
 
 
 def test_the_proof_notices_a_wrong_turn(monkeypatch):
-    from tracer.expr import Turns
+    from tracer.expr import Scan
 
-    part = Turns._part
-    monkeypatch.setattr(Turns, "_part", lambda self, t, number, tensors: part(self, min(t, 7), number, tensors))
+    part = Scan._part
+    monkeypatch.setattr(Scan, "_part", lambda self, t, number, tensors: part(self, min(t, 7), number, tensors))
     torch.manual_seed(0)
     assert "disproven" in {step.verdict for step in run(Elman().eval(), torch.randn(2, 9, 5)).steps}
 

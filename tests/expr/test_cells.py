@@ -27,9 +27,9 @@ WITHOUT_OPERANDS = {
     *(
         "CausalMask",
         "CausalMaskBetween",
-        "Counted",
-        "CountedFrom",
-        "Counting",
+        "Arange",
+        "ArangeFrom",
+        "PositionIds",
         "Distances",
         "Identity",
         "PrefixMask",
@@ -37,7 +37,7 @@ WITHOUT_OPERANDS = {
         "Sinusoids",
     ),
 }
-BY_DEFAULT = {"Filled", "Finite", "Kernel", "Nonzero", "OneRun", "Replaced", "Scattered", "Turns"}
+BY_DEFAULT = {"MaskedScatter", "NanToNum", "Kernel", "Nonzero", "IsContiguous", "IndexPut", "Scatter", "Scan"}
 """Nodes that say of a cell that all cells of all operands have a part in it: more than is true."""
 
 
@@ -207,9 +207,9 @@ def test_what_scales_in_a_norm_has_the_share_of_what_it_scales():
 
 
 WITHOUT_SHARES = BY_DEFAULT | {
-    *("AllOf", "AnyOf", "At 5", "ArgLargest", "ArgSmallest", "ArgTopK", "Deviation", "FirstOf", "HowMany", "Length"),
-    *("LogSoftmax", "LogSumExp", "OneHot", "Pairs", "Parts", "ProductOf", "RunningProduct", "SortingOrder"),
-    *("Turns 2", "Variance"),
+    *("AllOf", "AnyOf", "Index 5", "ArgMax", "ArgMin", "ArgTopK", "Std", "FirstOf", "CountNonzero", "Norm"),
+    *("LogSoftmax", "LogSumExp", "OneHot", "Pairs", "RealAndImaginary", "Prod", "CumProd", "ArgSort"),
+    *("Scan 2", "Variance"),
     *(f"{name}{number}" for name in ("LSTM", "GRU", "RNN") for number in ("", " 2", " 3")),
 }
 """Nodes whose terms say which numbers have a part in a cell, and not how much."""

@@ -8,16 +8,16 @@ import torch.nn.functional as F
 from tests.support.node_examples import examples
 from tracer.expr import (
     GELU,
-    Concat,
-    Heads,
-    Joined,
+    ConcatTokens,
     LayerNorm,
+    MergeHeads,
     Node,
     Patches,
     ReLU,
     Row,
     ShapeError,
     Softmax,
+    SplitHeads,
     Tensor,
     execute,
     infer,
@@ -62,13 +62,13 @@ CASES = {
         lambda v: v["a"].softmax(-1),
     ),
     "context": (
-        Joined(A @ V),
+        MergeHeads(A @ V),
         r"\operatorname{concat}_{h}\left(\mathbf{A}\,\mathbf{V}\right)",
         (B, S, h * d_k),
         lambda v: (v["a"] @ v["v"]).transpose(1, 2).reshape(2, 5, 12),
     ),
     "heads": (
-        Heads(X @ W_Q, h),
+        SplitHeads(X @ W_Q, h),
         r"\operatorname{heads}_{h}\left(\mathbf{X}\,\mathbf{W}_Q\right)",
         (B, h, S, d_k),
         lambda v: F.linear(v["x"], v["parameter weight"]).view(2, 5, 3, 4).transpose(1, 2),
@@ -89,7 +89,7 @@ CASES = {
         lambda v: patches(v["image"]),
     ),
     "concat": (
-        Concat(CLS, X),
+        ConcatTokens(CLS, X),
         r"\left[\mathbf{c}\ ;\ \mathbf{X}\right]",
         (B, S + 1, D),
         lambda v: torch.cat([v["cls"].expand(2, 1, 12), v["x"]], 1),
@@ -121,7 +121,7 @@ def test_one_object_is_printed_checked_and_executed(name, values):
         assert relative_error(result, expected(values)) < 1e-12
 
 
-@pytest.mark.parametrize("wrong", [Q @ K, X @ X, X + Q, X + W_Q, Concat(X, Q)], ids=str)
+@pytest.mark.parametrize("wrong", [Q @ K, X @ X, X + Q, X + W_Q, ConcatTokens(X, Q)], ids=str)
 def test_shapes_that_do_not_fit_are_refused(wrong):
     with pytest.raises(ShapeError):
         infer(wrong)

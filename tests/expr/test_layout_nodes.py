@@ -11,17 +11,18 @@ from tracer.expr import (
     GELU,
     Absolute,
     And,
-    Between,
-    Compared,
+    Compare,
+    Concat,
     Convolution,
     Cosine,
+    Div,
     Einsum,
     Exp,
     Expm1,
     Floor,
-    Greatest,
-    Joint,
+    Lerp,
     LogSoftmax,
+    Maximum,
     Mean,
     Minus,
     Negative,
@@ -29,21 +30,20 @@ from tracer.expr import (
     Not,
     Or,
     Over,
-    Picked,
     Plus,
     Power,
     Product,
-    Ratio,
-    Rearranged,
+    Rearrange,
     Remainder,
     RMSNormOver,
     Scalar,
     Scaled,
     Sigmoid,
+    Slice,
     Softmax,
+    Sum,
     Tensor,
     Times,
-    Total,
     Transposed,
     Where,
     execute,
@@ -128,7 +128,7 @@ LAYOUTS = {
 def test_layouts(printed):
     shape, pattern, plain = LAYOUTS[printed]
     x, value = tensor(*shape)
-    node = Rearranged(x, *pattern)
+    node = Rearrange(x, *pattern)
     assert latex(node) == printed
     agree(node, {x.key: value}, plain(value))
     assert node.func(*node.args) == node
@@ -150,7 +150,7 @@ PICKED = {
 def test_places(printed):
     x, value = tensor(B, S, h * d_k)
     entries, plain = PICKED[printed]
-    node = Picked(x, entries)
+    node = Slice(x, entries)
     assert latex(node) == printed
     agree(node, {x.key: value}, plain(value))
     assert node.func(*node.args) == node
@@ -158,8 +158,8 @@ def test_places(printed):
 
 def test_a_place_in_a_vector_is_no_row():
     x, value = tensor(S)
-    assert latex(Picked(x, (2,))) == r"{\mathbf{X}}_{[\ldots,\,2]}"
-    agree(Picked(x, (2,)), {x.key: value}, value[2])
+    assert latex(Slice(x, (2,))) == r"{\mathbf{X}}_{[\ldots,\,2]}"
+    agree(Slice(x, (2,)), {x.key: value}, value[2])
 
 
 @pytest.mark.parametrize(
@@ -186,11 +186,11 @@ def test_equal_sizes_are_told_apart():
     x, value = tensor(h, S, S)
     assert latex(Mean(x, axes=(1,), labels=None)) == r"\operatorname{mean}_{\text{axis }1}\left(\mathbf{X}\right)"
     agree(Mean(x, axes=(1,), labels=None), {x.key: value})
-    agree(Total(x, axes=(2,), labels=(S,), keep=True), {x.key: value})
+    agree(Sum(x, axes=(2,), labels=(S,), keep=True), {x.key: value})
 
 
 ONE = [Negative, Exp, Expm1, Absolute, Cosine, Sigmoid, Softmax, LogSoftmax, Transposed, GELU, Floor, Not]
-TWO = [Plus, Plus, Minus, Minus, Times, Times, Product, Product, Ratio, Remainder, Greatest, And, Or]
+TWO = [Plus, Plus, Minus, Minus, Times, Times, Product, Product, Div, Remainder, Maximum, And, Or]
 
 
 def grown(depth: int, draw: random.Random, leaves: list[Tensor]) -> Node:
@@ -213,7 +213,7 @@ def grown(depth: int, draw: random.Random, leaves: list[Tensor]) -> Node:
         case 4:
             return Over(matrix(), sympy.sqrt(S))
         case 5:
-            made = [Where(Compared(inner(), inner(), sign=draw.choice([r"\le", "=", r"\ne"])), matrix(), matrix())]
+            made = [Where(Compare(inner(), inner(), sign=draw.choice([r"\le", "=", r"\ne"])), matrix(), matrix())]
             made += [
                 Power(Absolute(matrix()), Scalar(draw.choice([2, 3, 0.5]))),
                 Where(draw.choice([And, Or])(matrix(), matrix()), matrix(), inner()),
@@ -221,7 +221,7 @@ def grown(depth: int, draw: random.Random, leaves: list[Tensor]) -> Node:
             return draw.choice(made)
         case 6:
             made = [
-                Between(matrix(), matrix(), inner()),
+                Lerp(matrix(), matrix(), inner()),
                 RMSNormOver(matrix(), eps=1e-3),
                 Mean(matrix(), axes=(1,), keep=True),
             ]
@@ -249,5 +249,5 @@ def test_vectors_beside_a_convolution_lie_along_channels_only_in_its_own_sum():
     for made in (Convolution(image, kernels, bias, **same), Convolution(image, kernels, **same)):
         for node in (Plus(made, last), Plus(last, made), Minus(made, last), Minus(last, made), Plus(made, image), made):
             agree(node, values)
-    pair = Joint(Convolution(image, kernels, bias, **same), image, axis=1, rank=4)
+    pair = Concat(Convolution(image, kernels, bias, **same), image, axis=1, rank=4)
     agree(pair, values)

@@ -78,23 +78,23 @@ def _elementwise():
     yield _example(e.HardShrink(X, edge=0.3), real(2, 3), exact=False)
     yield _example(e.PReLU(X, Y), real(2, 3, 4), real(3), exact=False)
     yield _example(e.PReLU(X, Y), real(2, 3, 4), real(1), exact=False)
-    yield _example(e.Finite(X, nan=0, above=1e9, below=-1e9), real(2, 3), exact=False)
+    yield _example(e.NanToNum(X, nan=0, above=1e9, below=-1e9), real(2, 3), exact=False)
     yield _example(e.Plus(X, Y, Z), real(2, 3, 4), real(3, 1), real(4))
     yield _example(e.Minus(X, Y), real(2, 3), real(3))
     yield _example(e.Times(X, Y), real(2, 1, 4), real(3, 1))
     yield _example(e.Over(X, 7), real(2, 3))
-    yield _example(e.Ratio(X, Y), real(2, 3), positive(3))
+    yield _example(e.Div(X, Y), real(2, 3), positive(3))
     yield _example(e.Scaled(X, Y), real(), real(2, 3))
     yield _example(e.Power(X, Y), positive(2, 3), real())
     yield _example(e.Remainder(X, Y), real(2, 3), positive(3), exact=False)
-    yield _example(e.Least(X, Y), real(2, 3), real(2, 3), exact=False)
-    yield _example(e.Greatest(X, Y), real(2, 3), real(2, 3), exact=False)
+    yield _example(e.Minimum(X, Y), real(2, 3), real(2, 3), exact=False)
+    yield _example(e.Maximum(X, Y), real(2, 3), real(2, 3), exact=False)
     yield _example(e.ArcTangent2(X, Y), real(2, 3), real(2, 3))
-    yield _example(e.Between(X, Y, Z), real(2, 3), real(2, 3), real())
+    yield _example(e.Lerp(X, Y, Z), real(2, 3), real(2, 3), real())
     yield _example(e.ScaledBy(X, Y), real(), real(2, 3))
-    for name in ("And", "Or", "Either"):
+    for name in ("And", "Or", "Xor"):
         yield _example(getattr(e, name)(X, Y), truth(2, 3), truth(3), exact=False)
-    yield _example(e.Compared(X, Y, sign=r"\le"), real(2, 3), real(3), exact=False)
+    yield _example(e.Compare(X, Y, sign=r"\le"), real(2, 3), real(3), exact=False)
     yield _example(e.Where(X, Y, Z), truth(2, 3), real(2, 3), real(3), exact=False)
     yield _example(e.Provided(X, Y), real(3, 3), held(1.0), exact=False)
     yield _example(e.Real(X), complexes(2, 3), exact=False)
@@ -102,47 +102,47 @@ def _elementwise():
     yield _example(e.Conjugate(X), complexes(2, 3), exact=False)
     yield _example(e.Polar(X, Y), positive(2, 3), real(2, 3), exact=False)
     yield _example(e.Pairs(X), real(2, 3, 2), exact=False)
-    yield _example(e.Parts(X), complexes(2, 3), exact=False)
+    yield _example(e.RealAndImaginary(X), complexes(2, 3), exact=False)
 
 
 def _layouts():
     yield _example(e.Transposed(X), real(2, 3, 4))
     yield _example(e.Row(X, 1), real(2, 3, 4))
-    yield _example(e.Heads(X, 3), real(2, 4, 6))
-    yield _example(e.Heads(X, 3), real(2, 2, 4, 6))
-    yield _example(e.Joined(X), real(2, 3, 4, 2))
-    yield _example(e.Unrolled(X), real(4, 3, 2, 2))
+    yield _example(e.SplitHeads(X, 3), real(2, 4, 6))
+    yield _example(e.SplitHeads(X, 3), real(2, 2, 4, 6))
+    yield _example(e.MergeHeads(X), real(2, 3, 4, 2))
+    yield _example(e.FlattenKernel(X), real(4, 3, 2, 2))
     yield _example(e.Columns(X, 2, 5), real(2, 3, 6))
-    yield _example(e.Swapped(X, 2, 3), real(2, 3, 4))
-    yield _example(e.Squeezed(X, 2), real(1, 1, 4))
-    yield _example(e.Stacked(X, 2, 1), real(3, 4))
-    yield _example(e.Rearranged(X, (2, 5, 3, 4), ((0,), (1,), (2, 3)), ((0,), (2,), (1,), (3,))), real(2, 5, 12))
-    yield _example(e.Rearranged(X, (2, 3, 4, 5), ((0, 1), (2,)), ((3,), (2, 0), (1,)), (3,)), real(6, 4))
+    yield _example(e.TransposeBatchSeq(X, 2, 3), real(2, 3, 4))
+    yield _example(e.Squeeze(X, 2), real(1, 1, 4))
+    yield _example(e.ExpandLeading(X, 2, 1), real(3, 4))
+    yield _example(e.Rearrange(X, (2, 5, 3, 4), ((0,), (1,), (2, 3)), ((0,), (2,), (1,), (3,))), real(2, 5, 12))
+    yield _example(e.Rearrange(X, (2, 3, 4, 5), ((0, 1), (2,)), ((3,), (2, 0), (1,)), (3,)), real(6, 4))
     yield _example(e.Patches(X, 2), real(2, 3, 4, 6))
     yield _example(e.Unfold(X, 2), real(2, 3, 4, 6))
     yield _example(e.Fold(X, 2), real(2, 3, 2, 12))
     yield _example(e.Grid(X, 2, 3), real(2, 6, 4))
-    yield _example(e.Windows(X, 2), real(2, 4, 6, 3))
-    yield _example(e.Unwindowed(X, 4, 6), real(12, 4, 3))
+    yield _example(e.WindowPartition(X, 2), real(2, 4, 6, 3))
+    yield _example(e.WindowReverse(X, 4, 6), real(12, 4, 3))
     yield _example(e.RowsFrom(X, 2), real(2, 5, 3))
     yield _example(e.Rows(X, 3), real(5, 2))
     yield _example(e.Rows(X, 3), real(2, 5, 3))
     yield _example(e.Repeat(X, 2, 3), real(4))
-    yield _example(e.Grouped(X, 6), real(2, 3, 4, 2))
-    yield _example(e.Concat(X, Y), real(3), real(2, 4, 3))
-    yield _example(e.Concat(X, Y), real(2, 4, 3), real(1, 2, 3))
-    yield _example(e.Joint(X, Y, Z, axis=1, rank=3), real(2, 1, 3), real(2, 4, 3), real(2, 2, 3))
+    yield _example(e.RepeatKV(X, 6), real(2, 3, 4, 2))
+    yield _example(e.ConcatTokens(X, Y), real(3), real(2, 4, 3))
+    yield _example(e.ConcatTokens(X, Y), real(2, 4, 3), real(1, 2, 3))
+    yield _example(e.Concat(X, Y, Z, axis=1, rank=3), real(2, 1, 3), real(2, 4, 3), real(2, 2, 3))
     yield _example(e.Stack(X, Y, axis=1), real(2, 3), real(2, 3))
     yield _example(e.Stack(X, Y, axis=0), real(), real())
     for mode in (None, "reflect", "replicate", "circular"):
         yield _example(e.Pad(X, pads=(2, 1, 1, -1), mode=mode, value=None), real(2, 4, 5))
     yield _example(e.Full(X, shape=(2, 3, 4)), real(3, 1))
     yield _example(e.Plus(X, e.Full(e.Scalar(1), shape=(3, 4))), real(3, 4))
-    yield _example(e.Lower(X, diagonal=1), real(2, 4, 5))
-    yield _example(e.Upper(X, diagonal=-1), real(2, 4, 5))
-    yield _example(e.Flipped(X, axes=(0, 2), labels=None), real(2, 4, 5))
-    yield _example(e.Rolled(X, shifts=(2, -1), axes=(1, 2), labels=None), real(2, 4, 5))
-    yield _example(e.Picked(X, ((1, None, 2), 2, FULL, (-2, None, None))), real(2, 4, 3, 5))
+    yield _example(e.Tril(X, diagonal=1), real(2, 4, 5))
+    yield _example(e.Triu(X, diagonal=-1), real(2, 4, 5))
+    yield _example(e.Flip(X, axes=(0, 2), labels=None), real(2, 4, 5))
+    yield _example(e.Roll(X, shifts=(2, -1), axes=(1, 2), labels=None), real(2, 4, 5))
+    yield _example(e.Slice(X, ((1, None, 2), 2, FULL, (-2, None, None))), real(2, 4, 3, 5))
 
 
 def _sums():
@@ -164,10 +164,10 @@ def _sums():
     yield _example(e.Experts(expert, X, Y, Z, V), real(5, 2), real(5, 2), routes, real(3, 2, 4), exact=False)
     yield _example(e.AllExperts(expert, 3, X, Y, Z), real(5, 2), real(5, 3), real(3, 2, 4), exact=False)
     body = e.Plus(Tensor("x", (2,), "turn 0"), Tensor("y", (2,), "turn 1"))
-    turns = e.Turns(body, 3, 0, (False, False), [(1, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
+    turns = e.Scan(body, 3, 0, (False, False), [(1, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
     yield _example(turns, real(3, 2), real(3, 2), real(2), exact=False)
     body = e.Plus(Tensor("x", (1, 2), "turn 0"), Tensor("y", (1, 2), "turn 1"))
-    turns = e.Turns(body, 3, 0, (True, True), [(4, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
+    turns = e.Scan(body, 3, 0, (True, True), [(4, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
     yield _example(turns, real(3, 2), real(3, 2), real(2), exact=False)
     wide = {"before": (1, 2), "after": (2, 0), "stride": (2, 1), "dilation": (1, 2)}
     yield _example(e.Convolution(X, Y, Z, groups=2, **wide), real(2, 4, 7, 6), real(6, 2, 3, 2), real(6))
@@ -188,7 +188,7 @@ def _sums():
     yield _example(e.AdaptiveAverage(X, sizes=(3, 2)), real(2, 7, 5))
     yield _example(e.AdaptiveMax(X, sizes=(3, 2)), real(2, 7, 5), exact=False)
     for how, corners in (("nearest", False), ("linear", True), ("cubic", False)):
-        yield _example(e.Resized(X, sizes=(5, 3), how=how, corners=corners, ratios=None), real(2, 4, 6))
+        yield _example(e.Interpolate(X, sizes=(5, 3), how=how, corners=corners, ratios=None), real(2, 4, 6))
 
 
 def _rows():
@@ -212,20 +212,20 @@ def _rows():
         yield _example(other, real(2, 3, 4), real(4), real(4))
     yield _example(e.RMSNormOver(X, Y, axes=None, labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(4))
     over = {"axes": (0, 2), "labels": None, "keep": False}
-    for name in ("Mean", "Total", "ProductOf", "LogSumExp"):
+    for name in ("Mean", "Sum", "Prod", "LogSumExp"):
         yield _example(getattr(e, name)(X, **over), real(2, 3, 4))
     yield _example(e.Mean(X, axes=(1,), labels=None, keep=True), real(2, 3, 4))
-    for name in ("Largest", "Smallest", "ArgLargest", "ArgSmallest", "AnyOf", "AllOf", "HowMany"):
+    for name in ("Max", "Min", "ArgMax", "ArgMin", "AnyOf", "AllOf", "CountNonzero"):
         axes = over if "Arg" not in name else {**over, "axes": (1,)}
         yield _example(getattr(e, name)(X, **axes), real(2, 3, 4), exact=False)
     yield _example(e.Variance(X, less=1, **over), real(2, 3, 4))
-    yield _example(e.Deviation(X, less=0, **over), real(2, 3, 4))
-    yield _example(e.Length(X, p=2, usual=False, **over), real(2, 3, 4))
-    yield _example(e.RunningSum(X, axes=(1,), labels=None), real(2, 3, 4))
-    yield _example(e.RunningProduct(X, axes=(1,), labels=None), real(2, 3, 4))
+    yield _example(e.Std(X, less=0, **over), real(2, 3, 4))
+    yield _example(e.Norm(X, p=2, usual=False, **over), real(2, 3, 4))
+    yield _example(e.CumSum(X, axes=(1,), labels=None), real(2, 3, 4))
+    yield _example(e.CumProd(X, axes=(1,), labels=None), real(2, 3, 4))
     yield _example(e.GLU(X, axes=(1,), labels=None), real(2, 6, 3))
-    yield _example(e.Sorted(X, down=True, axes=(1,), labels=None), real(2, 4, 3), exact=False)
-    yield _example(e.SortingOrder(X, down=False, axes=None, labels=None), real(2, 4), exact=False)
+    yield _example(e.Sort(X, down=True, axes=(1,), labels=None), real(2, 4, 3), exact=False)
+    yield _example(e.ArgSort(X, down=False, axes=None, labels=None), real(2, 4), exact=False)
     yield _example(e.TopK(X, k=2, down=True, axes=(1,), labels=None), real(2, 4, 3), exact=False)
     yield _example(e.ArgTopK(X, k=2, down=True, axes=None, labels=None), real(2, 4), exact=False)
 
@@ -249,26 +249,26 @@ def _places():
     yield _example(e.RowsAt(X, Y), real(2, 5, 3), whole(5, 2))
     yield _example(e.AtDistance(X, Y), real(2, 4, 6), whole(6, 4, 4))
     yield _example(e.SumsByDistance(X, Y, 3), real(2, 4, 4), whole(3, 4, 4), exact=False)
-    yield _example(e.At(X, Y, entries=(None, "t", None), result=None), real(2, 5, 3), whole(5, 4))
-    yield _example(e.At(X, Y, Z, entries=("t", "t", None), result=None), real(4, 5, 3), whole(4, 2, 1), whole(5, 3))
-    yield _example(e.At(X, Y, Z, entries=("t", None, "t"), result=None), real(4, 5, 3), whole(4, 2), whole(3, 2))
-    yield _example(e.At(X, Y, entries=((1, None, None), "t"), result=(3, 2)), real(4, 5), whole(5, 2))
+    yield _example(e.Index(X, Y, entries=(None, "t", None), result=None), real(2, 5, 3), whole(5, 4))
+    yield _example(e.Index(X, Y, Z, entries=("t", "t", None), result=None), real(4, 5, 3), whole(4, 2, 1), whole(5, 3))
+    yield _example(e.Index(X, Y, Z, entries=("t", None, "t"), result=None), real(4, 5, 3), whole(4, 2), whole(3, 2))
+    yield _example(e.Index(X, Y, entries=((1, None, None), "t"), result=(3, 2)), real(4, 5), whole(5, 2))
     mask = [True, False, True, True]
-    yield _example(e.At(X, Y, entries=("m", None), result=(3, 2)), real(4, 2), held(mask), exact=False)
+    yield _example(e.Index(X, Y, entries=("m", None), result=(3, 2)), real(4, 2), held(mask), exact=False)
     yield _example(e.Nonzero(X, count=3), held(mask), exact=False)
-    yield _example(e.EvenlySpaced(X, Y, count=5), real(), real(), exact=False)
+    yield _example(e.Linspace(X, Y, count=5), real(), real(), exact=False)
     yield _example(
-        e.Replaced(X, Y, Z, entries=(None, "t"), add=False), real(2, 5), real(2, 2), held([1, 3]), exact=False
+        e.IndexPut(X, Y, Z, entries=(None, "t"), add=False), real(2, 5), real(2, 2), held([1, 3]), exact=False
     )
-    yield _example(e.Gathered(X, Y, axes=(1,), labels=None), real(2, 5, 3), whole(5, 2, 4, 3))
+    yield _example(e.Gather(X, Y, axes=(1,), labels=None), real(2, 5, 3), whole(5, 2, 4, 3))
     yield _example(
-        e.Scattered(X, Y, Z, how=None, axes=(1,), labels=None), real(2, 5), different(3, 5, 2), real(2, 3), exact=False
+        e.Scatter(X, Y, Z, how=None, axes=(1,), labels=None), real(2, 5), different(3, 5, 2), real(2, 3), exact=False
     )
-    yield _example(e.Filled(X, Y, Z), real(2, 3), truth(2, 3), real(6), exact=False)
+    yield _example(e.MaskedScatter(X, Y, Z), real(2, 3), truth(2, 3), real(6), exact=False)
     yield _example(e.OneHot(X, classes=4), whole(4, 2, 3), exact=False)
-    yield _example(e.OneRun(X), whole(2, 1, 4), exact=False)
+    yield _example(e.IsContiguous(X), whole(2, 1, 4), exact=False)
     yield _example(e.Angles(X, Y), real(1, 5), real(3))
-    yield _example(e.Rotated(X, Y, Z), real(2, 3, 4, 6), real(1, 4, 6), real(1, 4, 6))
+    yield _example(e.ApplyRotary(X, Y, Z), real(2, 3, 4, 6), real(1, 4, 6), real(1, 4, 6))
     yield _example(e.RotateHalf(X), real(2, 4, 6))
     yield _example(e.RotateEveryTwo(X), real(2, 4, 6))
     for name, gates, states in (("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1)):
@@ -290,12 +290,12 @@ def _made():
         e.Sinusoids(4, 6, base=500, over=4, first=1),
         e.Sinusoids(4, 6, halves=True),
         e.Distances(4, 2),
-        e.Counting(4),
+        e.PositionIds(4),
         e.Identity(4, 4),
         e.Identity(2, 3),
     ):
         yield _example(node)
-    for node in (e.Counted(4), e.CountedFrom(4, 1, 1), e.CountedFrom(3, 5, -2), e.Scalar(0.5)):
+    for node in (e.Arange(4), e.ArangeFrom(4, 1, 1), e.ArangeFrom(3, 5, -2), e.Scalar(0.5)):
         yield _example(node)
 
 

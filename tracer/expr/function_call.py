@@ -145,7 +145,7 @@ def tight(node: Node, printer) -> str:
     return rf"\left({text}\right)" if node.loose or node.open else text
 
 
-class _Held(Node):
+class _WithFields(Node):
     """A node with settings behind its operands: those of `fields`, by name, None where one is not given."""
 
     fields: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class _Held(Node):
         return decoded(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
 
 
-class _Call(_Held):
+class _FunctionCall(_WithFields):
     """A function that is printed as its word."""
 
     word = ""
@@ -221,7 +221,7 @@ class Scalar(Node):
         return torch.tensor(int(value)) if whole else torch.tensor(value, dtype=torch.float64)
 
 
-class Opaque(_Held):
+class Opaque(_WithFields):
     r"""A call that could not be written, by its name and the tensors that went into it: `\operatorname{op}(x)`.
 
     It claims no more than that, and refuses to run. `Opaque(*operands, name=…, reason=…, result=…)`: `reason` says why
@@ -258,7 +258,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
-class Kernel(_Held):
+class Kernel(_WithFields):
     """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
     were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so. With
     `single` it is run in float32, as another precision may come to another of several right results."""

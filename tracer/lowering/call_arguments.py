@@ -11,7 +11,7 @@ from sympy import sqrt
 from tracer.expr import Node, Plus, ShapeError, Tensor, infer
 from tracer.expr.math.algebra import Product
 from tracer.expr.math.einsum import Einsum
-from tracer.expr.nn.scan import TURNED
+from tracer.expr.nn.scan import TRANSPOSED_OPERAND
 from tracer.graph.value_shapes import IS, MOVES, OF_INPUT
 from tracer.ops import schema
 from tracer.shapes import UNKNOWN
@@ -171,7 +171,7 @@ class Given:
         """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
         else transposed."""
         node = self[name]
-        if isinstance(node, Tensor) and node.key.startswith(TURNED):
+        if isinstance(node, Tensor) and node.key.startswith(TRANSPOSED_OPERAND):
             return node
         if isinstance(node, Tensor) and node in self.tied:
             return node.T

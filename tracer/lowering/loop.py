@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tracer.capture.composite_calls import Call, Calls, Ref
-from tracer.expr import Node, Picked, Tensor, Turns, infer, latex
+from tracer.expr import Node, Scan, Slice, Tensor, infer, latex
 from tracer.expr.function_call import Scalar, tight
 from tracer.expr.layout.concat_stack_pad import Full
-from tracer.expr.nn.scan import BEFORE, PARTS, START, WHOLE, turn
+from tracer.expr.nn.scan import CARRY, INIT, INVARIANT, PARTS, turn
 from tracer.graph.dataflow import Graph
 from tracer.lowering.aten import known
 from tracer.symbols.notation import SizePrinter
@@ -32,22 +32,22 @@ def turned(writer, call: Call) -> Node:
     whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
     for key, what, axis, of, start in made.places:
         operand = own if of == made.own else whole[of]
-        matrix = what == WHOLE and isinstance(operand, Tensor) and _is_matrix(key, made)
+        matrix = what == INVARIANT and isinstance(operand, Tensor) and _is_matrix(key, made)
         if matrix:
             operand = Tensor(operand.name, operand.shape[::-1], operand.key, transposed=True)
         operands.append(operand)
         places.append((what, axis, start))
         shape = own.shape if of == made.own else writer.shapes.of(of)
-        if what in PARTS or what == BEFORE:
+        if what in PARTS or what == CARRY:
             shape = (*shape[:axis], *([1] if made.kept else []), *shape[axis + 1 :])
         text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
         shape = shape[::-1] if matrix else shape
         parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, made.back)
     first = len(operands)
     operands += [_start(writer.value(ref.key), made) for ref in call.arguments["starts"]]
-    places = [(what, axis, first + start if what == BEFORE else 0) for what, axis, start in places]
-    places += [(START, 0, 0)] * (len(operands) - first)
-    return Turns(_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
+    places = [(what, axis, first + start if what == CARRY else 0) for what, axis, start in places]
+    places += [(INIT, 0, 0)] * (len(operands) - first)
+    return Scan(_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
 
 
 def _start(node: Node, made) -> Node:
@@ -55,7 +55,7 @@ def _start(node: Node, made) -> Node:
     if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
         return node.operands[0]
     rank = len(infer(node)) if made.kept else 0
-    return Picked(node, tuple(0 if axis == made.axis else (None, None, None) for axis in range(rank))) if rank else node
+    return Slice(node, tuple(0 if axis == made.axis else (None, None, None) for axis in range(rank))) if rank else node
 
 
 def _is_matrix(key: str, made) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 import sympy
 
 from tracer.expr import Node
-from tracer.expr.layout.gather_scatter import Picked
-from tracer.expr.layout.image_grids import Fold, Grid, RowsFrom, Unfold, Unwindowed, Windows
-from tracer.expr.layout.projection_layouts import Columns, Swapped
-from tracer.expr.layout.rearrange import Rearranged
-from tracer.expr.layout.split_heads import Heads, Joined
+from tracer.expr.layout.gather_scatter import Slice
+from tracer.expr.layout.image_grids import Fold, Grid, RowsFrom, Unfold, WindowPartition, WindowReverse
+from tracer.expr.layout.projection_layouts import Columns, TransposeBatchSeq
+from tracer.expr.layout.rearrange import Rearrange
+from tracer.expr.layout.split_heads import MergeHeads, SplitHeads
 from tracer.expr.math.algebra import Row, Transposed
-from tracer.expr.nn.rope import Grouped
+from tracer.expr.nn.rope import RepeatKV
 from tracer.expr.nn.token_embedding import Patches, Rows
 from tracer.graph.index_maps import Pattern
 from tracer.graph.value_shapes import Shapes
@@ -86,7 +86,7 @@ class Layouts:
         elif said == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
             made = RowsFrom(made, ranges[-2][0])
         else:
-            made = Picked(made, tuple(ranges))
+            made = Slice(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
     def lengths(self, pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
@@ -174,7 +174,7 @@ class Layouts:
                 if (found := known(made, sizes, left, right)) is not None:
                     return found
         self._shapes.remark_open(chain, sizes)
-        return Rearranged(made, sizes, left, right, repeated)
+        return Rearrange(made, sizes, left, right, repeated)
 
 
 def _heads(made: Node, sizes, left, right) -> Node | None:
@@ -182,17 +182,17 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
     if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
         h, d = left[-1]
         if right == (*left[:-2], (h,), left[-2], (d,)):
-            return Heads(made, sizes[h])
+            return SplitHeads(made, sizes[h])
         if right == (*left[:-2], (h,), (d,), left[-2]):
-            return Transposed(Heads(made, sizes[h]))
+            return Transposed(SplitHeads(made, sizes[h]))
         if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
-            return Heads(Swapped(made, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
+            return SplitHeads(TransposeBatchSeq(made, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
     if len(left) == len(right) + 1 and len(left) >= 3 and len(right[-1]) == 2:
         h, d = right[-1]
         if left == (*right[:-2], (h,), right[-2], (d,)):
-            return Joined(made, sizes[h])
+            return MergeHeads(made, sizes[h])
     if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
-        return Swapped(made, sizes[left[0][0]], sizes[left[1][0]])
+        return TransposeBatchSeq(made, sizes[left[0][0]], sizes[left[1][0]])
     return None
 
 
@@ -204,8 +204,8 @@ def _shared(made: Node, pattern: Pattern, before: tuple, after: tuple) -> Node |
     if right[0] != left[0] or right[1] != tuple(pattern.repeated):
         return None
     if right[2:] == left[2:]:
-        return Grouped(made, after[1])
-    return Transposed(Grouped(made, after[1])) if right[2:] == left[:1:-1] else None
+        return RepeatKV(made, after[1])
+    return Transposed(RepeatKV(made, after[1])) if right[2:] == left[:1:-1] else None
 
 
 def _patches(made: Node, sizes, left, right) -> Node | None:
@@ -248,7 +248,9 @@ def _windows(made: Node, sizes, left, right) -> Node | None:
     if tuple(parts) != ((*batch, row, column), (y, x), width) or sizes[y] != sizes[x]:
         return None
     return (
-        Windows(made, sizes[y]) if whole is left else Unwindowed(made, sizes[row] * sizes[y], sizes[column] * sizes[x])
+        WindowPartition(made, sizes[y])
+        if whole is left
+        else WindowReverse(made, sizes[row] * sizes[y], sizes[column] * sizes[x])
     )
 
 

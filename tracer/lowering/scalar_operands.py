@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.expr import Full, Minus, Negative, Node, Over, Plus, Ratio, Scalar, Scaled, Times
+from tracer.expr import Div, Full, Minus, Negative, Node, Over, Plus, Scalar, Scaled, Times
 from tracer.lowering.call_arguments import Given
 
 
@@ -63,7 +63,7 @@ def over(given: Given, x: Node, number) -> Node:
         return x
     if root := given.root(number, x):
         return Over(x, root) if root > 1 else Scaled(Scalar(1 / root), x)
-    return Ratio(x, node_of(number))
+    return Div(x, node_of(number))
 
 
 def _over(x: Node, number: sympy.Expr) -> Node:
@@ -71,7 +71,7 @@ def _over(x: Node, number: sympy.Expr) -> Node:
     return (
         Over(x, number)
         if any(not power.exp.is_Integer for power in number.atoms(sympy.Pow))
-        else Ratio(x, Scalar(number))
+        else Div(x, Scalar(number))
     )
 
 
@@ -100,8 +100,8 @@ def minus(left: Node, right: Node) -> Node:
 def times(left: Node, right: Node) -> Node:
     """`left ⊙ right`; a fraction where one of them is 1 over something."""
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Ratio) and one.args[0] == Scalar(1):
-            return Ratio(other, one.args[1])
+        if isinstance(one, Div) and one.args[0] == Scalar(1):
+            return Div(other, one.args[1])
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Scalar):
             return Scaled(one, other)

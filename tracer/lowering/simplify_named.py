@@ -6,21 +6,21 @@ from sympy import oo
 
 from tracer.expr import Node, Tensor
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.arange import Counted
-from tracer.expr.layout.concat_stack_pad import Full, Joint, Upper
-from tracer.expr.layout.gather_scatter import Picked
+from tracer.expr.layout.arange import Arange
+from tracer.expr.layout.concat_stack_pad import Concat, Full, Triu
+from tracer.expr.layout.gather_scatter import Slice
 from tracer.expr.layout.image_grids import Unfold
 from tracer.expr.layout.mask_tokens import Repeat
-from tracer.expr.layout.projection_layouts import Counting, OneRun, Squeezed, Stacked, Unrolled
-from tracer.expr.layout.rearrange import Rearranged
+from tracer.expr.layout.projection_layouts import ExpandLeading, FlattenKernel, IsContiguous, PositionIds, Squeeze
+from tracer.expr.layout.rearrange import Rearrange
 from tracer.expr.math.algebra import Plus, Product, Times, Transposed
-from tracer.expr.math.comparisons import Compared, Where
-from tracer.expr.math.cumulative import RunningSum
+from tracer.expr.math.comparisons import Compare, Where
+from tracer.expr.math.cumulative import CumSum
 from tracer.expr.math.reductions import AllOf
 from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.conv import Convolution
-from tracer.expr.nn.rope import Angles, Grouped
-from tracer.expr.nn.token_embedding import Concat
+from tracer.expr.nn.rope import Angles, RepeatKV
+from tracer.expr.nn.token_embedding import ConcatTokens
 from tracer.lowering.simplify_positions import PLACED
 
 NEAR = 1e-6
@@ -42,10 +42,10 @@ def _is(node: Node, value: float) -> bool:
 
 def _angles(node: Node) -> Node | None:
     """`[p ⊙ θ , p ⊙ θ]`, where p stands as a column."""
-    if not (isinstance(node, Joint) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
+    if not (isinstance(node, Concat) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
         return None
     one, other = node.operands
-    if one != other or not (isinstance(one, Times) and isinstance(one.args[0], Rearranged)):
+    if one != other or not (isinstance(one, Times) and isinstance(one.args[0], Rearrange)):
         return None
     places, frequencies = one.args[0].args[0], one.args[1]
     column = one.args[0].get("left") == ((), (0,)) and one.args[0].get("right") == ((), (0,), ())
@@ -55,28 +55,28 @@ def _angles(node: Node) -> Node | None:
 
 def _places(node: Node) -> Node | None:
     """`0, 1, …` as a row."""
-    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((), (0,)):
-        return Counting(node.args[0].args[0])
+    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
+        return PositionIds(node.args[0].args[0])
     return None
 
 
 def _one_run(node: Node) -> Node | None:
     """Whether no place follows another by anything but one: the sum of all that do is 0 at the end."""
-    if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compared) and _is(node.operands[0].args[1], 0)):
+    if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compare) and _is(node.operands[0].args[1], 0)):
         return None
-    sums = [one for one in node.atoms(RunningSum) if isinstance(one.operands[0], Compared)]
+    sums = [one for one in node.atoms(CumSum) if isinstance(one.operands[0], Compare)]
     if len(sums) != 1 or not _is(sums[0].operands[0].args[1], 1) or node.operands[0].get("sign") != "=":
         return None
-    joined = [one for one in node.atoms(Joint) if _row(one.operands[-1]) is not None]
-    picked = [one for one in node.atoms(Picked) if one.args[0] in joined]
+    joined = [one for one in node.atoms(Concat) if _row(one.operands[-1]) is not None]
+    picked = [one for one in node.atoms(Slice) if one.args[0] in joined]
     if len(joined) != 1 or len(picked) != 2 or {_row(joined[0].operands[-1])} != node.atoms(Tensor):
         return None
-    return OneRun(_row(joined[0].operands[-1]))
+    return IsContiguous(_row(joined[0].operands[-1]))
 
 
 def _row(node: Node) -> Tensor | None:
     """The tensor that a node is, or each row of which is one of its own."""
-    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor)):
+    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
         return node if isinstance(node, Tensor) else None
     left, right = ([side for side in node.get(name) if side] for name in ("left", "right"))
     return node.args[0] if right[-1:] == left[-1:] else None
@@ -84,7 +84,7 @@ def _row(node: Node) -> Tensor | None:
 
 def _patches(node: Node) -> Node | None:
     """A convolution that looks at each square patch once: patches times the kernels as a matrix."""
-    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Convolution)):
+    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Convolution)):
         return None
     made = node.args[0]
     image, kernels, *bias = made.operands
@@ -95,65 +95,65 @@ def _patches(node: Node) -> Node | None:
     tokens = node.get("right") == (batch, (*rows, *columns), channels)
     if side != other or not tokens or any(isinstance(stride, int) for stride in made.get("stride")):
         return None
-    product = Product(Unfold(image, side), Unrolled(kernels))
+    product = Product(Unfold(image, side), FlattenKernel(kernels))
     return Plus(product, *bias) if bias else product
 
 
 def _in_front(node: Node) -> Node | None:
     """A token of parameters, `[1, 1, D]` or `[D]`, the same for each of a batch, before a sequence."""
-    if not (isinstance(node, Joint) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
+    if not (isinstance(node, Concat) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
         return None
     token, sequence = node.operands
-    if not (isinstance(token, Rearranged) and isinstance(token.args[0], Tensor) and token.get("repeated")):
+    if not (isinstance(token, Rearrange) and isinstance(token.args[0], Tensor) and token.get("repeated")):
         return None
     left, right, (batch, *more) = token.get("left"), token.get("right"), token.get("repeated")
     if more or right[0] != (batch,) or not token.args[0].key.startswith("parameter"):
         return None
     if right[1:] == ((), *left):
-        return Concat(token.args[0], sequence)
-    return Concat(Squeezed(token.args[0], 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
+        return ConcatTokens(token.args[0], sequence)
+    return ConcatTokens(Squeeze(token.args[0], 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
 
 
 def _every(node: Node) -> Node | None:
     """One vector as every token of each sequence."""
-    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
+    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
         return None
     left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")
     ones = len(left) - 1
     if len(repeated) != 2 or set(right[:2]) != {(one,) for one in repeated} or left != (*[()] * ones, *right[2:]):
         return None
-    token = Squeezed(node.args[0], ones) if ones else node.args[0]
+    token = Squeeze(node.args[0], ones) if ones else node.args[0]
     return Repeat(token, *(node.sizes[side[0]] for side in right[:2]))
 
 
 def _grouped(node: Node) -> Node | None:
     """Each head repeated for the queries that share it."""
-    if not (isinstance(node, Rearranged) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
+    if not (isinstance(node, Rearrange) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
         return None
     left, right, (copy,) = node.get("left"), node.get("right"), node.get("repeated")
     if len(left) != 4 or right[0] != left[0] or right[1] != (*left[1], copy) or len(left[1]) != 1:
         return None
-    made = Grouped(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
+    made = RepeatKV(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
     return made if right[2:] == left[2:] else Transposed(made) if right[2:] == left[:1:-1] else None
 
 
 def _causal(node: Node, shape: tuple) -> Node | None:
     """0 where the place of a key is at most that of its query, a lowest number elsewhere: `[…, T, T]`."""
-    if isinstance(node, Upper) and node.get("diagonal") == 1 and isinstance(node.operands[0], Full):
+    if isinstance(node, Triu) and node.get("diagonal") == 1 and isinstance(node.operands[0], Full):
         value, square = node.operands[0].operands[0], node.operands[0].get("shape")
         hidden = isinstance(value, Scalar) and value.value == -oo and len(square) == 2 and square[0] == square[1]
         return CausalMask(square[0]) if hidden else None
     if not (isinstance(node, Where) and len(shape) > 1):
         return None
     condition, zero, lowest = node.args
-    if isinstance(condition, Rearranged):
+    if isinstance(condition, Rearrange):
         before, after = (condition.get(side)[-2:] for side in ("left", "right"))
         if before == after and all(len(axis) == 1 for axis in after):  # the same for each of a batch
             condition = condition.args[0]
-    if not isinstance(condition, Compared):
+    if not isinstance(condition, Compare):
         return None
     key, query = condition.args[:2]
-    if not all(isinstance(one, Rearranged) and isinstance(one.args[0], Counted) for one in (key, query)):
+    if not all(isinstance(one, Rearrange) and isinstance(one.args[0], Arange) for one in (key, query)):
         return None
     zero = zero.args[0] if isinstance(zero, Full) else zero
     ordered = condition.get("sign") == r"\le" and key.get("right")[-1] == query.get("right")[-2] == (0,)
@@ -161,7 +161,7 @@ def _causal(node: Node, shape: tuple) -> Node | None:
     if not (ordered and key.args[0] == query.args[0] and zero == Scalar(0) and isinstance(lowest, Scalar)):
         return None
     made = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
-    return Stacked(made, *shape[:-2]) if len(shape) > 2 else made
+    return ExpandLeading(made, *shape[:-2]) if len(shape) > 2 else made
 
 
 KNOWN = (_angles, _places, _one_run, _patches, _in_front, _grouped, _every)

@@ -7,16 +7,16 @@ from sympy import oo
 
 from tracer.expr import Node, Tensor
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.arange import Counted
+from tracer.expr.layout.arange import Arange
 from tracer.expr.layout.concat_stack_pad import Full
-from tracer.expr.layout.gather_scatter import At, Gathered, Scattered
-from tracer.expr.layout.projection_layouts import Counting
-from tracer.expr.layout.rearrange import Rearranged
+from tracer.expr.layout.gather_scatter import Gather, Index, Scatter
+from tracer.expr.layout.projection_layouts import PositionIds
+from tracer.expr.layout.rearrange import Rearrange
 from tracer.expr.math.algebra import Plus, Times, Transposed
-from tracer.expr.math.arithmetic import Greatest, Least, Minus, Ratio
-from tracer.expr.math.comparisons import And, Compared, Where
+from tracer.expr.math.arithmetic import Div, Maximum, Minimum, Minus
+from tracer.expr.math.comparisons import And, Compare, Where
 from tracer.expr.math.elementwise import Exp, Root
-from tracer.expr.math.reductions import ArgLargest
+from tracer.expr.math.reductions import ArgMax
 from tracer.expr.nn.attention_masks import PrefixMask
 from tracer.expr.nn.embeddings import FirstOf, RowsAt, ScaledBy
 from tracer.expr.nn.other_norms import BatchNorm
@@ -25,24 +25,24 @@ from tracer.expr.nn.position_encodings import AtDistance, Distances, SumsByDista
 
 def _row(node: Node):
     """How far a node counts from 0, as a row or `[n]`; None for anything else."""
-    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((), (0,)):
+    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
         return node.args[0].args[0]
-    return node.args[0] if isinstance(node, Counted | Counting) else None
+    return node.args[0] if isinstance(node, Arange | PositionIds) else None
 
 
 def _column(node: Node):
     """How far a node counts from 0, as a column; None for anything else."""
-    if isinstance(node, Rearranged) and isinstance(node.args[0], Counted) and node.get("right") == ((0,), ()):
+    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((0,), ()):
         return node.args[0].args[0]
     return None
 
 
 def _distances(node: Node) -> Node | None:
     """`min(max(j - i, -R), R) + R`."""
-    if not (isinstance(node, Plus) and isinstance(node.args[0], Least) and isinstance(node.args[1], Scalar)):
+    if not (isinstance(node, Plus) and isinstance(node.args[0], Minimum) and isinstance(node.args[1], Scalar)):
         return None
     inner, most = node.args[0].operands
-    if not (isinstance(inner, Greatest) and isinstance(inner.operands[0], Minus) and node.args[1] == most):
+    if not (isinstance(inner, Maximum) and isinstance(inner.operands[0], Minus) and node.args[1] == most):
         return None
     apart, least = inner.operands
     key, query = apart.operands
@@ -53,7 +53,7 @@ def _distances(node: Node) -> Node | None:
 
 def _of_pairs(node: Node) -> Tensor | None:
     """`[S, S]`, the same for all in front of that."""
-    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor)):
+    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
         return None
     left, (*lead, row, column) = node.get("left"), node.get("right")
     alike = all(set(side) <= set(node.get("repeated")) for side in lead)
@@ -66,14 +66,14 @@ def _last_axis(node: Node, rank: int) -> bool:
 
 def _at_distance(node: Node) -> Node | None:
     """The number of each pair's distance, of one number for each."""
-    if not isinstance(node, Gathered) or (distances := _of_pairs(node.operands[1])) is None:
+    if not isinstance(node, Gather) or (distances := _of_pairs(node.operands[1])) is None:
         return None
     return AtDistance(node.operands[0], distances) if _last_axis(node, len(node.operands[1].get("right"))) else None
 
 
 def _by_distance(node: Node) -> Node | None:
     """What each query gives to each distance, summed from nothing."""
-    if not isinstance(node, Scattered) or node.get("how") != "add":
+    if not isinstance(node, Scatter) or node.get("how") != "add":
         return None
     start, index, values = node.operands
     nothing = isinstance(start, Full) and start.operands[0] == Scalar(0)
@@ -84,7 +84,7 @@ def _by_distance(node: Node) -> Node | None:
 
 def _first_of(node: Node) -> Node | None:
     """Where a number first stands: the largest of comparisons, the first of those."""
-    if not isinstance(node, ArgLargest) or not isinstance(node.operands[0], Compared):
+    if not isinstance(node, ArgMax) or not isinstance(node.operands[0], Compare):
         return None
     compared = node.operands[0]
     tokens, number = compared.operands
@@ -96,10 +96,10 @@ def _first_of(node: Node) -> Node | None:
 
 def _rows_at(node: Node) -> Node | None:
     """One token of each sequence."""
-    if not isinstance(node, At) or tuple(node.get("entries")) != ("t", "t", None):
+    if not isinstance(node, Index) or tuple(node.get("entries")) != ("t", "t", None):
         return None
     tokens, each, places = node.operands
-    counted = isinstance(tokens, Tensor) and isinstance(each, Counted) and each.args[0] == tokens.shape[0]
+    counted = isinstance(tokens, Tensor) and isinstance(each, Arange) and each.args[0] == tokens.shape[0]
     return RowsAt(tokens, places) if counted else None
 
 
@@ -120,7 +120,7 @@ def _prefix(node: Node) -> Node | None:
         return None
     later, behind = node.args[0].operands
     zero = node.args[2].operands[0] if isinstance(node.args[2], Full) else node.args[2]
-    if not (isinstance(later, Compared) and isinstance(behind, Compared) and zero == Scalar(0)):
+    if not (isinstance(later, Compare) and isinstance(behind, Compare) and zero == Scalar(0)):
         return None
     (key, query), (same, prefix) = later.operands, behind.operands
     signs = later.get("sign"), behind.get("sign")
@@ -132,7 +132,7 @@ def _prefix(node: Node) -> Node | None:
 
 def _of_channels(node: Node, rank: int) -> Tensor | None:
     """A vector with a number for each channel, laid along the axis behind the batch."""
-    if not (isinstance(node, Rearranged) and isinstance(node.args[0], Tensor) and node.get("left") == ((0,),)):
+    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and node.get("left") == ((0,),)):
         return None
     right = node.get("right")
     along = right == ((0,), *[()] * (rank - 2)) or right == ((), (0,), *[()] * (rank - 2))
@@ -147,7 +147,7 @@ def _frozen_norm(node: Node) -> Node | None:
     if not (isinstance(scaled, Times) and isinstance(shift, Minus) and isinstance(shift.operands[1], Times)):
         return None
     (x, scale), (mean, again) = scaled.operands, shift.operands[1].operands
-    root = scale.operands[1] if isinstance(scale, Ratio) else None
+    root = scale.operands[1] if isinstance(scale, Div) else None
     inside = root.operands[0] if isinstance(root, Root) else None
     if scale != again or not (isinstance(x, Tensor) and isinstance(inside, Plus) and len(inside.operands) == 2):
         return None

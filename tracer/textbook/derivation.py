@@ -15,9 +15,9 @@ from tracer.capture import Recording
 from tracer.capture.composite_calls import Calls, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.projection_layouts import OneRun
+from tracer.expr.layout.projection_layouts import IsContiguous
 from tracer.expr.math.algebra import Plus
-from tracer.expr.math.comparisons import Compared
+from tracer.expr.math.comparisons import Compare
 from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import Places
@@ -310,11 +310,11 @@ def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -
     raw = plan.raw(key)
     taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
     otherwise = any(shapes.taken_otherwise(key, graph.calls[index]) for key, index in taken)
-    if otherwise and not isinstance(equation, OneRun):  # which is the same however often the places are repeated
+    if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
         return f"{HERE}: at others, the code takes another way to it."
     if shapes.plain:
         return f"{HERE}: its layout is not known in symbols."
-    compared = (node for node in equation.atoms(Compared) if node.get("sign") in ("=", r"\ne"))
+    compared = (node for node in equation.atoms(Compare) if node.get("sign") in ("=", r"\ne"))
     numbers = (one.value for node in compared for one in node.operands if isinstance(one, Scalar))
     if any(number.is_Integer and number > 1 for number in numbers):
         return f"{HERE}: the code compares with a number, which may be another one there."

@@ -9,7 +9,7 @@ from tracer.expr.layout.image_grids import Unfold
 from tracer.expr.math.algebra import Over, Plus
 from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.layer_norm import LayerNorm, RMSNorm
-from tracer.expr.nn.rope import Grouped
+from tracer.expr.nn.rope import RepeatKV
 from tracer.textbook.claims import Context, Why
 from tracer.textbook.claims.predicates import fused, tied
 from tracer.textbook.explanations import WHY
@@ -62,7 +62,7 @@ def why(context: Context) -> Why:
         case "S" | "masked S":
             name = scores(equation, context.run.masks)
         case "H":
-            name = "grouped" if equation.has(Grouped) else "fused context" if fused(context) else "context"
+            name = "grouped" if equation.has(RepeatKV) else "fused context" if fused(context) else "context"
         case "X" | "Y" if "O" in made:
             name = "residual"
         case "X" | "Y" if "F" in made:

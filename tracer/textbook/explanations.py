@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from tracer.expr import GELU, GELUTanh, LayerNorm, Node, Plus, ReLU, RMSNorm, SiLU, Tanh
 from tracer.expr.layout.image_grids import Unfold
-from tracer.expr.layout.projection_layouts import Counting
-from tracer.expr.layout.split_heads import Heads
+from tracer.expr.layout.projection_layouts import PositionIds
+from tracer.expr.layout.split_heads import SplitHeads
 from tracer.expr.nn.attention_masks import CausalMask
-from tracer.expr.nn.rope import Cosine, Grouped, Rotated, Sine
+from tracer.expr.nn.rope import ApplyRotary, Cosine, RepeatKV, Sine
 from tracer.expr.nn.token_embedding import Lookup, Patches
 from tracer.textbook.claims import Claim, Why
 from tracer.textbook.claims import predicates as so
@@ -92,7 +92,7 @@ WHY: dict[str, Why] = {
         ),
         (
             Claim("One matrix product makes all heads; its columns are then dealt out, d_k to each head.",
-                  so.both(so.several_heads, so.has(Heads), so.ends_in("d_k"))),
+                  so.both(so.several_heads, so.has(SplitHeads), so.ends_in("d_k"))),
             Claim("The product brings it from D numbers down to d_k, a small space that is made for comparing.",
                   so.both(so.one_head, so.widths("D", "d_k"), so.without(so.widened))),
         ),
@@ -252,7 +252,7 @@ WHY: dict[str, Why] = {
     "places": (
         (
             Claim("The places are numbered from 0. The numbers are the same for every text; one that goes on from a "
-                  "cache would start later.", so.top(Counting)),
+                  "cache would start later.", so.top(PositionIds)),
             Claim("The places are numbered: the numbers are the same for every text.", so.depends("c")),
         ),
     ),
@@ -339,7 +339,7 @@ WHY: dict[str, Why] = {
         (
             Claim("Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
                   "changes with how far apart the two stand, but not with where.",
-                  so.both(so.made_of("cosine", "sine"), so.top(Rotated, Plus))),
+                  so.both(so.made_of("cosine", "sine"), so.top(ApplyRotary, Plus))),
             Claim("Pairs of numbers are turned by the angle of their place.", so.made_of("cosine", "sine")),
         ),
     ),
@@ -347,7 +347,7 @@ WHY: dict[str, Why] = {
         Claim("Each token's mixture of the values, the heads side by side.", so.mixes_values),
         Claim("Several heads of queries share one head of keys and values, which is repeated for them: fewer numbers "
               "to "
-              "keep for every token.", so.has(Grouped)),
+              "keep for every token.", so.has(RepeatKV)),
     ),
     "gate": (
         (

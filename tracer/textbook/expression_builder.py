@@ -10,7 +10,7 @@ import numpy as np
 from tracer.capture.composite_calls import Call, Layout, Ref
 from tracer.expr import Node, ShapeError, Tensor, infer
 from tracer.expr.function_call import Kernel, Opaque
-from tracer.expr.layout.gather_scatter import Replaced
+from tracer.expr.layout.gather_scatter import IndexPut
 from tracer.expr.math.elementwise import Cast
 from tracer.expr.nn.attention_masks import Provided
 from tracer.graph.dataflow import Graph
@@ -262,7 +262,7 @@ class Writer:
                 lengths = self._layouts.lengths(pattern, side, written)
                 first, last = self._layouts.edges(*taken[:2], size, lengths, taken[2])
                 ranges.append((first, last, taken[2]))
-        return Replaced(self.value(old.key), self.value(new.key), entries=tuple(ranges))
+        return IndexPut(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
     def _map(self, start: str, end: str) -> IndexMap:
         chain = []

@@ -6,13 +6,13 @@ import sympy
 
 from tracer.expr import Node, Tensor
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.split_heads import Heads
+from tracer.expr.layout.split_heads import SplitHeads
 from tracer.expr.math.activations import Softmax
 from tracer.expr.math.algebra import Over, Plus
 from tracer.expr.math.arithmetic import Scaled
 from tracer.expr.math.comparisons import Where
 from tracer.expr.nn.attention_masks import CausalMask, CausalMaskBetween
-from tracer.expr.nn.rope import Grouped
+from tracer.expr.nn.rope import RepeatKV
 from tracer.lowering.scalar_operands import scaled
 from tracer.textbook.claims import Context, Why
 from tracer.textbook.claims.context import Subject
@@ -37,7 +37,7 @@ def fused_lines(
     shapes = {name: given.shape(name) for name in ("query", "key", "value")}
     heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
     if given.get("enable_gqa") and heads != shared:
-        k, v = Grouped(k, heads[0]), Grouped(v, heads[0])
+        k, v = RepeatKV(k, heads[0]), RepeatKV(v, heads[0])
     made, lines = writer.tensor(key), []
     base = made.key.removesuffix(".context")
     q, scale = _unscaled(writer, given, q)
@@ -78,7 +78,7 @@ def _free(writer, id: str) -> str:
 def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
     """Queries and the scale of the scores; queries that were multiplied by 1/√d_k before they were dealt out, without
     that, and None for the usual scale."""
-    scale, inner = given.get("scale"), q.args[0] if isinstance(q, Heads) else q
+    scale, inner = given.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
     factor = _factor(inner)
     if scale == 1 and factor is not None:
         width = given.shape("query")[-1]
@@ -89,7 +89,7 @@ def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
         )
         if usual:
             inner = inner.args[0] if isinstance(inner, Over) else inner.args[1]
-            return q.func(inner, *q.args[1:]) if isinstance(q, Heads) else inner, None
+            return q.func(inner, *q.args[1:]) if isinstance(q, SplitHeads) else inner, None
     return q, scale
 
 

@@ -12,11 +12,11 @@ RULES = (
     ),
     code(
         "the scale dropped from the printed scores",
-        {"Over($x, $n) if $a else Ratio($x, Scalar($n))": "$x if $a else Ratio($x, Scalar($n))"},
+        {"Over($x, $n) if $a else Div($x, Scalar($n))": "$x if $a else Div($x, Scalar($n))"},
     ),
     code(
         "d_k for √d_k",
-        {"Over($x, $n) if $a else Ratio($x, Scalar($n))": "Over($x, $n**2) if $a else Ratio($x, Scalar($n))"},
+        {"Over($x, $n) if $a else Div($x, Scalar($n))": "Over($x, $n**2) if $a else Div($x, Scalar($n))"},
     ),
     code(
         "queries and keys exchanged in the equation",
@@ -53,7 +53,7 @@ RULES = (
     code(
         "heads dealt out in turn",
         {"$x.unflatten(-1, ($heads, -1)).transpose(-3, -2)": "$x.unflatten(-1, (-1, $heads)).movedim(-1, -3)"},
-        within="Heads.run",
+        within="SplitHeads.run",
     ),
     code("the second token for CLS", {"$x[..., $row, :]": "$x[..., $row + 1, :]"}, within="Row.run"),
     code(
@@ -101,7 +101,7 @@ RULES = (
     code(
         "one sequence printed after the other",
         {"($f($x) for $x in self.args)": "($f($x) for $x in self.args[::-1])"},
-        within="Concat._latex",
+        within="ConcatTokens._latex",
     ),
     text("one function printed for another", {"{softmax}": "{ReLU}"}, within="Softmax.word"),
     code(

@@ -25,7 +25,7 @@ RULES = (
     code(
         "N for N + 1",
         {"($x[-2] for $x in $shapes)": "($x[-2] for $x in $shapes[1:])"},
-        within="Concat.infer",
+        within="ConcatTokens.infer",
     ),
     code(
         "every two sizes are one",

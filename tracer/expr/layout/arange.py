@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, whole, written
+from tracer.expr.function_call import _FunctionCall, whole, written
 from tracer.expr.node import Node
 from tracer.expr.provenance_rules import Linear, spread
 
@@ -15,7 +15,7 @@ def counted(length: sympy.Expr, printer) -> str:
     return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
 
 
-class Counted(Node):
+class Arange(Node):
     """The numbers `[T]` from 0 up to T - 1."""
 
     def __new__(cls, length):
@@ -35,8 +35,8 @@ FEW = 3
 """How many counted numbers are all printed."""
 
 
-class CountedFrom(Node):
-    """The numbers `[n]` from a first one on, each so much larger than the one before: `CountedFrom(n, 1, 1)` is
+class ArangeFrom(Node):
+    """The numbers `[n]` from a first one on, each so much larger than the one before: `ArangeFrom(n, 1, 1)` is
     1, 2, … n."""
 
     def __new__(cls, length, first, step):
@@ -73,8 +73,8 @@ class Identity(Node):
         return torch.eye(*(int(size(side)) for side in self.args), dtype=torch.float64)
 
 
-class EvenlySpaced(Linear, _Call):
-    """Numbers `[n]` from a first one to a last one: `EvenlySpaced(first, last, count=n)`."""
+class Linspace(Linear, _FunctionCall):
+    """Numbers `[n]` from a first one to a last one: `Linspace(first, last, count=n)`."""
 
     word = r"\operatorname{linspace}"
     fields = ("count",)
@@ -93,7 +93,7 @@ class EvenlySpaced(Linear, _Call):
         return tuple(spread(cells, ()) for _ in ends)
 
 
-class Nonzero(_Call):
+class Nonzero(_FunctionCall):
     """The places `[n, rank]` of all numbers but 0, row by row; `Nonzero(x, count=n)`."""
 
     word = r"\operatorname{nonzero}"

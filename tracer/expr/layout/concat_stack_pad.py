@@ -7,16 +7,16 @@ from functools import reduce
 import sympy
 import torch
 
-from tracer.expr.function_call import Scalar, _Call, _Held, decimal, whole, written
+from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, whole, written
 from tracer.expr.index_sets import Cells, changed, shape_of, spread, within
 from tracer.expr.math.reductions import along
 from tracer.expr.node import ShapeError
 from tracer.expr.provenance_rules import Copied
 
 
-class Joint(Copied, _Held):
+class Concat(Copied, _WithFields):
     r"""Tensors of one rank one after the other along an axis: `[a , b]` along the last, `[a ; b]` along the one before
-    it, and `[a ; b]_{\text{axis }1}` along any other, counted from 0. `Joint(*tensors, axis=1, rank=4)`."""
+    it, and `[a ; b]_{\text{axis }1}` along any other, counted from 0. `Concat(*tensors, axis=1, rank=4)`."""
 
     fields = ("axis", "rank")
 
@@ -59,7 +59,7 @@ class Joint(Copied, _Held):
         return tuple(Cells(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
 
 
-class Stack(Copied, _Call):
+class Stack(Copied, _FunctionCall):
     """Tensors of one shape along a new axis, counted from 0: `Stack(a, b, axis=0)`."""
 
     word = r"\operatorname{stack}"
@@ -93,7 +93,7 @@ class Stack(Copied, _Call):
         )
 
 
-class Pad(Copied, _Call):
+class Pad(Copied, _FunctionCall):
     """Numbers before and after the last axes: `pads` is (before, after) of the last, then of the one before it …;
     negative ones cut off. `mode`: None for `value`, "reflect", "replicate" or "circular"."""
 
@@ -141,7 +141,7 @@ class Pad(Copied, _Call):
         return (changed(cells, shape, axes),)
 
 
-class _Triangle(Copied, _Call):
+class _Triangle(Copied, _FunctionCall):
     fields = ("diagonal",)
 
     def below(self, printer):
@@ -162,7 +162,7 @@ class _Triangle(Copied, _Call):
         return (changed(cells, shape, {len(shape) - 2: i, len(shape) - 1: j}),)
 
 
-class Lower(_Triangle):
+class Tril(_Triangle):
     """0 where j > i + k."""
 
     word = r"\operatorname{tril}"
@@ -171,7 +171,7 @@ class Lower(_Triangle):
         return over <= 0
 
 
-class Upper(_Triangle):
+class Triu(_Triangle):
     """0 where j < i + k."""
 
     word = r"\operatorname{triu}"
@@ -180,7 +180,7 @@ class Upper(_Triangle):
         return over >= 0
 
 
-class Flipped(Copied, _Call):
+class Flip(Copied, _FunctionCall):
     """Some axes read from the end."""
 
     word = r"\operatorname{flip}"
@@ -202,7 +202,7 @@ class Flipped(Copied, _Call):
         return (changed(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
 
 
-class Rolled(Flipped):
+class Roll(Flip):
     """Numbers moved on along some axes; what leaves at the end comes in at the start. `shifts`: one for each axis.
 
     Rows and columns of a grid, `[B, n, m, D]`, are not named: their `labels` are ().
@@ -229,7 +229,7 @@ class Rolled(Flipped):
         return (changed(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
 
 
-class Full(Copied, _Call):
+class Full(Copied, _FunctionCall):
     r"""A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`; zeros and ones
     are `\mathbf{0}_{B \times N}` and `\mathbf{1}_{B \times N}`."""
 

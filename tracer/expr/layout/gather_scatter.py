@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, _Held, encoded, tight, written
+from tracer.expr.function_call import _FunctionCall, _WithFields, encoded, tight, written
 from tracer.expr.index_sets import Cells, aligned, changed, said, shape_of
 from tracer.expr.math.comparisons import condition, holds
 from tracer.expr.math.reductions import along
@@ -43,8 +43,8 @@ def _length(n, start, stop, step):
     return sympy.sympify(last - first) if step in (None, 1) else sympy.ceiling(sympy.sympify(last - first) / step)
 
 
-class Picked(Picking, _Held):
-    r"""Some cells of each axis: `Picked(X, ((None, None, None), 0, (a, b, None)))` is `X[:, 0, a:b]`.
+class Slice(Picking, _WithFields):
+    r"""Some cells of each axis: `Slice(X, ((None, None, None), 0, (a, b, None)))` is `X[:, 0, a:b]`.
 
     One entry for each axis: a place, which takes the axis away, or (start, stop, step), None where nothing is said.
     """
@@ -77,9 +77,9 @@ class Picked(Picking, _Held):
         ]
 
 
-class _Places(_Held):
+class _Places(_WithFields):
     """`…(x, *values, *places)`: entries of the pattern are None where an axis is taken whole, `"t"` where the next of
-    the places stands, `"m"` where the next of them is a mask (of one axis or several), or as in `Picked`."""
+    the places stands, `"m"` where the next of them is a mask (of one axis or several), or as in `Slice`."""
 
     def entries_said(self, places, printer) -> list:
         places, said = list(places), []
@@ -105,8 +105,8 @@ class _Places(_Held):
         return tuple(found)
 
 
-class At(Copied, _Places):
-    """The cells at places that tensors say: `At(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
+class Index(Copied, _Places):
+    """The cells at places that tensors say: `Index(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
     places run together. `result` is the shape that is made, where masks choose."""
 
     fields = ("entries", "result")
@@ -158,9 +158,9 @@ class At(Copied, _Places):
         return Cells.of(shape, found), *where
 
 
-class Replaced(_Places):
+class IndexPut(_Places):
     r"""x with other numbers at some places, `{\mathbf{X}}_{[:,\,\mathbf{t}] \gets \mathbf{V}}`; with `add` they are
-    added. `Replaced(x, values, *places, entries=…)`."""
+    added. `IndexPut(x, values, *places, entries=…)`."""
 
     fields = ("entries", "add")
 
@@ -187,7 +187,7 @@ def _room(x, values):
     return x.to(torch.promote_types(x.dtype, values.dtype), copy=True)
 
 
-class _Along(_Call):
+class _Along(_FunctionCall):
     fields: tuple[str, ...] = ("axes", "labels")
 
     def below(self, printer):
@@ -212,8 +212,8 @@ def _grid(index, axis: int):
     return tuple(places)
 
 
-class Gathered(Copied, _Along):
-    """Cell by cell, the number of x at the place along one axis that an index says; `Gathered(x, index, …)`."""
+class Gather(Copied, _Along):
+    """Cell by cell, the number of x at the place along one axis that an index says; `Gather(x, index, …)`."""
 
     word = r"\operatorname{gather}"
 
@@ -233,8 +233,8 @@ class Gathered(Copied, _Along):
         return changed(cells, shape, {self.axis: said(where, index, shape[self.axis])}), where
 
 
-class Scattered(_Along):
-    """x with each number of `values` at the place along one axis that an index says; `Scattered(x, index, values)`.
+class Scatter(_Along):
+    """x with each number of `values` at the place along one axis that an index says; `Scatter(x, index, values)`.
 
     `how`: None writes it, "add" adds it, "amax", "amin" and "prod" take the extreme or the product.
     """
@@ -265,8 +265,8 @@ class Scattered(_Along):
         return made
 
 
-class Filled(_Call):
-    """x with the numbers of `values`, one after the other, where a mask is 1; `Filled(x, mask, values)`."""
+class MaskedScatter(_FunctionCall):
+    """x with the numbers of `values`, one after the other, where a mask is 1; `MaskedScatter(x, mask, values)`."""
 
     word = r"\operatorname{fill}"
 
@@ -279,7 +279,7 @@ class Filled(_Call):
         return torch.where(mask, values.flatten()[place].reshape(x.shape), x)
 
 
-class OneHot(_Call):
+class OneHot(_FunctionCall):
     """1 at the place that a number says, 0 elsewhere, along a new last axis; `OneHot(x, classes=K)`."""
 
     word = r"\operatorname{onehot}"

@@ -8,12 +8,12 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, written
+from tracer.expr.function_call import _FunctionCall, written
 from tracer.expr.index_sets import Cells, divided, joined, shape_of, windows
 from tracer.expr.provenance_rules import Copied, Linear
 
 
-class _Columns(_Call):
+class _Columns(_FunctionCall):
     """`window`, `stride`, `padding` and `dilation` are two numbers each, for rows and columns."""
 
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")

@@ -105,7 +105,7 @@ class Fold(Operator, Node):
         return "... n m (p q k) -> ... (n p) (m q) k", {"p": side, "q": side}
 
 
-class Windows(Operator, Node):
+class WindowPartition(Operator, Node):
     """A grid cut into square windows: `[B, n, m, D]` to `[B·nm/w², w², D]`, each a sequence of its own.
 
     Source: Liu et al. 2021, section 3.2.
@@ -130,7 +130,7 @@ class Windows(Operator, Node):
         return "b (n p) (m q) d -> (b n m) (p q) d", {"p": side, "q": side}
 
 
-class Unwindowed(Operator, Node):
+class WindowReverse(Operator, Node):
     """The inverse of cutting into windows: `[B·nm/w², w², D]` to `[B, n, m, D]`."""
 
     NAME = "unwindow"

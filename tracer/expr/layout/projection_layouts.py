@@ -10,7 +10,7 @@ from tracer.expr.node import Node, ShapeError, below
 from tracer.expr.provenance_rules import Layout, Leading, Picking
 
 
-class Unrolled(Layout, Node):
+class FlattenKernel(Layout, Node):
     """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
@@ -49,8 +49,8 @@ class Columns(Picking, Node):
         return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
 
 
-class Swapped(Layout, Node):
-    """The first two axes exchanged: `Swapped(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
+class TransposeBatchSeq(Layout, Node):
+    """The first two axes exchanged: `TransposeBatchSeq(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
     `nn.MultiheadAttention`."""
 
     def __new__(cls, tensor, first, second):
@@ -72,7 +72,7 @@ class Swapped(Layout, Node):
         return "a b ... -> b a ...", {}
 
 
-class Squeezed(Picking, Node):
+class Squeeze(Picking, Node):
     """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
 
     def __new__(cls, tensor, axes):
@@ -94,8 +94,8 @@ class Squeezed(Picking, Node):
         return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
 
 
-class Stacked(Leading, Node):
-    """The same tensor for each of a batch: `Stacked(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
+class ExpandLeading(Leading, Node):
+    """The same tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
     def __new__(cls, tensor, *sizes):
         return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
@@ -114,7 +114,7 @@ class Stacked(Leading, Node):
         return tensor.expand(*(int(size(argument)) for argument in self.args[1:]), *tensor.shape)
 
 
-class Counting(Node):
+class PositionIds(Node):
     """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
 
     def __new__(cls, length):
@@ -130,7 +130,7 @@ class Counting(Node):
         return torch.arange(int(size(self.args[0])))[None]
 
 
-class OneRun(Node):
+class IsContiguous(Node):
     """1 where the numbers of places count up by one all along, so that the row holds one text, else 0; no axes."""
 
     def _latex(self, printer):

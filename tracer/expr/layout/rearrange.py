@@ -7,7 +7,7 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _Held, encoded, tight
+from tracer.expr.function_call import _WithFields, encoded, tight
 from tracer.expr.index_sets import moved
 from tracer.expr.node import ShapeError
 from tracer.expr.provenance_rules import Copied
@@ -23,10 +23,10 @@ def atoms(sizes, printer) -> list[str]:
     return [text + "'" * (texts[:i].count(text) if text != "1" else 0) for i, text in enumerate(texts)]
 
 
-class Rearranged(Copied, _Held):
+class Rearrange(Copied, _WithFields):
     r"""`{\mathbf{X}}_{[B\,S\,(h\,d_k) \to B\,h\,S\,d_k]}`.
 
-    `Rearranged(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
+    `Rearrange(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
     outer to inner, by their places in `sizes`, `right[k]` those of output axis k. An atom of `right` alone is listed
     in `repeated`: all its cells are the same. Atoms of size 1 may be left out on either side.
     """

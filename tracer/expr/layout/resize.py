@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, decimal, written
+from tracer.expr.function_call import _FunctionCall, decimal, written
 from tracer.expr.index_sets import Cells, shape_of
 from tracer.expr.provenance_rules import Linear
 
 
-class Resized(Linear, _Call):
+class Interpolate(Linear, _FunctionCall):
     """The last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
 
     Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); "nearest" takes cell ⌊i n/m⌋,

@@ -9,7 +9,7 @@ from tracer.expr.provenance_rules import Layout
 from tracer.symbols.notation import symbol
 
 
-class Heads(Layout, Node):
+class SplitHeads(Layout, Node):
     """`[B, S, h·d_k]` to `[B, h, S, d_k]`: head i takes columns i·d_k to (i+1)·d_k."""
 
     def __new__(cls, tensor, heads):
@@ -30,7 +30,7 @@ class Heads(Layout, Node):
         return "... s (h d) -> ... h s d", {"h": int(size(self.args[1]))}
 
 
-class Joined(Layout, Node):
+class MergeHeads(Layout, Node):
     """`[B, h, S, d_k]` to `[B, S, h·d_k]`: the heads side by side, h of them or as many as `heads` says."""
 
     def __new__(cls, tensor, heads="h"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from tracer.expr.function_call import _Call, _Held, decimal, tight, worded
+from tracer.expr.function_call import _FunctionCall, _WithFields, decimal, tight, worded
 from tracer.expr.index_sets import plain, real
 from tracer.expr.math.algebra import beside
 from tracer.expr.node import broadcast
 from tracer.expr.provenance_rules import ByCell, Chosen, Linear, Multiplied, Summed
 
 
-class _Cellwise(ByCell, _Held):
+class _Cellwise(ByCell, _WithFields):
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
 
@@ -41,7 +41,7 @@ class Negative(Summed, _Cellwise):
         return -x
 
 
-class Ratio(_Cellwise):
+class Div(_Cellwise):
     """`a / b`."""
 
     open = True
@@ -98,7 +98,7 @@ class Remainder(_Cellwise):
         return left - right * (left / right).floor()
 
 
-class Least(Chosen, _Call):
+class Minimum(Chosen, _FunctionCall):
     """The smaller of two numbers."""
 
     word = r"\min"
@@ -107,7 +107,7 @@ class Least(Chosen, _Call):
         return torch.where(left < right, left, right)
 
 
-class Greatest(Chosen, _Call):
+class Maximum(Chosen, _FunctionCall):
     """The larger of two numbers."""
 
     word = r"\max"
@@ -116,8 +116,8 @@ class Greatest(Chosen, _Call):
         return torch.where(left > right, left, right)
 
 
-class Between(Linear, _Cellwise):
-    """`a + t(b - a)`: `Between(a, b, t)`."""
+class Lerp(Linear, _Cellwise):
+    """`a + t(b - a)`: `Lerp(a, b, t)`."""
 
     loose = True
     counted = (0, 1)
@@ -133,8 +133,8 @@ class Between(Linear, _Cellwise):
         return start + share * (end - start)
 
 
-class Finite(_Held):
-    """Numbers in the place of NaN and infinities: `Finite(x, nan=0, above=…, below=…)`."""
+class NanToNum(_WithFields):
+    """Numbers in the place of NaN and infinities: `NanToNum(x, nan=0, above=…, below=…)`."""
 
     fields = ("nan", "above", "below")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tracer.expr.function_call import _Held, tight
-from tracer.expr.math.elementwise import _Named, _Of, function
+from tracer.expr.function_call import _WithFields, tight
+from tracer.expr.math.elementwise import _Named, _UnaryFunction, function
 from tracer.expr.node import Node, broadcast
 from tracer.expr.provenance_rules import ByCell, Chosen
 
@@ -17,15 +17,15 @@ def holds(x):
 
 def condition(node: Node, printer) -> str:
     """A node as what has to hold: a comparison without its brackets, and `M = 1` of anything else."""
-    return node.relation(printer) if isinstance(node, Compared) else f"{tight(node, printer)} = 1"
+    return node.relation(printer) if isinstance(node, Compare) else f"{tight(node, printer)} = 1"
 
 
 COMPARISONS = {"=": torch.eq, r"\ne": torch.ne, "<": torch.lt, ">": torch.gt, r"\le": torch.le, r"\ge": torch.ge}
 """What each sign compares."""
 
 
-class Compared(ByCell, _Held):
-    r"""`[a ≤ b]`; `Compared(a, b, sign=r"\le")`."""
+class Compare(ByCell, _WithFields):
+    r"""`[a ≤ b]`; `Compare(a, b, sign=r"\le")`."""
 
     fields = ("sign",)
 
@@ -43,7 +43,7 @@ class Compared(ByCell, _Held):
         return COMPARISONS[self.get("sign")](left, right).double()
 
 
-class _Logic(_Of):
+class _Logic(_UnaryFunction):
     loose = True
 
     def _latex(self, printer):
@@ -54,8 +54,8 @@ And = function("And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 
 Or = function(
     "Or", r"\lor", lambda a, b: (holds(a) | holds(b)).double(), "1 where one of two is or both are, else 0.", _Logic
 )
-Either = function(
-    "Either",
+Xor = function(
+    "Xor",
     r"\oplus",
     lambda a, b: (holds(a) ^ holds(b)).double(),
     "1 where one of two is and the other is not, else 0.",

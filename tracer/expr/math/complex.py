@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call
+from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import Cells, shape_of
 from tracer.expr.math.elementwise import function
 
 
-class Pairs(_Call):
+class Pairs(_FunctionCall):
     """Pairs of the last axis as complex numbers: `[…, D, 2]` to `[…, D]`."""
 
     word = r"\operatorname{complex}"
@@ -26,7 +26,7 @@ class Pairs(_Call):
         return (Cells.of(shape, (*cells.axes, None)),)
 
 
-class Parts(_Call):
+class RealAndImaginary(_FunctionCall):
     """Complex numbers as pairs of their two parts: `[…, D]` to `[…, D, 2]`."""
 
     word = r"\operatorname{pairs}"

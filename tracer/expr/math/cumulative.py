@@ -7,13 +7,13 @@ from math import exp
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call
+from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import changed, shape_of
 from tracer.expr.math.reductions import along
 from tracer.expr.provenance_rules import Linear, OfAll, Shares
 
 
-class _Scan(OfAll, _Call):
+class _AlongAxis(OfAll, _FunctionCall):
     """Along one axis, which stays as it is; nothing is said of the last axis."""
 
     fields: tuple[str, ...] = ("axes", "labels")
@@ -50,7 +50,7 @@ class _Scan(OfAll, _Call):
         return (changed(cells, shape, {axis: self.places(cells.axes[axis], shape[axis])}),)
 
 
-class SoftmaxAlong(Shares, _Scan):
+class SoftmaxAlong(Shares, _AlongAxis):
     """`eˣ / Σ eˣ` along an axis that is not the last."""
 
     word = r"\operatorname{softmax}"
@@ -60,7 +60,7 @@ class SoftmaxAlong(Shares, _Scan):
         return powers / powers.sum(-1, keepdim=True)
 
 
-class LogSoftmax(_Scan):
+class LogSoftmax(_AlongAxis):
     """`x - log Σ eˣ`."""
 
     word = r"\log\operatorname{softmax}"
@@ -70,7 +70,7 @@ class LogSoftmax(_Scan):
         return x - x.exp().sum(-1, keepdim=True).log()
 
 
-class RunningProduct(_Scan):
+class CumProd(_AlongAxis):
     """The product of all numbers up to each, itself too."""
 
     word = r"\operatorname{cumprod}"
@@ -91,7 +91,7 @@ class RunningProduct(_Scan):
         return range(max(made) + 1)
 
 
-class RunningSum(Linear, RunningProduct):
+class CumSum(Linear, CumProd):
     """The sum of all numbers up to each, itself too."""
 
     word = r"\operatorname{cumsum}"
@@ -101,7 +101,7 @@ class RunningSum(Linear, RunningProduct):
         return total + one * 1
 
 
-class GLU(_Scan):
+class GLU(_AlongAxis):
     """`a ⊙ σ(b)` of the two halves of an axis (Dauphin et al. 2017)."""
 
     word = r"\operatorname{GLU}"

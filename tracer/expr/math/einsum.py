@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, _Held, tight
+from tracer.expr.function_call import _FunctionCall, _WithFields, tight
 from tracer.expr.index_sets import Cells, shape_of
 from tracer.expr.math.algebra import Transposed, beside
 from tracer.expr.node import Node, ShapeError
@@ -16,7 +16,7 @@ LETTERS = "ijklmnpqrstuv"
 """Letters of axes: none that sizes or constants have."""
 
 
-class Einsum(Linear, _Held):
+class Einsum(Linear, _WithFields):
     """`Einsum(A, B, axes="ik,jk->ij")`: cell ij is the sum over k of A_ik B_jk; letters of `LETTERS`."""
 
     fields = ("axes",)
@@ -136,7 +136,7 @@ class ColumnProduct(Dot):
         return beside(self.operands, printer)
 
 
-class ByGroups(Linear, _Call):
+class ByGroups(Linear, _FunctionCall):
     """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
     times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
 

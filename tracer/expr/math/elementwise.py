@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from tracer.expr.function_call import _Call, tight, worded, written
+from tracer.expr.function_call import _FunctionCall, tight, worded, written
 from tracer.expr.provenance_rules import ByCell
 
 
-class _Of(ByCell, _Call):
+class _UnaryFunction(ByCell, _FunctionCall):
     """A function cell by cell, `compute(*operands, *settings)`. The operands stand in brackets behind the word, or the
     only one where the word has its `%s`."""
 
@@ -28,14 +28,14 @@ class _Of(ByCell, _Call):
         return self.compute(*operands, *map(self.get, self.fields))
 
 
-class _Named(_Of):
+class _Named(_UnaryFunction):
     r"""One whose word stands in front of its operand without brackets, `\cos x`."""
 
     def _latex(self, printer):
         return f"{self.word} {tight(self.operands[0], printer)}"
 
 
-def function(name: str, word: str, compute: Callable, meaning: str, base: Any = _Of, **attributes) -> Any:
+def function(name: str, word: str, compute: Callable, meaning: str, base: Any = _UnaryFunction, **attributes) -> Any:
     """Return the node of that name below `base`: how it is printed, what it computes, and its docstring."""
     attributes |= {"__doc__": meaning, "__module__": compute.__module__, "word": word, "compute": staticmethod(compute)}
     return type(base)(name, (base,), attributes)
@@ -93,7 +93,7 @@ HyperbolicCosine = function("HyperbolicCosine", r"\cosh", lambda x: (x.exp() + (
 Bool = function("Bool", r"\left[\,%s \ne 0\,\right]", lambda x: (x != 0).double(), "1 where a number is not 0, else 0.")
 
 
-class Log1p(_Of):
+class Log1p(_UnaryFunction):
     """`log(1 + x)`."""
 
     def _latex(self, printer):
@@ -103,7 +103,7 @@ class Log1p(_Of):
         return x.log1p()
 
 
-class Cast(_Of):
+class Cast(_UnaryFunction):
     r"""The nearest number that a dtype holds: `Cast(x, to="float16")`, printed as `\operatorname{float16}(x)`."""
 
     fields = ("to",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import COMMA, _Held, decimal, tight
+from tracer.expr.function_call import COMMA, _WithFields, decimal, tight
 from tracer.expr.index_sets import Cells, shape_of
 from tracer.expr.math.cumulative import LogSoftmax
 from tracer.expr.math.einsum import LETTERS
@@ -13,7 +13,7 @@ from tracer.expr.node import Node, ShapeError, below
 from tracer.expr.provenance_rules import Linear
 
 
-class NegativeLogLikelihood(Linear, _Held):
+class NegativeLogLikelihood(Linear, _WithFields):
     """Minus the log-probability of each label's class, classes along the axis behind the batch; with a third operand
     each is multiplied by the weight of its class.
 

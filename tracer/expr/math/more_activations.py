@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from tracer.expr.function_call import _Call
+from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import by_channel, shape_of, spread
-from tracer.expr.math.elementwise import _Of, function
+from tracer.expr.math.elementwise import _UnaryFunction, function
 from tracer.expr.provenance_rules import ByCell
 
 ReLU6 = function("ReLU6", r"\operatorname{ReLU6}", lambda x: x.clamp(0, 6), "`min(max(x, 0), 6)` (Howard et al. 2017).")
@@ -59,7 +59,7 @@ HardShrink = function(
 )
 
 
-class Softplus(_Of):
+class Softplus(_UnaryFunction):
     """`log(1 + e^{βx}) / β`, and x itself where βx is above the threshold."""
 
     word = r"\operatorname{softplus}"
@@ -73,7 +73,7 @@ class Softplus(_Of):
         return torch.where(y > self.get("threshold"), x, (y.clamp(min=0) + (-y.abs()).exp().log1p()) / beta)
 
 
-class ELU(_Of):
+class ELU(_UnaryFunction):
     """x where it is above 0, else `α(e^{x/β} - 1)`, and all of it times a scale (Clevert et al. 2016)."""
 
     word = r"\operatorname{ELU}"
@@ -88,7 +88,7 @@ class ELU(_Of):
         return scale * (x.clamp(min=0) + alpha * (inner * x.clamp(max=0)).expm1())
 
 
-class PReLU(ByCell, _Call):
+class PReLU(ByCell, _FunctionCall):
     """x where it is above 0, else x times a learned number, of each channel or of all (He et al. 2015)."""
 
     word = r"\operatorname{PReLU}"

@@ -8,7 +8,7 @@ from operator import mul
 
 import sympy
 
-from tracer.expr.function_call import COMMA, _Call, decimal, written
+from tracer.expr.function_call import COMMA, _FunctionCall, decimal, written
 from tracer.expr.index_sets import Cells, changed, shape_of
 from tracer.expr.math.elementwise import function
 from tracer.expr.provenance_rules import Linear, OfAll, OneOf
@@ -21,7 +21,7 @@ def along(labels, axes, printer) -> list[str]:
     return [rf"\text{{axis }}{axis}" for axis in axes]
 
 
-class _Reduced(OfAll, _Call):
+class _Reduced(OfAll, _FunctionCall):
     """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
 
     fields: tuple[str, ...] = ("axes", "labels", "keep")
@@ -60,13 +60,13 @@ class _Linear(Linear, _Reduced):
 
 
 Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _Linear)
-Total = function("Total", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _Linear)
-ProductOf = function(
-    "ProductOf", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduced
+Sum = function("Sum", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _Linear)
+Prod = function(
+    "Prod", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduced
 )
 
 
-class Largest(OneOf, _Reduced):
+class Max(OneOf, _Reduced):
     """The largest number."""
 
     word = r"\max"
@@ -78,7 +78,7 @@ class Largest(OneOf, _Reduced):
         return max(numbers)
 
 
-class Smallest(OneOf, _Reduced):
+class Min(OneOf, _Reduced):
     """The smallest number."""
 
     word = r"\min"
@@ -90,15 +90,15 @@ class Smallest(OneOf, _Reduced):
         return min(numbers)
 
 
-ArgLargest = function(
-    "ArgLargest",
+ArgMax = function(
+    "ArgMax",
     r"\operatorname{argmax}",
     lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
     "Where the largest number is, from 0; the first of several.",
     _Reduced,
 )
-ArgSmallest = function(
-    "ArgSmallest",
+ArgMin = function(
+    "ArgMin",
     r"\operatorname{argmin}",
     lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
     "Where the smallest number is, from 0; the first of several.",
@@ -118,8 +118,8 @@ AllOf = function(
     "1 where no number is 0.",
     _Reduced,
 )
-HowMany = function(
-    "HowMany", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduced
+CountNonzero = function(
+    "CountNonzero", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduced
 )
 
 
@@ -149,7 +149,7 @@ class Variance(_Reduced):
         return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
 
 
-class Deviation(Variance):
+class Std(Variance):
     """The root of the variance."""
 
     word = r"\operatorname{std}"
@@ -158,7 +158,7 @@ class Deviation(Variance):
         return super().over(x).sqrt()
 
 
-class Length(_Reduced):
+class Norm(_Reduced):
     """`‖x‖_p = (Σ |x|^p)^{1/p}`; p may be infinite."""
 
     fields = ("p", "usual", "axes", "labels", "keep")

@@ -6,11 +6,11 @@ import sympy
 import torch
 
 from tracer.expr.function_call import written
-from tracer.expr.math.cumulative import _Scan
+from tracer.expr.math.cumulative import _AlongAxis
 from tracer.expr.provenance_rules import OfAll, OneOf
 
 
-class Sorted(OneOf, _Scan):
+class Sort(OneOf, _AlongAxis):
     """The numbers of each row in order; `down` has the largest first."""
 
     word = r"\operatorname{sort}"
@@ -33,7 +33,7 @@ class Sorted(OneOf, _Scan):
         return sorted(numbers, reverse=bool(self.get("down")))[place]
 
 
-class _Places(Sorted):
+class _Places(Sort):
     """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
 
     def over(self, x):
@@ -50,13 +50,13 @@ class _Places(Sorted):
         return torch.where(x.gather(-1, other) == x.gather(-1, found), other, found).movedim(-1, axis)
 
 
-class SortingOrder(_Places):
+class ArgSort(_Places):
     """Where the numbers of a row stand that come first, second …; from 0."""
 
     word = r"\operatorname{argsort}"
 
 
-class TopK(Sorted):
+class TopK(Sort):
     """The k largest numbers of each row, the largest first; the smallest, if not `down`."""
 
     word = r"\operatorname{top}"
@@ -66,7 +66,7 @@ class TopK(Sorted):
         return [
             written(self.get("k"), printer),
             *([] if self.get("down") else [r"\uparrow"]),
-            *_Scan.below(self, printer),
+            *_AlongAxis.below(self, printer),
         ]
 
     def infer(self, same, shape):

@@ -7,12 +7,12 @@ from itertools import product
 import sympy
 import torch
 
-from tracer.expr.function_call import COMMA, _Held, tight, written
+from tracer.expr.function_call import COMMA, _WithFields, tight, written
 from tracer.expr.index_sets import Cells, Term, listed, plain, shape_of, windows
 from tracer.expr.node import ShapeError
 
 
-class _Convolved(_Held):
+class _Convolved(_WithFields):
     """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
 
     loose = True

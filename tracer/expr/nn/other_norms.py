@@ -8,7 +8,7 @@ from __future__ import annotations
 import sympy
 from sympy import sympify
 
-from tracer.expr.function_call import _Held, decimal, tight
+from tracer.expr.function_call import _WithFields, decimal, tight
 from tracer.expr.index_sets import Cells, by_channel, changed, divided, joined, listed, shape_of, spread
 from tracer.expr.math.reductions import along
 from tracer.expr.node import broadcast
@@ -35,7 +35,7 @@ def _applied(x, given: str | None, vectors):
     return x + vectors[0] if vectors else x
 
 
-class _Normed(_Held):
+class _Normed(_WithFields):
     @property
     def loose(self):
         return bool(self.get("given")) and not self.marked

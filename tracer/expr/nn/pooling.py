@@ -7,12 +7,12 @@ from itertools import product
 import sympy
 import torch
 
-from tracer.expr.function_call import _Call, written
+from tracer.expr.function_call import _FunctionCall, written
 from tracer.expr.index_sets import Cells, shape_of, windows
 from tracer.expr.provenance_rules import Linear, OfAll, OneOf
 
 
-class _Pooled(OfAll, _Call):
+class _Pooled(OfAll, _FunctionCall):
     """Windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one number for each axis.
 
     `up`: a last window that begins in the picture counts, though it ends outside.
@@ -118,7 +118,7 @@ class AveragePool(Linear, _Pooled):
         return total / number
 
 
-class _Adaptive(OfAll, _Call):
+class _Adaptive(OfAll, _FunctionCall):
     """As many windows as are asked for, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
 
     fields = ("sizes",)

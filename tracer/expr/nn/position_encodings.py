@@ -5,13 +5,13 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _Held, encoded, whole
+from tracer.expr.function_call import _WithFields, encoded, whole
 from tracer.expr.index_sets import Cells, changed, said, shape_of
 from tracer.expr.node import Node, ShapeError, below
 from tracer.expr.provenance_rules import Copied, Linear
 
 
-class Sinusoids(_Held):
+class Sinusoids(_WithFields):
     """`P_{i,2k} = sin(i / 10000^{2k/D})`, `P_{i,2k+1} = cos(…)`; `Sinusoids(T, D)` is `[T, D]` (Vaswani et al. 2017,
     section 3.5).
 

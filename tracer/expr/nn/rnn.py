@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from tracer.expr.function_call import _Call
+from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import Cells, shape_of
 from tracer.expr.node import ShapeError
 
 
-class _Recurrent(_Call):
+class _Recurrent(_FunctionCall):
     """`…(x, *states, W, U, b, d, back=…, last=…)`: `back` reads from the end to the start; `last` is None for the first
     state at each step, `[T, B, H]`, else which state it is at the end, `[B, H]`."""
 

@@ -43,7 +43,7 @@ Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by ele
 Sine = function("Sine", r"\sin", lambda x: x.sin(), "`sin x`, element by element.", _Named)
 
 
-class Rotated(Linear, Node):
+class ApplyRotary(Linear, Node):
     """`x ⊙ cos + (−x₂, x₁) ⊙ sin`: each pair (x₁ᵢ, x₂ᵢ) of a head's two halves turned by its angle (Su et al. 2021,
     equation 34); `[B, h, T, d_k]` with cosines and sines `[1, T, d_k]`."""
 
@@ -113,10 +113,10 @@ class RotateEveryTwo(RotateHalf):
         return i ^ 1
 
 
-class Grouped(Layout, Node):
+class RepeatKV(Layout, Node):
     """Each head repeated for the queries that share it: `[B, h_kv, T, d_k]` to `[B, h, T, d_k]` (Ainslie et al. 2023).
 
-    `Grouped(K, h)`.
+    `RepeatKV(K, h)`.
     """
 
     def __new__(cls, tensor, heads):

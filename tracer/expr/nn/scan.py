@@ -14,19 +14,19 @@ import torch
 from tracer.expr.function_call import COMMA, encoded
 from tracer.expr.node import Node, Tensor, below, execute, infer, latex
 
-TURN = "turn "
+OPERAND = "turn "
 """The keys of the operands of one turn: `turn 0`, `turn 1` … in order."""
-TURNED = "turned "
+TRANSPOSED_OPERAND = "turned "
 """The same of a matrix `[in, out]`, that the model keeps as `[out, in]`."""
-WHOLE, NOW, BEFORE, START, MIRRORED = 0, 1, 2, 3, 4
+INVARIANT, SCANNED, CARRY, INIT, REVERSED = 0, 1, 2, 3, 4
 """What a turn has of an operand: all of it, its part at t, that of the turn before, or that only in the first turn, or
 its part as far from the end as t is from the beginning."""
-PARTS = NOW, MIRRORED
+PARTS = SCANNED, REVERSED
 """What a turn has of a sequence that is not carried on."""
 
 
-class Turns(Node):
-    """`Turns(body, length, axis, (back, kept), places, *operands)`: what `body` gives at each t, along `axis`; `places`
+class Scan(Node):
+    """`Scan(body, length, axis, (back, kept), places, *operands)`: what `body` gives at each t, along `axis`; `places`
     says for each operand what a turn has of it, along which axis, and for what is carried on which operand it starts
     from. `back`: t goes from the last to the first. `kept`: the parts that a turn has keep their axis, of size 1."""
 
@@ -69,7 +69,7 @@ class Turns(Node):
         starts = [
             rf"{below(printer._print(operand), first)} = {printer._print(self.operands[start])}"
             for operand, (what, _, start) in zip(self.operands, self.places, strict=True)
-            if what == BEFORE
+            if what == CARRY
         ]
         way = "back from" if self.back else "from"
         return said + (rf"\text{{ {way} }}{COMMA.join(starts)}" if starts else "")
@@ -82,7 +82,11 @@ class Turns(Node):
         length, axis = int(size(self.args[1])), int(self.args[2])
         made = []
         for t in range(length):
-            parts = {f"{key}{n}": self._part(t, n, tensors) for n in range(len(tensors)) for key in (TURN, TURNED)}
+            parts = {
+                f"{key}{n}": self._part(t, n, tensors)
+                for n in range(len(tensors))
+                for key in (OPERAND, TRANSPOSED_OPERAND)
+            }
             made.append(execute(self.body, lambda tensor, parts=parts: parts[tensor.key], size))
         shape = torch.broadcast_shapes(*(one.shape for one in made))
         made = [one.expand(shape) for one in made]
@@ -91,20 +95,20 @@ class Turns(Node):
     def _part(self, t: int, number: int, tensors):
         what, axis, start = self.places[number]
         tensor = tensors[number]
-        if what == BEFORE:
+        if what == CARRY:
             t += 1 if self.back else -1
             if not 0 <= t < tensor.shape[axis]:
                 first = tensors[start].to(tensor.dtype).expand(tensor.select(axis, 0).shape)
                 return first.unsqueeze(axis) if self.kept else first
-        elif what == MIRRORED:
+        elif what == REVERSED:
             t = tensor.shape[axis] - 1 - t
-        elif what != NOW:
+        elif what != SCANNED:
             return tensor
         return tensor.narrow(axis, t, 1) if self.kept else tensor.select(axis, t)
 
 
 def turn(text: str, number: int, what: int, shape: tuple, length, turned: bool = False, back: bool = False) -> Tensor:
     """The placeholder for what a turn has of an operand, which is printed as `text`."""
-    indices = {NOW: "t", BEFORE: "t+1" if back else "t-1", MIRRORED: f"{latex(length - 1)} - t"}
+    indices = {SCANNED: "t", CARRY: "t+1" if back else "t-1", REVERSED: f"{latex(length - 1)} - t"}
     name = below(text, indices[what]) if what in indices else text
-    return Tensor(name, shape, f"{TURNED if turned else TURN}{number}")
+    return Tensor(name, shape, f"{TRANSPOSED_OPERAND if turned else OPERAND}{number}")

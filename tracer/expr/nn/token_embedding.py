@@ -84,7 +84,7 @@ class Rows(Picking, Node):
         return (*[slice(None)] * (len(shape) - 2), slice(0, int(size(self.args[1]))), slice(None))
 
 
-class Concat(Copied, Node):
+class ConcatTokens(Copied, Node):
     """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
 
     def _latex(self, printer):

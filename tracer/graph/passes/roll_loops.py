@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 
 from tracer.capture.composite_calls import Call, Ref, refs
-from tracer.expr.nn.scan import BEFORE, MIRRORED, NOW, WHOLE
+from tracer.expr.nn.scan import CARRY, INVARIANT, REVERSED, SCANNED
 from tracer.graph.dataflow import Graph
 from tracer.graph.passes.loop_body import FUNC, JOIN, Turn
 from tracer.graph.passes.sequence_slices import one_by_one, part, row_by_row
@@ -269,16 +269,16 @@ class _Loop:
                 continue
             seen.add(at)
             if at in others:
-                operand(others[at][0], NOW, others[at][1], at)
+                operand(others[at][0], SCANNED, others[at][1], at)
             elif at in before:
                 one, (ref, along) = before[at]
                 starts.append(self.states[one])
-                operand(ref, BEFORE, along, at, len(starts) - 1)
+                operand(ref, CARRY, along, at, len(starts) - 1)
             elif at in self.parts:
-                operand(self.parts[at][0], NOW if self.back == self.mirrored else MIRRORED, self.parts[at][1], at)
+                operand(self.parts[at][0], SCANNED if self.back == self.mirrored else REVERSED, self.parts[at][1], at)
                 inside.add(self.graph.maker[at] - self.start - self.period)
             elif (made := self.where(at)) is None:
-                operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), WHOLE, 0, at)
+                operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), INVARIANT, 0, at)
             else:
                 inside.add(made[1])
                 waiting += [ref.key for ref in refs(calls[made[1]].arguments)]

@@ -77,7 +77,7 @@ HINTS = (
                 "no "
                 "target. Of each row only one probability counts: that of the token that came, where the one-hot row "
                 "is 1.",
-                so.equation_is("Total"),
+                so.equation_is("Sum"),
             ),
         ),
     ),

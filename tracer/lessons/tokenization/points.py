@@ -100,7 +100,7 @@ STEPS = (
         why=(
             Claim(
                 "The square of the distance from each centre to each point. The centres were chosen before, by a loop.",
-                so.equation_is("Total"),
+                so.equation_is("Sum"),
             ),
         ),
     ),
@@ -119,7 +119,7 @@ STEPS = (
         f"{LINE}index",
         title="Groups",
         letter=r"\mathbf{G}",
-        why=(Claim("These points themselves, k of each group.", so.equation_is("At")),),
+        why=(Claim("These points themselves, k of each group.", so.equation_is("Index")),),
     ),
     Hint(
         f"{LINE}sub",
@@ -147,7 +147,7 @@ STEPS = (
         f"{LINE}amax",
         title="The largest of each group",
         letter=r"\mathbf{Y}_{\max}",
-        why=(Claim("The largest over the points: their order does not matter.", so.equation_is("Largest")),),
+        why=(Claim("The largest over the points: their order does not matter.", so.equation_is("Max")),),
         source="Qi et al. 2017, equation 1",
     ),
 )

@@ -163,7 +163,7 @@ PATCHES = Way(
             why=(
                 Claim(
                     "Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
-                    so.equation_is("Rearranged"),
+                    so.equation_is("Rearrange"),
                 ),
             ),
         ),
@@ -193,7 +193,7 @@ BIN = Way(
             why=(
                 Claim(
                     "Over the mean absolute value: then one set of bins suits series of any unit.",
-                    so.equation_is("Ratio"),
+                    so.equation_is("Div"),
                 ),
             ),
             source="Ansari et al. 2024, section 3.1",

@@ -106,7 +106,7 @@ STEPS = (
             Claim(
                 "Frame j takes w samples from place j · s on; π holds these places. A hop s below w makes frames "
                 "overlap.",
-                so.equation_is("At"),
+                so.equation_is("Index"),
             ),
         ),
     ),

@@ -111,7 +111,7 @@ SPELLED = (
                 "The id of a character is the place of the entry that it equals: x are the numbers of the characters "
                 "in "
                 "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
-                so.equation_is("ArgLargest"),
+                so.equation_is("ArgMax"),
             ),
         ),
     ),

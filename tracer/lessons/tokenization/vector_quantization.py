@@ -39,7 +39,7 @@ NEAREST = (
         "tokens.codebook.sum",
         title="Lengths of the codebook's rows",
         letter=r"\mathbf{c}",
-        why=(Claim("The square of the length of each row of the codebook C.", so.equation_is("Total")),),
+        why=(Claim("The square of the length of each row of the codebook C.", so.equation_is("Sum")),),
     ),
     Hint(
         "tokens.codebook.add",
@@ -59,7 +59,7 @@ NEAREST = (
         why=(
             Claim(
                 "The number of the nearest row: all that is left of the vector is an id, as of a piece of text.",
-                so.equation_is("ArgSmallest"),
+                so.equation_is("ArgMin"),
             ),
         ),
         source="van den Oord et al. 2017, equations 1 and 2",

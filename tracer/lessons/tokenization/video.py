@@ -93,7 +93,7 @@ FRAMES = Way(
             why=(
                 Claim(
                     "Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers are only rearranged.",
-                    so.equation_is("Rearranged"),
+                    so.equation_is("Rearrange"),
                 ),
             ),
         ),
@@ -117,7 +117,7 @@ TUBELETS = Way(
             why=(
                 Claim(
                     "Blocks of τ frames and P × P pixels. What moves within a block is in one token.",
-                    so.equation_is("Rearranged"),
+                    so.equation_is("Rearrange"),
                 ),
             ),
         ),

@@ -15,35 +15,35 @@ from tracer.expr import (
     ArcTangent,
     Bool,
     Ceiling,
-    Compared,
+    Compare,
     Cosine,
+    Div,
     Erf,
     Exp,
     Expm1,
-    Finite,
     Floor,
     GELUTanh,
-    Greatest,
     HardShrink,
     HardSigmoid,
     HardSwish,
     HyperbolicCosine,
     HyperbolicSine,
     LeakyReLU,
-    Least,
     Log,
     Log1p,
     Log2,
     Log10,
     LogSigmoid,
     LogSoftmax,
+    Maximum,
+    Minimum,
     Mish,
+    NanToNum,
     Negative,
     Node,
     Not,
     Power,
     PReLU,
-    Ratio,
     ReLU,
     ReLU6,
     Root,
@@ -138,12 +138,12 @@ def square(given: Given) -> Node:
 
 @of("rsqrt")
 def rsqrt(given: Given) -> Node:
-    return Ratio(Scalar(1), Root(given["self"]))
+    return Div(Scalar(1), Root(given["self"]))
 
 
 @of("reciprocal")
 def reciprocal(given: Given) -> Node:
-    return Ratio(Scalar(1), given["self"])
+    return Div(Scalar(1), given["self"])
 
 
 @of("gelu")
@@ -185,12 +185,12 @@ def hardshrink(given: Given) -> Node:
 
 @of("hardtanh")
 def hardtanh(given: Given) -> Node:
-    return Least(Greatest(given["self"], node_of(given["min_val"])), node_of(given["max_val"]))
+    return Minimum(Maximum(given["self"], node_of(given["min_val"])), node_of(given["max_val"]))
 
 
 @of("threshold")
 def threshold(given: Given) -> Node:
-    above = Compared(given["self"], node_of(given["threshold"]), sign=">")
+    above = Compare(given["self"], node_of(given["threshold"]), sign=">")
     return Where(above, given["self"], node_of(given["value"]))
 
 
@@ -204,7 +204,7 @@ def nan_to_num(given: Given) -> Node:
     most = torch.finfo(given.dtype("self")).max if given.dtype("self").is_floating_point else 0
     above = given["posinf"] if given.has("posinf") else most
     below = given["neginf"] if given.has("neginf") else -most
-    return Finite(given["self"], nan=given["nan"] or 0, above=float(above), below=float(below))
+    return NanToNum(given["self"], nan=given["nan"] or 0, above=float(above), below=float(below))
 
 
 def _axis(given: Given) -> dict:

@@ -8,25 +8,25 @@ from tracer.expr import (
     Absolute,
     And,
     ArcTangent2,
-    Between,
-    Compared,
-    Either,
+    Compare,
+    Div,
     Exp,
     Floor,
-    Greatest,
-    Least,
+    Lerp,
     Log,
+    Maximum,
+    Minimum,
     Minus,
     Node,
     Or,
     Power,
-    Ratio,
     Remainder,
     Root,
     Scalar,
     Times,
     Truncated,
     Where,
+    Xor,
 )
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
@@ -72,14 +72,14 @@ def divide(given: Given) -> Node:
     other = given["other"]
     mode = given.get("rounding_mode")
     if mode:
-        made = Ratio(operand(given, "self"), node_of(other))
+        made = Div(operand(given, "self"), node_of(other))
         return (Floor if mode == "floor" else Truncated)(made)
-    return Ratio(operand(given, "self"), other) if isinstance(other, Node) else over(given, given["self"], other)
+    return Div(operand(given, "self"), other) if isinstance(other, Node) else over(given, given["self"], other)
 
 
 @of("floor_divide")
 def floor_divide(given: Given) -> Node:
-    return Floor(Ratio(operand(given, "self"), operand(given, "other")))
+    return Floor(Div(operand(given, "self"), operand(given, "other")))
 
 
 @of("remainder")
@@ -90,7 +90,7 @@ def remainder(given: Given) -> Node:
 @of("fmod")
 def fmod(given: Given) -> Node:
     left, right = operand(given, "self"), operand(given, "other")
-    return Minus(left, times(right, Truncated(Ratio(left, right))))
+    return Minus(left, times(right, Truncated(Div(left, right))))
 
 
 @of("pow")
@@ -99,7 +99,7 @@ def power(given: Given) -> Node:
     if exponent == 0.5:
         return Root(base)
     if exponent in (-0.5, -1):
-        return Ratio(Scalar(1), Root(base) if exponent == -0.5 else base)
+        return Div(Scalar(1), Root(base) if exponent == -0.5 else base)
     return Power(base, node_of(exponent))
 
 
@@ -110,12 +110,12 @@ def addcmul(given: Given) -> Node:
 
 @of("addcdiv")
 def addcdiv(given: Given) -> Node:
-    return plus(given["self"], scaled(given, Ratio(given["tensor1"], given["tensor2"]), given["value"]))
+    return plus(given["self"], scaled(given, Div(given["tensor1"], given["tensor2"]), given["value"]))
 
 
 @of("lerp")
 def lerp(given: Given) -> Node:
-    return Between(given["self"], given["end"], operand(given, "weight"))
+    return Lerp(given["self"], given["end"], operand(given, "weight"))
 
 
 @of("logaddexp")
@@ -130,15 +130,15 @@ def atan2(given: Given) -> Node:
 
 @of("minimum", "maximum", "fmin", "fmax")
 def extreme(given: Given) -> Node:
-    return (Least if "min" in given.func._schema.name else Greatest)(given["self"], given["other"])
+    return (Minimum if "min" in given.func._schema.name else Maximum)(given["self"], given["other"])
 
 
 @of("clamp", "clip", "clamp_min", "clamp_max")
 def clamp(given: Given) -> Node:
     made = given["self"]
     if given.get("min") is not None:
-        made = Greatest(made, operand(given, "min"))
-    return Least(made, operand(given, "max")) if given.get("max") is not None else made
+        made = Maximum(made, operand(given, "min"))
+    return Minimum(made, operand(given, "max")) if given.get("max") is not None else made
 
 
 SIGNS = {"eq": "=", "ne": r"\ne", "lt": "<", "gt": ">", "le": r"\le", "ge": r"\ge"}
@@ -146,7 +146,7 @@ LONG = {"not_equal": "ne", "less": "lt", "greater": "gt", "less_equal": "le", "g
 
 
 def _comparison(name: str, sign: str) -> None:
-    of(name)(lambda given: Compared(given["self"], operand(given, "other"), sign=sign))
+    of(name)(lambda given: Compare(given["self"], operand(given, "other"), sign=sign))
 
 
 for _name, _sign in (SIGNS | {long: SIGNS[short] for long, short in LONG.items()}).items():
@@ -155,20 +155,20 @@ for _name, _sign in (SIGNS | {long: SIGNS[short] for long, short in LONG.items()
 
 @of("isnan")
 def isnan(given: Given) -> Node:
-    return Compared(given["self"], given["self"], sign=r"\ne")
+    return Compare(given["self"], given["self"], sign=r"\ne")
 
 
 @of("isinf")
 def isinf(given: Given) -> Node:
-    return Compared(Absolute(given["self"]), Scalar(float("inf")), sign="=")
+    return Compare(Absolute(given["self"]), Scalar(float("inf")), sign="=")
 
 
 @of("isfinite")
 def isfinite(given: Given) -> Node:
-    return Compared(Absolute(given["self"]), Scalar(float("inf")), sign="<")
+    return Compare(Absolute(given["self"]), Scalar(float("inf")), sign="<")
 
 
-LOGIC = {"and": And, "or": Or, "xor": Either}
+LOGIC = {"and": And, "or": Or, "xor": Xor}
 
 
 def _logic(word: str, node: type[Node]) -> None:

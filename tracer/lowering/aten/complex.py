@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.expr import Conjugate, Imaginary, Node, Pairs, Parts, Polar, Real, Stack
+from tracer.expr import Conjugate, Imaginary, Node, Pairs, Polar, Real, RealAndImaginary, Stack
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
 
@@ -14,7 +14,7 @@ def view_as_complex(given: Given) -> Node:
 
 @of("view_as_real")
 def view_as_real(given: Given) -> Node:
-    return Parts(given["self"])
+    return RealAndImaginary(given["self"])
 
 
 @of("complex")

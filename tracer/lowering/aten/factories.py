@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sympy
 
-from tracer.expr import Full, Lower, Node, Transposed, Upper
+from tracer.expr import Full, Node, Transposed, Tril, Triu
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.arange import Counted, CountedFrom, EvenlySpaced, Identity, Nonzero
-from tracer.expr.layout.rearrange import Rearranged
+from tracer.expr.layout.arange import Arange, ArangeFrom, Identity, Linspace, Nonzero
+from tracer.expr.layout.rearrange import Rearrange
 from tracer.expr.nn.position_encodings import Sinusoids
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
@@ -20,10 +20,10 @@ def counted(given: Given) -> Node | None:
     """From 0 up in steps of 1, or from another whole number, or size, in other steps; else the kernel."""
     start, step = (int_or(given.get(name, usual)) for name, usual in (("start", 0), ("step", 1)))
     if start == 0 and step == 1 and given.result_numeric[0] == given["end"]:
-        return Counted(given.result[0])
+        return Arange(given.result[0])
     whole = all(isinstance(one, (int, sympy.Expr)) for one in (start, step))
     few = given.result_numeric[0] > 1 and given.result[0].is_Integer  # all of them are printed
-    return CountedFrom(given.result[0], start, step) if whole and (few or given.result_numeric[0] > 2) else None
+    return ArangeFrom(given.result[0], start, step) if whole and (few or given.result_numeric[0] > 2) else None
 
 
 @of("sinusoids")
@@ -33,7 +33,7 @@ def sinusoids(given: Given) -> Node:
     over = width if given["steps"] == given.result_numeric[-1] // 2 else width - 2
     settings = {name: given[name] for name in ("base", "halves", "first")}
     table, ones = Sinusoids(length, width, over=over, **settings), len(given.result) - 2
-    return Rearranged(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
+    return Rearrange(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
 
 
 @of("zeros", "_efficientzerotensor", *UNINITIALISED)
@@ -59,7 +59,7 @@ def identity(given: Given) -> Node:
 
 @of("linspace")
 def evenly_spaced(given: Given) -> Node:
-    return EvenlySpaced(operand(given, "start"), operand(given, "end"), count=given.result[0])
+    return Linspace(operand(given, "start"), operand(given, "end"), count=given.result[0])
 
 
 @of("nonzero")
@@ -70,6 +70,6 @@ def nonzero(given: Given) -> Node:
 @of("triu_indices", "tril_indices")
 def triangle(given: Given) -> Node:
     """The places of a triangle, as rows of two: those of the numbers that it leaves of ones."""
-    kind = Upper if "triu" in given.func._schema.name else Lower
+    kind = Triu if "triu" in given.func._schema.name else Tril
     ones = Full(Scalar(1), shape=(given["row"], given["col"]))
     return Transposed(Nonzero(kind(ones, diagonal=given["offset"]), count=given.result[1]))

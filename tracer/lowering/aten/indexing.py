@@ -5,31 +5,31 @@ from __future__ import annotations
 import torch
 
 from tracer.expr import (
-    At,
     Concat,
-    Filled,
-    Flipped,
-    Gathered,
-    Joint,
-    Length,
+    ConcatTokens,
+    Div,
+    Flip,
+    Gather,
+    Index,
+    IndexPut,
     Lookup,
-    Lower,
+    MaskedScatter,
     Minus,
     Node,
+    Norm,
     Pad,
-    Picked,
     Put,
-    Ratio,
-    Rearranged,
-    Replaced,
-    Rolled,
+    Rearrange,
+    Roll,
     Scalar,
-    Scattered,
+    Scatter,
+    Slice,
     Stack,
     Take,
     Tensor,
     Times,
-    Upper,
+    Tril,
+    Triu,
 )
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
@@ -50,7 +50,7 @@ def _one_axis(given: Given, entry) -> tuple:
 
 @of("index_select")
 def index_select(given: Given) -> Node | None:
-    return At(given["self"], given["index"], entries=_one_axis(given, "t")) if given.rank("self") else None
+    return Index(given["self"], given["index"], entries=_one_axis(given, "t")) if given.rank("self") else None
 
 
 def _entries(given: Given) -> tuple[list[Node], tuple]:
@@ -67,20 +67,20 @@ def _entries(given: Given) -> tuple[list[Node], tuple]:
 @of("index", "_unsafe_index")
 def index(given: Given) -> Node:
     places, entries = _entries(given)
-    return At(given["self"], *places, entries=entries, result=given.result)
+    return Index(given["self"], *places, entries=entries, result=given.result)
 
 
 @of("index_put", "_unsafe_index_put", "_index_put_impl")
 def index_put(given: Given) -> Node:
     places, entries = _entries(given)
-    return Replaced(given["self"], given["values"], *places, entries=entries, add=given["accumulate"])
+    return IndexPut(given["self"], given["values"], *places, entries=entries, add=given["accumulate"])
 
 
 @of("masked_select")
 def masked_select(given: Given) -> Node | None:
     if given.numeric("self") != given.numeric("mask"):
         return None
-    return At(given["self"], given["mask"], entries=("m",), result=given.result)
+    return Index(given["self"], given["mask"], entries=("m",), result=given.result)
 
 
 @of("gather", "take_along_dim")
@@ -94,13 +94,13 @@ def gather(given: Given) -> Node | None:
             return None
     if (tokens := _tokens(given, name)) is not None:
         return Take(given["self"], tokens)
-    return Gathered(given["self"], given[name], **given.named("self", (given["dim"] % given.rank("self"),)))
+    return Gather(given["self"], given[name], **given.named("self", (given["dim"] % given.rank("self"),)))
 
 
 def _tokens(given: Given, name: str) -> Node | None:
     """The numbers of tokens, `[B, n]`, that an index repeats for each number of a token, `[B, n, D]`; else None."""
     index, width = given[name], given.shape("self")[-1:]
-    if given.rank("self") != 3 or given["dim"] % 3 != 1 or not isinstance(index, Rearranged):
+    if given.rank("self") != 3 or given["dim"] % 3 != 1 or not isinstance(index, Rearrange):
         return None
     left, right, repeated = (index.get(side) for side in ("left", "right", "repeated"))
     whole = len(repeated) == 1 and len(left) == 2 and right == (*left, repeated) and given.shape(name)[-1:] == width
@@ -120,7 +120,7 @@ def scatter(given: Given) -> Node | None:
     if named and HOW[how] is None and (tokens := _tokens(given, "index")) is not None:
         return Put(given["self"], tokens, values)
     axis = given.named("self", (given["dim"] % given.rank("self"),))
-    return Scattered(given["self"], given["index"], values, how=HOW[how], **axis)
+    return Scatter(given["self"], given["index"], values, how=HOW[how], **axis)
 
 
 @of("index_add", "index_copy")
@@ -128,19 +128,19 @@ def index_add(given: Given) -> Node | None:
     add = given.func._schema.name.startswith("aten::index_add")
     if not given.rank("self") or given.get("alpha", 1) != 1:
         return None
-    return Replaced(given["self"], given["source"], given["index"], entries=_one_axis(given, "t"), add=add)
+    return IndexPut(given["self"], given["source"], given["index"], entries=_one_axis(given, "t"), add=add)
 
 
 @of("index_fill")
 def index_fill(given: Given) -> Node | None:
     if not given.rank("self"):
         return None
-    return Replaced(given["self"], operand(given, "value"), given["index"], entries=_one_axis(given, "t"))
+    return IndexPut(given["self"], operand(given, "value"), given["index"], entries=_one_axis(given, "t"))
 
 
 @of("masked_scatter")
 def masked_scatter(given: Given) -> Node:
-    return Filled(given["self"], given["mask"], given["source"])
+    return MaskedScatter(given["self"], given["mask"], given["source"])
 
 
 @of("slice_scatter")
@@ -149,12 +149,12 @@ def slice_scatter(given: Given) -> Node:
     start, stop = given["start"] or 0, given["end"]
     start, stop = start or None, None if stop is None or stop >= n else stop
     entry = start, stop, given["step"] if given["step"] != 1 else None
-    return Replaced(given["self"], given["src"], entries=_one_axis(given, entry))
+    return IndexPut(given["self"], given["src"], entries=_one_axis(given, entry))
 
 
 @of("select_scatter")
 def select_scatter(given: Given) -> Node:
-    return Replaced(given["self"], given["src"], entries=_one_axis(given, given["index"]))
+    return IndexPut(given["self"], given["src"], entries=_one_axis(given, given["index"]))
 
 
 @of("cat", "concat", "concatenate")
@@ -167,13 +167,13 @@ def cat(given: Given) -> Node | None:
     rank = len(given.result_numeric)
     axis = given["dim"] % rank
     if len(tensors) == 2 and axis == rank - 2 and (vector := _repeated(tensors[0])):
-        return Concat(vector, tensors[1])
-    return Joint(*tensors, axis=axis, rank=rank)
+        return ConcatTokens(vector, tensors[1])
+    return Concat(*tensors, axis=axis, rank=rank)
 
 
 def _repeated(node: Node) -> Node | None:
     """The vector that is put in front of each sequence of a batch, `[D]` as `[B, 1, D]`; None for anything else."""
-    if not isinstance(node, Rearranged) or len(node.get("left")) != 1 or len(node.get("right")) < 3:
+    if not isinstance(node, Rearrange) or len(node.get("left")) != 1 or len(node.get("right")) < 3:
         return None
     *lead, one, last = node.get("right")
     return (
@@ -204,12 +204,12 @@ def pad_mode(given: Given) -> Node:
 
 @of("tril")
 def tril(given: Given) -> Node:
-    return Lower(given["self"], diagonal=given["diagonal"])
+    return Tril(given["self"], diagonal=given["diagonal"])
 
 
 @of("triu")
 def triu(given: Given) -> Node:
-    return Upper(given["self"], diagonal=given["diagonal"])
+    return Triu(given["self"], diagonal=given["diagonal"])
 
 
 @of("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
@@ -229,9 +229,9 @@ def diff(given: Given) -> Node | None:
         return None
     rank = given.rank("self")
     parts = [given[name] for name in ("prepend", "self", "append") if given.has(name)]
-    x = Joint(*parts, axis=given["dim"] % rank, rank=rank) if len(parts) > 1 else parts[0]
+    x = Concat(*parts, axis=given["dim"] % rank, rank=rank) if len(parts) > 1 else parts[0]
     later, earlier = (_one_axis(given, (*ends, None)) for ends in ((1, None), (None, -1)))
-    return Minus(*(Picked(x, [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
+    return Minus(*(Slice(x, [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
 
 
 @of("_weight_norm", "_weight_norm_interface")
@@ -241,12 +241,12 @@ def weight_norm(given: Given) -> Node | None:
         return None
     rank = given.rank("v")
     axes = given.named("v", [axis for axis in range(rank) if axis != given["dim"] % rank])
-    return Times(given["g"], Ratio(given["v"], Length(given["v"], p=2, keep=True, usual=False, **axes)))
+    return Times(given["g"], Div(given["v"], Norm(given["v"], p=2, keep=True, usual=False, **axes)))
 
 
 @of("flip")
 def flip(given: Given) -> Node:
-    return Flipped(given["self"], **given.named("self", given.axes("self", given["dims"])))
+    return Flip(given["self"], **given.named("self", given.axes("self", given["dims"])))
 
 
 @of("roll")
@@ -261,4 +261,4 @@ def roll(given: Given) -> Node | None:
     axes = given.named("self", [axis for axis, _ in order])
     if rank == 4 and axes["axes"] == (1, 2):  # rows and columns of a grid need no word
         axes["labels"] = ()
-    return Rolled(given["self"], shifts=tuple(shift for _, shift in order), **axes)
+    return Roll(given["self"], shifts=tuple(shift for _, shift in order), **axes)

@@ -6,11 +6,11 @@ import sympy
 
 from tracer.expr import (
     Absolute,
-    Compared,
-    Greatest,
+    Compare,
     Log,
     LogSigmoid,
     LogSoftmax,
+    Maximum,
     Mean,
     Minus,
     Negative,
@@ -21,8 +21,8 @@ from tracer.expr import (
     Power,
     Scalar,
     Scaled,
+    Sum,
     Times,
-    Total,
     Where,
 )
 from tracer.lowering.aten import of
@@ -38,7 +38,7 @@ def _reduced(given: Given, each: Node, name: str = "self") -> Node:
     reduction = REDUCTIONS[given["reduction"]]
     if reduction == "none":
         return each
-    return (Mean if reduction == "mean" else Total)(each, **given.named(name, given.axes(name, None)), keep=False)
+    return (Mean if reduction == "mean" else Sum)(each, **given.named(name, given.axes(name, None)), keep=False)
 
 
 def _alike(given: Given, *names: str) -> bool:
@@ -92,7 +92,7 @@ def _all_classes(given: Given, logs: Node) -> Node:
     if REDUCTIONS[given["reduction"]] == "mean":
         return Negative(Mean(logs, **every, keep=False))
     classes = given.shape("self")[min(1, given.rank("self") - 1)]
-    return Negative(Over(Total(logs, **every, keep=False), classes))
+    return Negative(Over(Sum(logs, **every, keep=False), classes))
 
 
 def _of_probabilities(given: Given, logs: Node) -> Node:
@@ -100,8 +100,8 @@ def _of_probabilities(given: Given, logs: Node) -> Node:
     product, reduction = Times(given["target"], logs), REDUCTIONS[given["reduction"]]
     axis = min(1, given.rank("self") - 1)
     if reduction == "none":
-        return Negative(Total(product, **given.named("self", (axis,)), keep=False))
-    total = Total(product, **given.named("self", given.axes("self", None)), keep=False)
+        return Negative(Sum(product, **given.named("self", (axis,)), keep=False))
+    total = Sum(product, **given.named("self", given.axes("self", None)), keep=False)
     sizes = [size for i, size in enumerate(given.shape("self")) if i != axis]
     return Negative(Over(total, sympy.Mul(*sizes)) if reduction == "mean" and sizes else total)
 
@@ -131,7 +131,7 @@ def huber(given: Given) -> Node | None:
         line = line if edge == 1 else Scaled(node_of(edge), line)
     elif edge != 1:
         square = Over(square, node_of(edge).value)
-    return _reduced(given, Where(Compared(size, node_of(edge), sign="<"), square, line))
+    return _reduced(given, Where(Compare(size, node_of(edge), sign="<"), square, line))
 
 
 @of("binary_cross_entropy")
@@ -140,7 +140,7 @@ def binary_cross_entropy(given: Given) -> Node | None:
     if not _alike(given, "self", "target"):
         return None
     p, y, one, least = given["self"], given["target"], Scalar(1), Scalar(-100)
-    yes, no = Greatest(Log(p), least), Greatest(Log(Minus(one, p)), least)
+    yes, no = Maximum(Log(p), least), Maximum(Log(Minus(one, p)), least)
     return _binary(given, y, yes, no)
 
 

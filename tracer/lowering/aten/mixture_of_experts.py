@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracer.expr import AllExperts, Experts, Node, Picked, Plus, Tensor, infer, latex
+from tracer.expr import AllExperts, Experts, Node, Plus, Slice, Tensor, infer, latex
 from tracer.expr import Columns as Some
 from tracer.expr import Product as Matrices
 from tracer.expr.nn.mixture_of_experts import TOKEN, part
@@ -58,7 +58,7 @@ class _Body:
         if step == 1:
             return Some(inner, first, last)
         rest = [(None, None, None)] * (len(infer(inner)) - 1)
-        return Picked(inner, (*rest, (start or None, None, step)))
+        return Slice(inner, (*rest, (start or None, None, step)))
 
     def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
         """A shape of all tokens in numbers; the last axis as it ran, on the tokens of one expert."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.expr import AdaptiveAverage, AdaptiveMax, AveragePool, MaxPool, Node, Resized
+from tracer.expr import AdaptiveAverage, AdaptiveMax, AveragePool, Interpolate, MaxPool, Node
 from tracer.lowering.aten import of
 from tracer.lowering.aten.conv import each
 from tracer.lowering.call_arguments import Given
@@ -71,4 +71,4 @@ def resize(given: Given) -> Node:
     usual = [n / m for n, m in zip(given.numeric(given.first)[-count:], given.result_numeric[-count:], strict=True)]
     corners = bool(given.get("align_corners", False))
     other = None if corners or ratios == usual else ratios
-    return Resized(given[given.first], sizes=given.result[-count:], how=how, corners=corners, ratios=other)
+    return Interpolate(given[given.first], sizes=given.result[-count:], how=how, corners=corners, ratios=other)

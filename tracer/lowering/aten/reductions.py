@@ -5,27 +5,27 @@ from __future__ import annotations
 from tracer.expr import (
     AllOf,
     AnyOf,
-    ArgLargest,
-    ArgSmallest,
+    ArgMax,
+    ArgMin,
+    ArgSort,
     ArgTopK,
-    Deviation,
-    Greatest,
-    HowMany,
-    Largest,
-    Least,
-    Length,
+    CountNonzero,
+    CumProd,
+    CumSum,
     LogSumExp,
+    Max,
+    Maximum,
     Mean,
+    Min,
+    Minimum,
     Node,
+    Norm,
     OneHot,
-    ProductOf,
-    RunningProduct,
-    RunningSum,
-    Smallest,
-    Sorted,
-    SortingOrder,
+    Prod,
+    Sort,
+    Std,
+    Sum,
     TopK,
-    Total,
     Variance,
 )
 from tracer.lowering.aten import of
@@ -33,19 +33,19 @@ from tracer.lowering.call_arguments import Given
 
 PLAIN = {
     "mean": Mean,
-    "sum": Total,
-    "prod": ProductOf,
-    "amax": Largest,
-    "amin": Smallest,
+    "sum": Sum,
+    "prod": Prod,
+    "amax": Max,
+    "amin": Min,
     "logsumexp": LogSumExp,
     "special_logsumexp": LogSumExp,
-    "argmax": ArgLargest,
-    "argmin": ArgSmallest,
+    "argmax": ArgMax,
+    "argmin": ArgMin,
     "any": AnyOf,
     "all": AllOf,
     "_is_any_true": AnyOf,
     "_is_all_true": AllOf,
-    "count_nonzero": HowMany,
+    "count_nonzero": CountNonzero,
 }
 
 
@@ -70,8 +70,8 @@ def _extreme(name: str, two: type[Node], many: type[Node], place: type[Node]) ->
         return (place if given.position else many)(given["self"], **reduced(given))
 
 
-_extreme("max", Greatest, Largest, ArgLargest)
-_extreme("min", Least, Smallest, ArgSmallest)
+_extreme("max", Maximum, Max, ArgMax)
+_extreme("min", Minimum, Min, ArgMin)
 
 
 @of("var", "std", "var_mean", "std_mean")
@@ -81,7 +81,7 @@ def variance(given: Given) -> Node:
         less = int(given.get("unbiased", True))
     if given.position:
         return Mean(given["self"], **reduced(given))
-    node = Deviation if "std" in given.func._schema.name else Variance
+    node = Std if "std" in given.func._schema.name else Variance
     return node(given["self"], less=less, **reduced(given))
 
 
@@ -96,7 +96,7 @@ def length(given: Given) -> Node | None:
         return None
     last = axes["axes"] == (given.rank("self") - 1,)
     usual = p == 2 and last and axes["keep"]
-    return Length(given["self"], p=int(p) if p == int_of(p) else p, usual=usual, **axes)
+    return Norm(given["self"], p=int(p) if p == int_of(p) else p, usual=usual, **axes)
 
 
 def int_of(p):
@@ -110,12 +110,12 @@ def _along(given: Given) -> dict:
 
 @of("cumsum")
 def cumsum(given: Given) -> Node:
-    return RunningSum(given["self"], **_along(given))
+    return CumSum(given["self"], **_along(given))
 
 
 @of("cumprod")
 def cumprod(given: Given) -> Node:
-    return RunningProduct(given["self"], **_along(given))
+    return CumProd(given["self"], **_along(given))
 
 
 def _last_unsaid(given: Given) -> dict:
@@ -141,7 +141,7 @@ def sort(given: Given) -> Node | None:
     """Which of equal numbers comes first is the kernel's own, unless it was asked to keep their order."""
     if given.position and not given.get("stable"):
         return None
-    node = SortingOrder if given.position else Sorted
+    node = ArgSort if given.position else Sort
     return node(given["self"], down=given["descending"], **_last_unsaid(given))
 
 
@@ -149,7 +149,7 @@ def sort(given: Given) -> Node | None:
 def argsort(given: Given) -> Node | None:
     if not given.get("stable"):
         return None
-    return SortingOrder(given["self"], down=given["descending"], **_last_unsaid(given))
+    return ArgSort(given["self"], down=given["descending"], **_last_unsaid(given))
 
 
 @of("one_hot")

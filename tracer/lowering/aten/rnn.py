@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.expr import GRU, LSTM, RNN, Joint, Node, Picked, Rearranged, Stack
+from tracer.expr import GRU, LSTM, RNN, Concat, Node, Rearrange, Slice, Stack
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
 
@@ -10,7 +10,7 @@ FULL = (None, None, None)
 
 
 def _swapped(x: Node, shape: tuple) -> Node:
-    return Rearranged(x, shape, ((0,), (1,), (2,)), ((1,), (0,), (2,)))
+    return Rearrange(x, shape, ((0,), (1,), (2,)), ((1,), (0,), (2,)))
 
 
 def _layers(given: Given, node: type[Node], hidden: list[Node], **settings) -> Node | None:
@@ -28,12 +28,12 @@ def _layers(given: Given, node: type[Node], hidden: list[Node], **settings) -> N
         made = []
         for way in range(ways):
             place = layer * ways + way
-            states = [Picked(state, (place, FULL, FULL)) for state in hidden]
+            states = [Slice(state, (place, FULL, FULL)) for state in hidden]
             operands = (x, *states, *weights[place * count : (place + 1) * count])
             made.append(node(*operands, back=bool(way), **settings))
             if given.position:
                 ends.append(node(*operands, back=bool(way), last=given.position - 1, **settings))
-        x = made[0] if ways == 1 else Joint(*made, axis=2, rank=3)
+        x = made[0] if ways == 1 else Concat(*made, axis=2, rank=3)
     if given.position:
         return Stack(*ends, axis=0)
     states = given.shape("hx")
@@ -66,7 +66,7 @@ def _cell(given: Given, node: type[Node], states: list[Node], **settings) -> Nod
     if given.rank("input") != 2:
         return None
     batch, width = given.shape("input")
-    x = Rearranged(given["input"], (batch, width), ((0,), (1,)), ((), (0,), (1,)))
+    x = Rearrange(given["input"], (batch, width), ((0,), (1,)), ((), (0,), (1,)))
     biases = [given[name] for name in ("b_ih", "b_hh") if given.has(name)]
     return node(x, *states, given["w_ih"], given["w_hh"], *biases, last=given.position, **settings)
 

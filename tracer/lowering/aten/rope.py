@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tracer.expr import Imaginary, Joint, Node, Plus, Polar, Real, Rearranged, RotateEveryTwo, RotateHalf, Tensor, infer
+from tracer.expr import Concat, Imaginary, Node, Plus, Polar, Real, Rearrange, RotateEveryTwo, RotateHalf, Tensor, infer
 from tracer.expr.function_call import Scalar
 from tracer.expr.layout.concat_stack_pad import Full
 from tracer.expr.math.algebra import Times
-from tracer.expr.nn.rope import HALVES, Cosine, Rotated, Sine
+from tracer.expr.nn.rope import HALVES, ApplyRotary, Cosine, Sine
 from tracer.lowering.aten import of
 from tracer.lowering.call_arguments import Given
 
@@ -26,7 +26,7 @@ def rope(given: Given) -> Node:
     elif (
         halves and all(isinstance(one, Tensor) for one in (x, *tables)) and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
     ):
-        return Rotated(x, *tables)
+        return ApplyRotary(x, *tables)
     return Plus(Times(x, tables[0]), Times((RotateHalf if halves else RotateEveryTwo)(x), tables[1]))
 
 
@@ -41,5 +41,5 @@ def _doubled(table: Node, shape: tuple, halves: bool) -> Node:
     """One number for each pair as one for each of both."""
     axes, last = [(axis,) for axis in range(len(shape))], len(shape) - 1
     if halves:
-        return Joint(table, table, axis=last, rank=last + 1)
-    return Rearranged(table, (*shape, 2), axes, [*axes[:-1], (last, last + 1)], (last + 1,))
+        return Concat(table, table, axis=last, rank=last + 1)
+    return Rearrange(table, (*shape, 2), axes, [*axes[:-1], (last, last + 1)], (last + 1,))

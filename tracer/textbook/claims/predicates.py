@@ -7,7 +7,7 @@ from math import isinf, prod
 
 import sympy
 
-from tracer.expr import LayerNorm, Length, Node, Product, Ratio, Root, Tensor, Total, tensors
+from tracer.expr import Div, LayerNorm, Node, Norm, Product, Root, Sum, Tensor, tensors
 from tracer.expr.math.activations import Softmax
 from tracer.expr.math.algebra import Over, Plus, Times
 from tracer.expr.nn.attention_masks import CausalMask
@@ -460,11 +460,11 @@ def unit_length(equation: Node | None) -> bool:
     """Something over its own length."""
     if isinstance(equation, UnitLength):
         return True
-    if not isinstance(equation, Ratio):
+    if not isinstance(equation, Div):
         return False
     above, below = equation.operands
-    squares = isinstance(below, Root) and isinstance(below.operands[0], Total)
-    return (squares or isinstance(below, Length)) and tensors(below) == tensors(above)
+    squares = isinstance(below, Root) and isinstance(below.operands[0], Sum)
+    return (squares or isinstance(below, Norm)) and tensors(below) == tensors(above)
 
 
 def divided_by_length(context: Context) -> bool:

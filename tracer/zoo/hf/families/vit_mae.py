@@ -41,7 +41,7 @@ PROBES = (
 ORDER = (
     Claim(
         "The order of random numbers says which patches are hidden: those of the largest numbers are.",
-        so.equation_is("SortingOrder", "Kernel"),
+        so.equation_is("ArgSort", "Kernel"),
     ),
 )
 HINTS = (
