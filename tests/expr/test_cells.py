@@ -7,7 +7,7 @@ import torch
 from tests.support.node_examples import Example, examples
 from tracer import expr
 from tracer.expr import Node
-from tracer.expr.index_sets import MOST, Cells, TooMany, divided, joined, laid, tidy
+from tracer.expr.index_sets import MOST, IndexSet, TooMany, merge_axes, normalise_axis, split_axis, through_rearrange
 
 EXAMPLES = examples()
 
@@ -50,7 +50,7 @@ def drawn(example: Example, seed: int) -> list[torch.Tensor]:
     return [draw() for draw in example.draws]
 
 
-def chosen(shape, seed: int, most: int = 1) -> Cells:
+def chosen(shape, seed: int, most: int = 1) -> IndexSet:
     """Some cells of a tensor: up to `most` places along each axis."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -58,10 +58,10 @@ def chosen(shape, seed: int, most: int = 1) -> Cells:
         count = int(torch.randint(1, min(most, n) + 1, (), generator=generator))
         return torch.randperm(n, generator=generator)[:count].tolist()
 
-    return Cells.of(shape, map(of, shape))
+    return IndexSet.of(shape, map(of, shape))
 
 
-def marked(cells: Cells) -> torch.Tensor:
+def marked(cells: IndexSet) -> torch.Tensor:
     """1 in these cells, else 0."""
     made = torch.zeros(cells.shape, dtype=torch.bool)
     for index in cells:
@@ -69,7 +69,7 @@ def marked(cells: Cells) -> torch.Tensor:
     return made
 
 
-def gradients(node: Node, tensors, cells: Cells) -> list[torch.Tensor | None]:
+def gradients(node: Node, tensors, cells: IndexSet) -> list[torch.Tensor | None]:
     """Where the gradient of a random sum of these cells is not 0, for each operand that has one."""
     wanted = [x.detach().requires_grad_() if x.dtype.is_floating_point or x.is_complex() else x for x in tensors]
     made = node.run(size, *wanted)
@@ -89,38 +89,52 @@ def gradients(node: Node, tensors, cells: Cells) -> list[torch.Tensor | None]:
 
 
 def test_places_along_an_axis_are_a_range_where_they_are_one():
-    assert tidy([4, 2, 3]) == range(2, 5) and tidy([6, 0, 3]) == range(0, 7, 3) and tidy([5]) == range(5, 6)
-    assert tidy({9, 1, 2}) == (1, 2, 9) and tidy([]) == ()
+    assert (
+        normalise_axis([4, 2, 3]) == range(2, 5)
+        and normalise_axis([6, 0, 3]) == range(0, 7, 3)
+        and normalise_axis([5]) == range(5, 6)
+    )
+    assert normalise_axis({9, 1, 2}) == (1, 2, 9) and normalise_axis([]) == ()
 
 
 def test_a_union_is_widened_to_a_product_of_places_and_no_more():
-    one, other = Cells.one((4, 5), (0, 1)), Cells.one((4, 5), (2, 3))
+    one, other = IndexSet.single((4, 5), (0, 1)), IndexSet.single((4, 5), (2, 3))
     assert set(one | other) == {(0, 1), (0, 3), (2, 1), (2, 3)}
-    assert one | Cells.none((4, 5)) == one == Cells.none((4, 5)) | one
-    assert Cells.all((4, 5)) | other == Cells.all((4, 5)) and Cells.all(()).count == 1 and Cells.none(()).count == 0
+    assert one | IndexSet.none((4, 5)) == one == IndexSet.none((4, 5)) | one
+    assert (
+        IndexSet.all((4, 5)) | other == IndexSet.all((4, 5))
+        and IndexSet.all(()).count == 1
+        and IndexSet.none(()).count == 0
+    )
 
 
 @pytest.mark.parametrize("axis", [range(12), range(4, 8), range(3, 7), range(0, 12, 4), (1, 2, 11), range(5, 6)])
 def test_an_axis_is_made_of_others_as_numbers_are_of_digits(axis):
     digits = [{i // 4 for i in axis}, {i // 2 % 2 for i in axis}, {i % 2 for i in axis}]
-    parts = divided(axis, (3, 2, 2))
+    parts = split_axis(axis, (3, 2, 2))
     assert [set(part) for part in parts] == digits
-    assert set(joined(parts, (3, 2, 2))) == {4 * a + 2 * b + c for a in digits[0] for b in digits[1] for c in digits[2]}
+    assert set(merge_axes(parts, (3, 2, 2))) == {
+        4 * a + 2 * b + c for a in digits[0] for b in digits[1] for c in digits[2]
+    }
 
 
 def test_nothing_is_listed_cell_by_cell():
     """Sets of a large tensor, moved through layouts, in no time and no memory."""
     shape = (2**20, 2**20)
-    tall = Cells.of(shape, (range(2**10, 2**19), None))
-    assert laid(tall, "a b -> b a", shape, {}) == Cells.of(shape, (None, range(2**10, 2**19)))
-    assert laid(Cells.of((2**40,), [range(2**21, 2**22)]), "a b -> (a b)", shape, {}) == Cells.of(shape, [(2, 3), None])
-    assert laid(tall, "(a b) -> a b", (2**40,), {"a": 2**20}) == Cells.of((2**40,), [range(2**30, 2**39)])
+    tall = IndexSet.of(shape, (range(2**10, 2**19), None))
+    assert through_rearrange(tall, "a b -> b a", shape, {}) == IndexSet.of(shape, (None, range(2**10, 2**19)))
+    assert through_rearrange(IndexSet.of((2**40,), [range(2**21, 2**22)]), "a b -> (a b)", shape, {}) == IndexSet.of(
+        shape, [(2, 3), None]
+    )
+    assert through_rearrange(tall, "(a b) -> a b", (2**40,), {"a": 2**20}) == IndexSet.of(
+        (2**40,), [range(2**30, 2**39)]
+    )
 
 
 def test_more_terms_than_are_listed_are_an_error_and_no_list():
     node = expr.Kernel.of("aten.tanh.default", {"self": expr.Tensor("x", (), "x")}, 0, (1,))
     with pytest.raises(TooMany, match=f"more than {MOST:,} cells are read"):
-        node.terms(size, (0,), torch.zeros(MOST + 1))
+        node.contributions(size, (0,), torch.zeros(MOST + 1))
 
 
 def test_every_node_has_an_example():
@@ -128,7 +142,9 @@ def test_every_node_has_an_example():
 
 
 def test_these_nodes_know_nothing_better_than_all():
-    assert {kind.__name__ for kind in NODES if kind._reads is Node._reads} == BY_DEFAULT | WITHOUT_OPERANDS
+    assert {
+        kind.__name__ for kind in NODES if kind._dependencies is Node._dependencies
+    } == BY_DEFAULT | WITHOUT_OPERANDS
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -137,14 +153,14 @@ def test_what_is_read_is_what_has_a_gradient(name):
     for seed in range(6):
         tensors = drawn(example, seed)
         cells = chosen(example.node.run(size, *tensors).shape, seed, most=1 if seed < 4 else 2)
-        read = example.node.reads(size, cells, *tensors)
+        read = example.node.dependencies(size, cells, *tensors)
         assert [one.shape for one in read] == [tuple(x.shape) for x in tensors]
         for one, grad in zip(read, gradients(example.node, tensors, cells), strict=True):
             if grad is not None:
                 assert not (grad & ~marked(one)).any(), "a number that moves the cells is read"
                 if example.exact and cells.count == 1:
                     assert torch.equal(grad, marked(one)), "no other is"
-        wider = example.node.reads(size, cells, *(tuple(x.shape) for x in tensors))
+        wider = example.node.dependencies(size, cells, *(tuple(x.shape) for x in tensors))
         for one, wide in zip(read, wider, strict=True):
             assert not (marked(one) & ~marked(wide)).any(), "shapes alone allow for any numbers"
 
@@ -157,7 +173,7 @@ def test_what_is_not_read_has_no_part_in_it(name):
         tensors, others = drawn(example, seed), drawn(example, seed + 100)
         made = example.node.run(size, *tensors)
         cells = chosen(made.shape, seed, most=2)
-        read = example.node.reads(size, cells, *tensors)
+        read = example.node.dependencies(size, cells, *tensors)
         mixed = [torch.where(marked(one), x, other) for one, x, other in zip(read, tensors, others, strict=True)]
         if name == "Put":  # no place twice in a row
             mixed[1] = tensors[1]
@@ -169,8 +185,8 @@ def test_what_is_not_read_has_no_part_in_it(name):
 def test_nothing_is_made_of_nothing(name):
     example = EXAMPLES[name]
     tensors = drawn(example, 0)
-    none = Cells.none(example.node.run(size, *tensors).shape)
-    assert all(one.axes is None for one in example.node.reads(size, none, *tensors))
+    none = IndexSet.none(example.node.run(size, *tensors).shape)
+    assert all(one.axes is None for one in example.node.dependencies(size, none, *tensors))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -181,8 +197,8 @@ def test_terms_are_numbers_that_are_read_and_their_shares_add_up(name):
         tensors = drawn(example, seed)
         made = example.node.run(size, *tensors)
         (index,) = chosen(made.shape, seed)
-        read = example.node.reads(size, Cells.one(made.shape, index), *tensors)
-        terms = example.node.terms(size, index, *tensors)
+        read = example.node.dependencies(size, IndexSet.single(made.shape, index), *tensors)
+        terms = example.node.contributions(size, index, *tensors)
         assert {(term.operand, term.index) for term in terms} == {(i, at) for i, one in enumerate(read) for at in one}
         assert len({(term.operand, term.index) for term in terms}) == len(terms)
         for term in terms:
@@ -200,7 +216,7 @@ def test_what_scales_in_a_norm_has_the_share_of_what_it_scales():
     node, tensors = EXAMPLES["BatchNorm"].node, drawn(EXAMPLES["BatchNorm"], 0)
     made = node.run(size, *tensors)
     (index,) = chosen(made.shape, 0)
-    terms = node.terms(size, index, *tensors)
+    terms = node.contributions(size, index, *tensors)
     (shift,) = (term.share for term in terms if term.operand == 4)
     shares = [term.share for term in terms if not term.counted]
     assert shares == pytest.approx([made[index].item() - shift] * 2)
@@ -220,7 +236,7 @@ def test_only_these_terms_are_without_shares():
     for name, example in EXAMPLES.items():
         tensors = drawn(example, 0)
         made = example.node.run(size, *tensors)
-        terms = example.node.terms(size, next(iter(chosen(made.shape, 0))), *tensors)
+        terms = example.node.contributions(size, next(iter(chosen(made.shape, 0))), *tensors)
         if terms and any(term.counted and term.share is None for term in terms):
             found.add(name)
     assert found == WITHOUT_SHARES
@@ -237,7 +253,7 @@ def test_a_factor_is_a_gradient_where_there_is_one():
         grads = torch.autograd.grad(made[index], [x for x in wanted if x.requires_grad], allow_unused=True)
         grads = iter(grads)
         by = [next(grads) if x.requires_grad else None for x in wanted]
-        for term in example.node.terms(size, index, *(x.detach() for x in wanted)):
+        for term in example.node.contributions(size, index, *(x.detach() for x in wanted)):
             if term.factor is not None and by[term.operand] is not None:
                 assert by[term.operand][term.index].item() == pytest.approx(term.factor), (name, term)
 
@@ -245,13 +261,13 @@ def test_a_factor_is_a_gradient_where_there_is_one():
 def test_numbers_that_are_none_or_far_out_are_no_error():
     x = expr.Tensor("x", (), "x")
     nan, pool = float("nan"), {"window": (2,), "stride": (2,), "padding": (0,), "dilation": (1,), "up": False}
-    terms = expr.MaxPool(x, **pool).terms(size, (0, 0), torch.tensor([[nan, 1.0]]))
+    terms = expr.MaxPool(x, **pool).contributions(size, (0, 0), torch.tensor([[nan, 1.0]]))
     assert [term.share for term in terms] == [None, None]
-    gated = expr.GLU(x, axes=(0,), labels=None).terms(size, (0,), torch.tensor([2.0, -5000.0]))
+    gated = expr.GLU(x, axes=(0,), labels=None).contributions(size, (0,), torch.tensor([2.0, -5000.0]))
     assert [term.share for term in gated] == pytest.approx([0, 0])
-    masked = expr.Softmax(x).terms(size, (0,), torch.full((3,), -float("inf")))
+    masked = expr.Softmax(x).contributions(size, (0,), torch.full((3,), -float("inf")))
     assert all(term.share != term.share for term in masked)
     flat = [torch.ones(1, 1), torch.ones(1), torch.zeros(1)]
     names = [expr.Tensor(letter, (), letter) for letter in "xmv"]
     norm = expr.BatchNorm(*names, eps=0.0, given=None, wide=False)
-    assert [term.share for term in norm.terms(size, (0, 0), *flat)] == [None] * 3
+    assert [term.share for term in norm.contributions(size, (0, 0), *flat)] == [None] * 3

@@ -54,7 +54,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "all places of an axis are said one by one, which are the same places",
     (
-        "BatchNorm.terms",
+        "BatchNorm.contributions",
         "sign: i + 1 → i - 1",
         "",
     ): "any shape with so many axes: only the cell's place is read",

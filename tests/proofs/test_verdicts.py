@@ -177,7 +177,7 @@ def test_places_that_are_named_twice_or_of_other_numbers_are_wrong(given):
     x = torch.tensor([[5.0, 5.0, 5.0, 1.0]])
     node = ArgTopK(Tensor("x", (1, 4), "x"), k=3, down=True, axes=None, labels=None)
     found = torch.tensor([[0, 1, 2]])
-    settled = node.settled(found, torch.tensor(given), lambda operand: x)
+    settled = node.ties(found, torch.tensor(given), lambda operand: x)
     assert settled is None or not torch.equal(settled, torch.tensor(given))
 
 

@@ -39,7 +39,7 @@ class Bounded(NamedTuple):
     bound: torch.Tensor | None = None
     dtype: torch.dtype | None = None
 
-    def converted(self, dtype: torch.dtype | None, careful: bool) -> Bounded:
+    def convert(self, dtype: torch.dtype | None, careful: bool) -> Bounded:
         """With what a Python number, or a tensor without axes, loses as it becomes one of `dtype`."""
         if dtype is None or dtype == self.dtype or not fractional(self.value):
             return self
@@ -48,10 +48,10 @@ class Bounded(NamedTuple):
     def rounded_to(self, dtype: torch.dtype, careful: bool) -> Bounded:
         """With one more rounding where the run holds the value in a narrower dtype than its operands have."""
         if self.dtype is None and self.bound is None:
-            return self.converted(dtype, careful)
+            return self.convert(dtype, careful)
         if not fractional(self.value) or limits(dtype).eps <= limits(self.dtype).eps:
             return self
-        more = Rounding(dtype, coarse=True, careful=careful).rounded(self.value)
+        more = Rounding(dtype, coarse=True, careful=careful).rounding(self.value)
         return Bounded(self.value, total(self.bound, more), dtype)
 
 
@@ -75,7 +75,7 @@ def evaluate(
         return found._replace(value=value, bound=bound)
     operands = [evaluate(operand, value, size, coarse, careful) for operand in node.operands]
     among = common(operands)
-    operands, dtype = [operand.converted(among, careful) for operand in operands], node.dtype or among
+    operands, dtype = [operand.convert(among, careful) for operand in operands], node.dtype or among
     return Rounding(dtype, coarse, careful).result(node, size, operands)._replace(dtype=dtype)
 
 
@@ -161,7 +161,7 @@ class Rounding(TorchFunctionMode):
             bound = self.of_terms(node, size, made, operands)
         elif node.additive and len(operands) == 2:
             made = node.run(size, *(one.value for one in operands))
-            bound = total(*(one.bound for one in operands), self.rounded(made))
+            bound = total(*(one.bound for one in operands), self.rounding(made))
         elif not self.careful and node.analysed and not any(one.bound is not None for one in operands):
             made = node.run(size, *(one.value for one in operands))
             bound = node.errors(made.to(self.kind), *(one.value.to(self.kind) for one in operands)).mul_(self.unit)
@@ -175,7 +175,7 @@ class Rounding(TorchFunctionMode):
             bound = bound_of(made)
         if bound is not None and (node.dtype or self.within.eps != limits(self.dtype).eps):  # cast, or computed wider
             self.within, self.unit = limits(self.dtype), unit(limits(self.dtype))
-            bound = total(bound, self.rounded(made))
+            bound = total(bound, self.rounding(made))
         return Bounded(made, bound)
 
     def of_terms(self, node: Node, size, made: torch.Tensor, operands: list[Bounded]) -> torch.Tensor | None:
@@ -183,7 +183,7 @@ class Rounding(TorchFunctionMode):
         if not fractional(made):
             return None
         sizes = [self.size(one.value) for one in operands]
-        bound = self.terms(made, sizes, lambda *factors: node.run(size, *factors))
+        bound = self.contributions(made, sizes, lambda *factors: node.run(size, *factors))
         for place, one in enumerate(operands):
             if one.bound is not None:
                 apart = range(node.multilinear, len(sizes)) if place < node.multilinear else (0,)
@@ -193,14 +193,14 @@ class Rounding(TorchFunctionMode):
                 bound = bound + node.run(size, *terms)
         return bound
 
-    def terms(self, made: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
+    def contributions(self, made: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
         """u·Σ|terms| of a sum of products. With care twice that, and what roundings may do that all go one way, as they
         do where many of n terms are the same: u·n/2 of the sum."""
         bound = func(*sizes) * self.unit
         if not self.careful:
             return bound
         count = func(*(torch.ones_like(one) for one in sizes))
-        return 2 * bound + total(count * self.rounded(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
+        return 2 * bound + total(count * self.rounding(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
 
     @property
     def least(self) -> float:
@@ -213,7 +213,7 @@ class Rounding(TorchFunctionMode):
             return torch.tensor(abs(x), dtype=self.kind)
         return x.abs().to(self.kind) if x.is_complex() or x.dtype == self.kind else x.to(self.kind).abs_()
 
-    def rounded(self, made: torch.Tensor, times: float = 1) -> torch.Tensor | None:
+    def rounding(self, made: torch.Tensor, times: float = 1) -> torch.Tensor | None:
         """u times a result: what one rounding of it may change; `times` for functions that are not rounded rightly."""
         if not fractional(made):
             return None
@@ -324,13 +324,13 @@ def passed(r: Rounding, func, made, x, *arguments, **settings):
 @of("abs")
 def sized(r: Rounding, func, made, x):
     """What the operand is off by, at most; the length of a complex number is rounded, too."""
-    return total(bound_of(x), r.rounded(made, 2) if x.is_complex() else None)
+    return total(bound_of(x), r.rounding(made, 2) if x.is_complex() else None)
 
 
 @of("add", "sub", "__rsub__")
 def added(r: Rounding, func, made, a, b):
     """`a + b`: u·|a + b|."""
-    return total(r.bound(a), r.bound(b), r.rounded(made))
+    return total(r.bound(a), r.bound(b), r.rounding(made))
 
 
 @of("mul")
@@ -339,7 +339,7 @@ def multiplied(r: Rounding, func, made, a, b):
     first, second = bound_of(a), bound_of(b)
     first = None if first is None else first * r.size(b)
     second = None if second is None else second * r.size(a)
-    return total(first, second, None if shifts(a) or shifts(b) else r.rounded(made))
+    return total(first, second, None if shifts(a) or shifts(b) else r.rounding(made))
 
 
 def shifts(x) -> bool:
@@ -348,7 +348,7 @@ def shifts(x) -> bool:
 
 
 @of("div", "true_divide")
-def divided(r: Rounding, func, made, a, b):
+def split_axis(r: Rounding, func, made, a, b):
     """`a / b`: the bound of a and |a / b| times that of b, over |b|, and u·|a / b|; what comes out whole of whole
     numbers is exact."""
     first, second = bound_of(a), bound_of(b)
@@ -356,13 +356,13 @@ def divided(r: Rounding, func, made, a, b):
     bound = None if bound is None else bound / r.size(b)
     whole = not any(isinstance(one, float) or (isinstance(one, torch.Tensor) and fractional(one)) for one in (a, b))
     exact = shifts(b) or (whole and bool((made == made.floor()).all()))
-    return total(bound, None if exact else r.rounded(made))
+    return total(bound, None if exact else r.rounding(made))
 
 
 @of("__rdiv__")
 def divides(r: Rounding, func, made, b, a):
     """`a / b` of a number a."""
-    return divided(r, func, made, a, b)
+    return split_axis(r, func, made, a, b)
 
 
 @of("pow")
@@ -373,7 +373,7 @@ def raised(r: Rounding, func, made, base, exponent):
         return first
     kind = torch.complex128 if made.is_complex() else torch.float64
     base, exponent = (torch.as_tensor(one, dtype=kind) for one in (base, exponent))
-    bound = r.rounded(made) * (1 + r.size(exponent).clamp(max=16))
+    bound = r.rounding(made) * (1 + r.size(exponent).clamp(max=16))
     if first is not None:
         bound = bound + first * r.size(exponent * base ** (exponent - 1))
     if second is not None:
@@ -420,7 +420,7 @@ def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
     if not fractional(made):
         return None
     sizes = [r.size(one) for one in factors]
-    bound = r.terms(made, sizes, func)
+    bound = r.contributions(made, sizes, func)
     for place, one in enumerate(factors):
         if (inner := bound_of(one)) is not None:
             bound = bound + func(*sizes[:place], inner, *sizes[place + 1 :])
@@ -485,12 +485,12 @@ def stepped(r: Rounding, func, made, x):
 
 
 @of("sqrt")
-def rooted(r: Rounding, func, made, x):
+def sqrt_bound(r: Rounding, func, made, x):
     """`√x`: the bound over 2√x, and no more than its own root; u·√x."""
     if (bound := bound_of(x)) is None:
-        return r.rounded(made)
+        return r.rounding(made)
     return total(
-        torch.minimum(bound / (2 * r.size(made)), bound.sqrt()).nan_to_num(nan=0.0, posinf=torch.inf), r.rounded(made)
+        torch.minimum(bound / (2 * r.size(made)), bound.sqrt()).nan_to_num(nan=0.0, posinf=torch.inf), r.rounding(made)
     )
 
 
@@ -498,7 +498,7 @@ def rooted(r: Rounding, func, made, x):
 def inverted_root(r: Rounding, func, made, x):
     """`1/√x`: the bound over 2·x·√x, and u/√x."""
     bound = bound_of(x)
-    return total(None if bound is None else bound * r.size(made) ** 3 / 2, r.rounded(made, 2))
+    return total(None if bound is None else bound * r.size(made) ** 3 / 2, r.rounding(made, 2))
 
 
 @of("exp", "exp2", "expm1")
@@ -508,14 +508,14 @@ def exponential(r: Rounding, func, made, x):
     if bound is not None:
         power = r.size(x.exp())
         bound = (power * bound.expm1()).masked_fill(power == 0, 0)
-    return total(bound, r.rounded(made, 2))
+    return total(bound, r.rounding(made, 2))
 
 
 @of("log")
 def logarithm(r: Rounding, func, made, x):
     """`log x`: -log(1 - d/x) for a bound d, and 2u·|log x|."""
     bound = bound_of(x)
-    return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounded(made, 2))
+    return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounding(made, 2))
 
 
 def smooth(derivative: Callable[[torch.Tensor, torch.Tensor], Any]) -> Rule:
@@ -523,7 +523,7 @@ def smooth(derivative: Callable[[torch.Tensor, torch.Tensor], Any]) -> Rule:
 
     def rule(r: Rounding, func, made, x):
         bound = bound_of(x)
-        return total(None if bound is None else bound * r.size(derivative(x, made)), r.rounded(made, 2))
+        return total(None if bound is None else bound * r.size(derivative(x, made)), r.rounding(made, 2))
 
     return rule
 
@@ -544,7 +544,7 @@ RULES |= {
 def angle(r: Rounding, func, made, y, x):
     """`atan2(y, x)`: the bounds over the length of (x, y), and 2u of the angle."""
     bound = total(bound_of(x), bound_of(y))
-    return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounded(made, 2))
+    return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounding(made, 2))
 
 
 def room(r: Rounding, x: torch.Tensor) -> torch.Tensor:

@@ -20,23 +20,23 @@ from tracer.expr.node import Node, broadcast
 COMMA = r",\,"
 
 
-def encoded(value) -> sympy.Basic:
+def encode(value) -> sympy.Basic:
     """A setting as something that sympy can hold: numbers, truth, text, None, sizes, and tuples of these."""
     if value is None or isinstance(value, str):
         return Str(value or "")
     if isinstance(value, (tuple, list)):
-        return sympy.Tuple(*map(encoded, value))
+        return sympy.Tuple(*map(encode, value))
     return sympy.sympify(value)
 
 
-def decoded(value: sympy.Basic):
+def decode(value: sympy.Basic):
     """The Python value of a setting; a size stays a sympy expression."""
     if isinstance(value, Str):
         return value.name or None
     if isinstance(value, BooleanAtom):
         return bool(value)
     if isinstance(value, sympy.Tuple):
-        return tuple(map(decoded, value))
+        return tuple(map(decode, value))
     if isinstance(value, sympy.Integer):
         return int(value)
     return float(value) if value.is_number and not value.is_Rational else value
@@ -57,7 +57,7 @@ def decimal(value: complex) -> str:
     if value == int(value) < 1e16:
         return str(int(value))
     digits, _, power = repr(float(value)).partition("e")
-    if len(digits) > SHORT and (exact := closed(value)):
+    if len(digits) > SHORT and (exact := closed_form(value)):
         return exact
     if not power:
         return digits
@@ -71,7 +71,7 @@ WHOLE = 10**6
 """The largest whole number below a root, or in a logarithm."""
 
 
-def closed(value: float) -> str:
+def closed_form(value: float) -> str:
     r"""What a number was computed as, where that is a root, a logarithm or a multiple of π: `\sqrt{32}`, `8^{1/4}`,
     `\frac{\ln 10^{4}}{8}`; "" for any other. Only one to the last digits is."""
     square, times_pi = value * value, [rf"{n}\,\pi" if n > 1 else r"\pi" for n in range(5)]
@@ -120,11 +120,13 @@ LARGEST = {
 """The largest numbers of their kinds, as they are printed: masks have them with a minus, in place of infinite ones."""
 
 
-def written(value, printer) -> str:
+def setting_latex(value, printer) -> str:
     """A setting as LaTeX; several numbers with a sign between them, or one if they are the same."""
     if isinstance(value, tuple):
         same = len(set(value)) == 1
-        return written(value[0], printer) if same else r" \times ".join(written(one, printer) for one in value)
+        return (
+            setting_latex(value[0], printer) if same else r" \times ".join(setting_latex(one, printer) for one in value)
+        )
     return decimal(value) if isinstance(value, (int, float)) else printer._print(value)
 
 
@@ -133,7 +135,7 @@ def whole(value, size) -> int:
     return value if isinstance(value, int) else round(float(size(value)))
 
 
-def worded(word: str, settings, operands) -> str:
+def call_latex(word: str, settings, operands) -> str:
     r"""`\operatorname{word}_{settings}\left(operands\right)`."""
     below = rf"_{{{COMMA.join(settings)}}}" if settings else ""
     return rf"{word}{below}\left({COMMA.join(operands)}\right)"
@@ -142,7 +144,7 @@ def worded(word: str, settings, operands) -> str:
 def tight(node: Node, printer) -> str:
     """A node's LaTeX where something is set above or below it: in brackets unless it is closed in itself."""
     text = printer._print(node)
-    return rf"\left({text}\right)" if node.loose or node.open else text
+    return rf"\left({text}\right)" if node.needs_parens or node.needs_parens_in_script else text
 
 
 class _WithFields(Node):
@@ -154,7 +156,7 @@ class _WithFields(Node):
         if unknown := settings.keys() - set(cls.fields):
             raise TypeError(f"{cls.__name__} has no setting {unknown.pop()!r}, but {', '.join(cls.fields) or 'none'}")
         if cls.fields and (settings or not args or isinstance(args[-1], Node)):
-            args = (*args, *(encoded(settings.get(field)) for field in cls.fields))
+            args = (*args, *(encode(settings.get(field)) for field in cls.fields))
         return super().__new__(cls, *args)
 
     def __getnewargs__(self):
@@ -162,7 +164,7 @@ class _WithFields(Node):
 
     def get(self, field: str):
         """A setting's value."""
-        return decoded(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
+        return decode(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
 
 
 class _FunctionCall(_WithFields):
@@ -175,7 +177,7 @@ class _FunctionCall(_WithFields):
         return []
 
     def _latex(self, printer):
-        return worded(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
+        return call_latex(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
 
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
@@ -193,7 +195,7 @@ class Scalar(Node):
         return super().__new__(cls, sympy.sympify(value))
 
     @property
-    def loose(self):
+    def needs_parens(self):
         negative = self.value.is_Add or bool(self.value.is_extended_negative)
         return negative or (self.value.is_Float and decimal(float(self.value)).startswith(r"\ln"))
 
@@ -232,7 +234,7 @@ class Opaque(_WithFields):
 
     def _latex(self, printer):
         name = (self.get("name") or "op").strip("_").replace("_", r"\_")
-        return worded(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
+        return call_latex(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
 
     def infer(self, same, *shapes):
         return tuple(map(sympy.sympify, self.get("result")))
@@ -286,7 +288,7 @@ class Kernel(_WithFields):
     def _latex(self, printer):
         name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
         operands = [printer._print(operand) for operand in self.operands] or self._numbers()
-        return worded(rf"\operatorname{{{name}}}", [], operands)
+        return call_latex(rf"\operatorname{{{name}}}", [], operands)
 
     def _numbers(self) -> list[str]:
         """The numbers that a call without tensors was given, in their order."""

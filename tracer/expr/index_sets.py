@@ -45,7 +45,7 @@ MOST = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class IndexSet:
     """Some cells of a tensor of this shape: those whose place along each axis is in `axes`, an `Axis` each; None for no
     cell."""
 
@@ -53,22 +53,22 @@ class Cells:
     axes: Any
 
     @classmethod
-    def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> Cells:
+    def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> IndexSet:
         """`axes`: the places along each axis, in any order, None for all of them."""
         shape = tuple(int(n) for n in shape)
-        found = tuple(range(n) if axis is None else tidy(axis) for axis, n in zip(axes, shape, strict=True))
+        found = tuple(range(n) if axis is None else normalise_axis(axis) for axis, n in zip(axes, shape, strict=True))
         return cls(shape, None if any(not len(axis) for axis in found) else found)
 
     @classmethod
-    def all(cls, shape: Sequence[int]) -> Cells:
+    def all(cls, shape: Sequence[int]) -> IndexSet:
         return cls.of(shape, [None] * len(shape))
 
     @classmethod
-    def none(cls, shape: Sequence[int]) -> Cells:
+    def none(cls, shape: Sequence[int]) -> IndexSet:
         return cls(tuple(int(n) for n in shape), None)
 
     @classmethod
-    def one(cls, shape: Sequence[int], index: Sequence[int]) -> Cells:
+    def single(cls, shape: Sequence[int], index: Sequence[int]) -> IndexSet:
         return cls.of(shape, [(i,) for i in index])
 
     @property
@@ -82,13 +82,13 @@ class Cells:
     def __contains__(self, index) -> bool:
         return self.axes is not None and all(i in axis for i, axis in zip(index, self.axes, strict=True))
 
-    def __or__(self, other: Cells) -> Cells:
+    def __or__(self, other: IndexSet) -> IndexSet:
         """The smallest product of sets along axes that holds both."""
         if self.axes is None or other.axes is None:
             return other if self.axes is None else self
-        return Cells.of(self.shape, ({*a, *b} for a, b in zip(self.axes, other.axes, strict=True)))
+        return IndexSet.of(self.shape, ({*a, *b} for a, b in zip(self.axes, other.axes, strict=True)))
 
-    def taken(self, tensor):
+    def select(self, tensor):
         """The numbers of a tensor in these cells, in its order, with an axis of its own for each axis."""
         if self.axes is None:
             return tensor.flatten()[:0]
@@ -98,7 +98,7 @@ class Cells:
         return tensor
 
 
-def tidy(places: Iterable[int]) -> Axis:
+def normalise_axis(places: Iterable[int]) -> Axis:
     """Places along an axis as a range where they are one, else ascending."""
     if isinstance(places, range) and places.step > 0:
         return places
@@ -114,31 +114,31 @@ def shape_of(operand) -> tuple[int, ...]:
     return tuple(int(n) for n in getattr(operand, "shape", operand))
 
 
-def spread(cells: Cells, shape: Sequence[int]) -> Cells:
+def through_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
     """The cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
-    return Cells.of(shape, aligned(cells.axes, shape))
+    return IndexSet.of(shape, align_axes(cells.axes, shape))
 
 
-def aligned(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
+def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Places along the axes of an operand of that shape, from those of what it is broadcast to."""
     axes = axes[len(axes) - len(shape) :]
     return [range(1) if n == 1 else axis for axis, n in zip(axes, shape, strict=True)]
 
 
-def by_channel(cells: Cells, shape: Sequence[int]) -> Cells:
+def through_channel_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
     """The cells of a vector of that shape along the channels, the axis behind the batch; one number is of all."""
-    return Cells.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
+    return IndexSet.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
 
 
-def changed(cells: Cells, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> Cells:
+def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> IndexSet:
     """The same cells in a tensor of that shape and rank, other places along some axes; None for all of these."""
     found: list = list(cells.axes)
     for axis, places in axes.items():
         found[axis] = places
-    return Cells.of(shape, found)
+    return IndexSet.of(shape, found)
 
 
-def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -> Cells:
+def through_slice(cells: IndexSet, shape: Sequence[int], entries: Sequence[int | slice]) -> IndexSet:
     """The cells of x that cells of `x[entries]` are, with one entry for each axis."""
     made = iter(cells.axes)
     found: list[Axis] = []
@@ -152,10 +152,10 @@ def picked(cells: Cells, shape: Sequence[int], entries: Sequence[int | slice]) -
                 found.append(tuple(start + step * i for i in places))
         else:
             found.append((entry % n,))
-    return Cells.of(shape, found)
+    return IndexSet.of(shape, found)
 
 
-def divided(axis: Axis, counts: Sequence[int]) -> list[Axis]:
+def split_axis(axis: Axis, counts: Sequence[int]) -> list[Axis]:
     """The places along an axis, by those of the axes that it is made of, outer to inner."""
     found: list[Axis] = []
     inner, whole = prod(counts), len(axis) == prod(counts)
@@ -165,38 +165,41 @@ def divided(axis: Axis, counts: Sequence[int]) -> list[Axis]:
             found.append(range(count))
         elif isinstance(axis, range) and axis.step == 1:
             first, last = axis.start // inner, axis[-1] // inner
-            found.append(range(count) if last - first + 1 >= count else tidy(i % count for i in range(first, last + 1)))
+            found.append(
+                range(count) if last - first + 1 >= count else normalise_axis(i % count for i in range(first, last + 1))
+            )
         else:
-            found.append(tidy(i // inner % count for i in axis))
+            found.append(normalise_axis(i // inner % count for i in axis))
     return found
 
 
-def joined(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
+def merge_axes(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
     """The places along an axis that is made of these, outer to inner."""
     made: Axis = range(1)
     for axis, count in zip(axes, counts, strict=True):
         if len(axis) == count and isinstance(made, range) and made.step == 1:
             made = range(made.start * count, made.stop * count)
         else:
-            made = tidy([i * count + j for i in made for j in axis])
+            made = normalise_axis([i * count + j for i in made for j in axis])
     return made
 
 
-def moved(cells: Cells, counts: Sequence[int], left, right) -> Cells:
+def through_permute(cells: IndexSet, counts: Sequence[int], left, right) -> IndexSet:
     """The cells that a layout read: `left[k]` and `right[k]` list the atoms of axis k before and after it, outer to
     inner, and `counts` how long the atoms are. An atom of `right` alone is repeated, one of `left` alone is 1 long."""
     shape = [prod(counts[atom] for atom in axis) for axis in left]
     found: dict[int, Axis] = {}
     for axis, atoms in zip(cells.axes, right, strict=True):
-        found |= zip(atoms, divided(axis, [counts[atom] for atom in atoms]), strict=True)
+        found |= zip(atoms, split_axis(axis, [counts[atom] for atom in atoms]), strict=True)
     whole = [[found.get(atom, range(counts[atom])) for atom in axis] for axis in left]
-    return Cells.of(shape, (joined(w, [counts[a] for a in axis]) for w, axis in zip(whole, left, strict=True)))
+    return IndexSet.of(shape, (merge_axes(w, [counts[a] for a in axis]) for w, axis in zip(whole, left, strict=True)))
 
 
-def laid(cells: Cells, pattern: str, shape: Sequence[int], sizes: dict[str, int]) -> Cells:
-    """The cells of an x of that shape that a layout read: `laid(cells, "... s (h d) -> ... h s d", x.shape, {"h": 2})`.
+def through_rearrange(cells: IndexSet, pattern: str, shape: Sequence[int], sizes: dict[str, int]) -> IndexSet:
+    """Return the cells of x behind cells of its rearrangement by an einops pattern.
 
-    `sizes` are those of the atoms that the shape does not tell.
+    `through_rearrange(cells, "... s (h d) -> ... h s d", x.shape, {"h": 2})`; `sizes` are those of the atoms that the
+    shape does not determine.
     """
     sides = [re.findall(r"\([^)]*\)|\S+", side) for side in pattern.split("->")]
     rest = [f"_{i}" for i in range(len(shape) - len(sides[0]) + 1)]
@@ -217,10 +220,10 @@ def laid(cells: Cells, pattern: str, shape: Sequence[int], sizes: dict[str, int]
     def numbered(side):
         return [[names.index(atom) for atom in atoms] for atoms in side]
 
-    return moved(cells, [sizes[name] for name in names], numbered(left), numbered(right))
+    return through_permute(cells, [sizes[name] for name in names], numbered(left), numbered(right))
 
 
-def within(cells: Cells, axis: int, start: int, count: int) -> Cells:
+def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
     """The cells that stand at `count` places from `start` on along an axis, counted from there."""
     places = cells.axes[axis]
     if isinstance(places, range) and places.step == 1:
@@ -228,7 +231,7 @@ def within(cells: Cells, axis: int, start: int, count: int) -> Cells:
     else:
         inside = [i - start for i in places if start <= i < start + count]
     shape = (*cells.shape[:axis], count, *cells.shape[axis + 1 :])
-    return changed(cells, shape, {axis: inside})
+    return replace_axes(cells, shape, {axis: inside})
 
 
 def windows(made: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
@@ -238,12 +241,12 @@ def windows(made: Axis, starts: Callable[[int], int], taps: Sequence[int], n: in
     return sorted({place for place, _ in found}), sorted({i for _, i in found})
 
 
-def said(where: Cells, numbers, count: int) -> list[int] | None:
+def indices_in(where: IndexSet, numbers, count: int) -> list[int] | None:
     """The places along an axis of `count` that these cells of a tensor of numbers say; all where only its shape is
     given."""
     if not hasattr(numbers, "flatten"):
         return None
-    return [int(i) % count for i in where.taken(numbers).flatten().tolist()]
+    return [int(i) % count for i in where.select(numbers).flatten().tolist()]
 
 
 def real(x):
@@ -257,12 +260,12 @@ def plain(number) -> float | complex:
     return found if isinstance(found, complex) else float(found)
 
 
-def listed(cells: Sequence[Cells], tensors, first: int = 0) -> list[Term]:
+def list_terms(cells: Sequence[IndexSet], tensors, first: int = 0) -> list[Term]:
     """A term without a share for each of these cells of each operand. TooMany for more than `MOST`."""
     if sum(one.count for one in cells) > MOST:
         raise TooMany(f"more than {MOST:,} cells are read")
     return [
         Term(operand, index, plain(value))
         for operand, (one, tensor) in enumerate(zip(cells, tensors, strict=True), first)
-        for index, value in zip(one, one.taken(tensor).flatten().tolist(), strict=True)
+        for index, value in zip(one, one.select(tensor).flatten().tolist(), strict=True)
     ]

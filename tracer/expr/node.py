@@ -1,10 +1,10 @@
-"""What an equation is made of: sympy objects that print themselves, infer their shape, and run on tensors.
+"""The nodes of an equation: sympy objects that print themselves, infer their shape, and run on tensors.
 
-A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods say all about it: `_latex` (how it
-reads), `infer` (its shape, from those of its arguments) and `run` (its value, from theirs). Two more follow its cells:
-`_reads` (which of its operands' cells they are made of) and `terms` (what each of these contributes). sympy's own sums
-and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and refuse them.
-Batch and head axes ride along in front of the last two.
+A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods define it: `_latex` (its notation), `infer`
+(its shape, from the shapes of its operands) and `run` (its value, from their values). Two more trace provenance:
+`_dependencies` (the cells of its operands that a cell is computed from) and `contributions` (the share of each).
+sympy's own sums and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and
+raise ShapeError. Batch and head axes come before the last two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import sympy
 from sympy.core.symbol import Str
 
-from tracer.expr.index_sets import Cells, Term, listed, shape_of
+from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of
 from tracer.symbols.notation import SizePrinter
 
 
@@ -30,11 +30,11 @@ class Node(sympy.Expr):
     """
 
     is_commutative = False
-    loose = False
+    needs_parens = False
     """Whether the node needs brackets inside a product."""
-    open = False
-    """Whether it needs brackets where something is set above or below it, as all that is loose does."""
-    by_channel = False
+    needs_parens_in_script = False
+    """Whether it needs brackets where something is set above or below it, as all that needs parentheses does."""
+    channel_broadcast = False
     """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
     operators: ClassVar[dict[str, type[Node]]] = {}
     """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
@@ -70,38 +70,38 @@ class Node(sympy.Expr):
     def run(self, size, *tensors):
         raise NotImplementedError
 
-    def reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+    def dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
         """Which cells of each operand these cells of the result are made of, never fewer than that.
 
         `operands` are tensors, or shapes where the numbers don't matter or are not at hand.
         """
         if cells.axes is None:
-            return tuple(Cells.none(shape_of(operand)) for operand in operands)
-        return self._reads(size, cells, *operands)
+            return tuple(IndexSet.none(shape_of(operand)) for operand in operands)
+        return self._dependencies(size, cells, *operands)
 
-    def _reads(self, size, cells: Cells, *operands) -> tuple[Cells, ...]:
+    def _dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
         """The same of at least one cell: all of them, unless a node knows better."""
-        return tuple(Cells.all(shape_of(operand)) for operand in operands)
+        return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
 
-    def settled(self, found, other, value):
+    def ties(self, found, other, value):
         """`found` with the cells of `other` that answer as well, where there are several right answers, such as places
         of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
         return None
 
-    def terms(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
+    def contributions(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
         """The numbers that one cell is made of, and what each contributes: the cells that it reads, without shares,
         unless a node knows better. TooMany where these are more than are listed."""
-        return listed(self.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors), tensors)
+        return list_terms(self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors), tensors)
 
     def inside(self, printer) -> str:
         """This node's LaTeX as a factor."""
         text = printer._print(self)
-        return rf"\left({text}\right)" if self.loose else text
+        return rf"\left({text}\right)" if self.needs_parens else text
 
     def summand(self, printer, first: bool) -> str:
         """This node's LaTeX as a term of a sum."""
         text = printer._print(self)
-        return rf"\left({text}\right)" if self.by_channel or (not first and text.startswith("-")) else text
+        return rf"\left({text}\right)" if self.channel_broadcast or (not first and text.startswith("-")) else text
 
     def __add__(self, other):
         return self.operators["Plus"](self, other)

@@ -1,6 +1,7 @@
-"""How a cell comes of its operands' cells: the rules that many nodes share, beside their `run`.
+"""Provenance rules: mixins that compute from which operand cells a result cell is computed, and their contributions.
 
-A class takes one of these before its own base: `class Plus(Summed, Node)`. Each gives `Node._reads` and `Node.terms`.
+A class takes one of these before its own base: `class Plus(LinearSum, Node)`. Each defines `Node._dependencies`
+and `Node.contributions`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,29 @@ from math import exp, inf, nan
 
 import torch
 
-from tracer.expr.index_sets import Cells, Term, changed, laid, listed, picked, plain, shape_of, spread
+from tracer.expr.index_sets import (
+    IndexSet,
+    Term,
+    list_terms,
+    plain,
+    replace_axes,
+    shape_of,
+    through_broadcast,
+    through_rearrange,
+    through_slice,
+)
 
 
-class ByCell:
+class Elementwise:
     """Each cell comes of the operands' cells at its place, broadcast from the last axis.
 
     The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
     """
 
-    def _reads(self, size, cells, *operands):
-        return tuple(spread(cells, shape_of(operand)) for operand in operands)
+    def _dependencies(self, size, cells, *operands):
+        return tuple(through_broadcast(cells, shape_of(operand)) for operand in operands)
 
-    def terms(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors):
         places = [next(iter(one)) for one in _read(self, size, cell, tensors)]
         numbers = [tensor[place] for tensor, place in zip(tensors, places, strict=True)]
         shares = self.shares(size, *numbers)
@@ -51,10 +62,10 @@ class Linear:
     """Whether the numbers that a cell reads make that cell where they are all that there is."""
     run: Callable
 
-    def terms(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors):
         read = _read(self, size, cell, tensors)
-        found = listed(read, tensors)
-        given = [one.taken(x) for one, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
+        found = list_terms(read, tensors)
+        given = [one.select(x) for one, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
         linear = range(len(given)) if self.linear is None else self.linear
         kind = torch.complex128 if any(x.is_complex() for x in given) else torch.float64
         for i in linear:
@@ -70,7 +81,7 @@ class Linear:
             if gradient is None:
                 factors += [None] * one.count
             else:
-                factors += (gradient if self.alone else one.taken(gradient)).flatten().tolist()
+                factors += (gradient if self.alone else one.select(gradient)).flatten().tolist()
         return [
             term._replace(
                 share=None if factor is None else factor * term.value,
@@ -81,93 +92,95 @@ class Linear:
         ]
 
 
-class Summed(Linear, ByCell):
+class LinearSum(Linear, Elementwise):
     """A sum of a number of each operand, times a factor that does not depend on it."""
 
     counted: tuple[int, ...] | None = None
 
 
-class Multiplied(Linear, ByCell):
+class ElementwiseProduct(Linear, Elementwise):
     """A product of two: the first is counted, the second is said with the same share."""
 
 
-class Chosen(Summed):
+class SelectOne(LinearSum):
     """One of the operands' numbers; the others have no share."""
 
-    def terms(self, size, cell, *tensors):
-        return [one._replace(share=0.0) if one.factor == 0 else one for one in super().terms(size, cell, *tensors)]
+    def contributions(self, size, cell, *tensors):
+        return [
+            one._replace(share=0.0) if one.factor == 0 else one for one in super().contributions(size, cell, *tensors)
+        ]
 
 
-class Copied:
+class Copies:
     """Each cell is a copy of one number: of the first operand that it reads; what else it reads says which one."""
 
     sources = 1
     """How many operands numbers are copied from; those behind them say which."""
 
-    def terms(self, size, cell, *tensors):
-        found = listed(_read(self, size, cell, tensors), tensors)
+    def contributions(self, size, cell, *tensors):
+        found = list_terms(_read(self, size, cell, tensors), tensors)
         return [
             term._replace(share=term.value, factor=1.0) if term.operand < self.sources else term._replace(counted=False)
             for term in found
         ]
 
 
-class Layout(Copied):
+class Layout(Copies):
     """Cells laid out anew, as `pattern(size, shape)` says: the text of a pattern, and sizes of its atoms."""
 
-    def _reads(self, size, cells, operand):
+    def _dependencies(self, size, cells, operand):
         shape = shape_of(operand)
         text, sizes = self.pattern(size, shape)
-        return (laid(cells, text, shape, sizes),)
+        return (through_rearrange(cells, text, shape, sizes),)
 
 
-class Picking(Copied):
-    """Some cells of each axis: `places(size, shape)` has a place, which takes the axis away, or a slice for each."""
+class Indexing(Copies):
+    """Some cells of each axis: `slices(size, shape)` has a place, which takes the axis away, or a slice for each."""
 
-    def _reads(self, size, cells, operand):
+    def _dependencies(self, size, cells, operand):
         shape = shape_of(operand)
-        return (picked(cells, shape, self.places(size, shape)),)
+        return (through_slice(cells, shape, self.slices(size, shape)),)
 
 
-class Leading(Copied):
+class BroadcastLeading(Copies):
     """The operand again and again along new axes in front."""
 
-    def _reads(self, size, cells, operand):
+    def _dependencies(self, size, cells, operand):
         shape = shape_of(operand)
-        return (Cells.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
+        return (IndexSet.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
 
 
-class AlongLast:
+class RowWise:
     """Each row of the first operand as a whole; vectors behind it are read at the cell's place."""
 
-    def _reads(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors):
         shape = shape_of(x)
-        rows = changed(spread(cells, shape), shape, {len(shape) - 1: None})
-        return (rows, *(spread(cells, shape_of(vector)) for vector in vectors))
+        rows = replace_axes(through_broadcast(cells, shape), shape, {len(shape) - 1: None})
+        return (rows, *(through_broadcast(cells, shape_of(vector)) for vector in vectors))
 
 
 class Standardised:
     """`unit ⊙ γ + β`, with `unit` made of all that is read of x: the number at the cell's own place counts with
     `unit · γ`, and γ is said with the same share; the others of x have a part in μ and σ only, and a share of 0."""
 
-    weighted = True
+    has_weight = True
     """Whether the first of the vectors is γ; one without is β."""
 
     def unit(self, x):
         """All numbers of x, normalised together."""
         raise NotImplementedError
 
-    def terms(self, size, cell, x, *vectors):
+    def contributions(self, size, cell, x, *vectors):
         read, *places = _read(self, size, cell, (x, *vectors))
-        block = read.taken(x)
+        block = read.select(x)
         unit = plain(self.unit(block)[tuple(axis.index(i) for axis, i in zip(read.axes, cell, strict=True))])
-        numbers = [plain(one.taken(vector)) for one, vector in zip(places, vectors, strict=True)]
-        gamma = numbers[0] if numbers and self.weighted else 1.0
+        numbers = [plain(one.select(vector)) for one, vector in zip(places, vectors, strict=True)]
+        gamma = numbers[0] if numbers and self.has_weight else 1.0
         found = [
-            term._replace(share=unit * gamma if term.index == tuple(cell) else 0.0) for term in listed([read], [x])
+            term._replace(share=unit * gamma if term.index == tuple(cell) else 0.0) for term in list_terms([read], [x])
         ]
         for operand, (one, number) in enumerate(zip(places, numbers, strict=True), 1):
-            share = (unit * gamma, unit, False) if self.weighted and operand == 1 else (number, 1.0)
+            share = (unit * gamma, unit, False) if self.has_weight and operand == 1 else (number, 1.0)
             found.append(Term(operand, next(iter(one)), number, *share))
         return found
 
@@ -176,8 +189,8 @@ class OfAll:
     """A function of all numbers that are read of one operand. `parts(cell, indices, numbers)` says what is known of
     their shares."""
 
-    def terms(self, size, cell, x):
-        found = listed(_read(self, size, cell, (x,)), (x,))
+    def contributions(self, size, cell, x):
+        found = list_terms(_read(self, size, cell, (x,)), (x,))
         parts = self.parts(cell, [term.index for term in found], [term.value for term in found])
         return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
 
@@ -185,7 +198,7 @@ class OfAll:
         return [{} for _ in numbers]
 
 
-class Shares(OfAll):
+class SoftmaxShares(OfAll):
     """The shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
 
     def parts(self, cell, indices, numbers):
@@ -196,13 +209,13 @@ class Shares(OfAll):
         return [{"share": p / total, "counted": i == own} for i, p in zip(indices, powers, strict=True)]
 
 
-class OneOf(OfAll):
+class ArgSelect(OfAll):
     """One of the numbers that are read, the first that is equal to it."""
 
-    def terms(self, size, cell, x):
-        found = super().terms(size, cell, x)
+    def contributions(self, size, cell, x):
+        found = super().contributions(size, cell, x)
         numbers = [term.value for term in found]
-        made = self.one(cell, numbers)
+        made = self.choose(cell, numbers)
         if made not in numbers or any(x != x for x in numbers):  # not a number among them: none can be singled out
             return found
         chosen = numbers.index(made)
@@ -211,10 +224,10 @@ class OneOf(OfAll):
             for i, term in enumerate(found)
         ]
 
-    def one(self, cell, numbers) -> float:
+    def choose(self, cell, numbers) -> float:
         raise NotImplementedError
 
 
-def _read(node, size, cell, tensors) -> tuple[Cells, ...]:
+def _read(node, size, cell, tensors) -> tuple[IndexSet, ...]:
     """What one cell reads; how large its tensor is does not matter for that."""
-    return node.reads(size, Cells.one([i + 1 for i in cell], cell), *tensors)
+    return node.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors)

@@ -83,7 +83,7 @@ def plus(left: Node, right: Node) -> Node:
         return Minus(left, right.args[0])
     if isinstance(right, Scalar) and right.value.is_extended_negative and right.value.is_number:
         return Minus(left, Scalar(-right.value))
-    if isinstance(right, Scaled) and right.args[0].loose and right.args[0].value.is_number:
+    if isinstance(right, Scaled) and right.args[0].needs_parens and right.args[0].value.is_number:
         return Minus(left, Scaled(Scalar(-right.args[0].value), right.args[1]))
     return Plus(left, right)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.capture.composite_calls import Ref, refs
-from tracer.expr.nn.scan import BEFORE, PARTS
+from tracer.expr.nn.scan import CARRY, PARTS
 from tracer.graph.attention_sites import Site
 from tracer.graph.module_tree import Places, own_name
 from tracer.ops import (
@@ -503,14 +503,14 @@ def _find_loops(roles: Roles) -> None:
     turns = {
         key: call.arguments["turn"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "turns"
     }
-    states = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what == BEFORE}
+    states = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what == CARRY}
     _cells(roles, turns, states)
     now = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what in PARTS}
     for key, turn in turns.items():
         if turn.own in now and turn.own not in states:  # a step on the way to a state
             continue
         wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
-        before = {at for at, what, _, of, _ in turn.places if what == BEFORE and of == turn.own}
+        before = {at for at, what, _, of, _ in turn.places if what == CARRY and of == turn.own}
         cell = any(one.name == "lstm_cell" and one.outputs[1].key == turn.key for one in turn.calls)
         roles.of.setdefault(key, ("cell" if cell else "state") if turn.own in states else "read")
         if not before:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.expr import Node, Tensor, execute, latex, tensors
-from tracer.expr.index_sets import MOST, Cells, Term, TooMany, plain
+from tracer.expr.index_sets import MOST, IndexSet, Term, TooMany, plain
 from tracer.shapes import value_of
 from tracer.tracing.proofs.step_proof import Values
 
@@ -109,7 +109,7 @@ class Walk:
 
     def terms(self, node: Node, index: tuple[int, ...]) -> list[Term]:
         with torch.no_grad():
-            return node.terms(self.size, index, *map(self.tensor, node.operands))
+            return node.contributions(self.size, index, *map(self.tensor, node.operands))
 
     def compute(self, index: tuple[int, ...]) -> float | complex:
         """Return the cell as the sum of its terms; if these are not to be added up, execute the equation."""
@@ -144,17 +144,17 @@ class Walk:
     def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
         """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too
         many."""
-        found: dict[Tensor, Cells] = {}
+        found: dict[Tensor, IndexSet] = {}
 
-        def follow(node: Node, cells: Cells) -> None:
+        def follow(node: Node, cells: IndexSet) -> None:
             if isinstance(node, Tensor):
                 found[node] = found[node] | cells if node in found else cells
                 return
             operands = [self.tensor(operand) for operand in node.operands]
-            for operand, read in zip(node.operands, node.reads(self.size, cells, *operands), strict=True):
+            for operand, read in zip(node.operands, node.dependencies(self.size, cells, *operands), strict=True):
                 follow(operand, read)
 
-        follow(node, Cells.one(self.tensor(node).shape, index))
+        follow(node, IndexSet.single(self.tensor(node).shape, index))
         if sum(cells.count for cells in found.values()) > MOST:
             return None
         return [

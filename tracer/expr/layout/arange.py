@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, whole, written
+from tracer.expr.function_call import _FunctionCall, setting_latex, whole
 from tracer.expr.node import Node
-from tracer.expr.provenance_rules import Linear, spread
+from tracer.expr.provenance_rules import Linear, through_broadcast
 
 
-def counted(length: sympy.Expr, printer) -> str:
+def range_latex(length: sympy.Expr, printer) -> str:
     """The numbers from 0 up to one less than a size, as they are printed."""
     return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
 
@@ -22,7 +22,7 @@ class Arange(Node):
         return super().__new__(cls, sympy.sympify(length))
 
     def _latex(self, printer):
-        return counted(self.args[0], printer)
+        return range_latex(self.args[0], printer)
 
     def infer(self, same):
         return (self.args[0],)
@@ -81,7 +81,7 @@ class Linspace(Linear, _FunctionCall):
     counted, alone = None, False
 
     def below(self, printer):
-        return [written(self.get("count"), printer)]
+        return [setting_latex(self.get("count"), printer)]
 
     def infer(self, same, first, last):
         return (sympy.sympify(self.get("count")),)
@@ -89,8 +89,8 @@ class Linspace(Linear, _FunctionCall):
     def run(self, size, first, last):
         return first + (last - first) * torch.linspace(0, 1, whole(self.get("count"), size), dtype=torch.float64)
 
-    def _reads(self, size, cells, *ends):
-        return tuple(spread(cells, ()) for _ in ends)
+    def _dependencies(self, size, cells, *ends):
+        return tuple(through_broadcast(cells, ()) for _ in ends)
 
 
 class Nonzero(_FunctionCall):

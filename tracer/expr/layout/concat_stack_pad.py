@@ -7,14 +7,14 @@ from functools import reduce
 import sympy
 import torch
 
-from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, whole, written
-from tracer.expr.index_sets import Cells, changed, shape_of, spread, within
+from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, setting_latex, whole
+from tracer.expr.index_sets import IndexSet, narrow, replace_axes, shape_of, through_broadcast
 from tracer.expr.math.reductions import along
 from tracer.expr.node import ShapeError
-from tracer.expr.provenance_rules import Copied
+from tracer.expr.provenance_rules import Copies
 
 
-class Concat(Copied, _WithFields):
+class Concat(Copies, _WithFields):
     r"""Tensors of one rank one after the other along an axis: `[a , b]` along the last, `[a ; b]` along the one before
     it, and `[a ; b]_{\text{axis }1}` along any other, counted from 0. `Concat(*tensors, axis=1, rank=4)`."""
 
@@ -51,15 +51,15 @@ class Concat(Copied, _WithFields):
     def sources(self):
         return len(self.operands)
 
-    def _reads(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands):
         axis, found, start = self.get("axis"), [], 0
         for shape in map(shape_of, operands):
-            found.append(within(cells, axis, start, shape[axis]))
+            found.append(narrow(cells, axis, start, shape[axis]))
             start += shape[axis]
-        return tuple(Cells(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
+        return tuple(IndexSet(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
 
 
-class Stack(Copied, _FunctionCall):
+class Stack(Copies, _FunctionCall):
     """Tensors of one shape along a new axis, counted from 0: `Stack(a, b, axis=0)`."""
 
     word = r"\operatorname{stack}"
@@ -85,15 +85,16 @@ class Stack(Copied, _FunctionCall):
     def sources(self):
         return len(self.operands)
 
-    def _reads(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands):
         axis, shapes = self.get("axis"), [shape_of(operand) for operand in operands]
         rest = (*cells.axes[:axis], *cells.axes[axis + 1 :])
         return tuple(
-            Cells.of(shape, rest) if i in cells.axes[axis] else Cells.none(shape) for i, shape in enumerate(shapes)
+            IndexSet.of(shape, rest) if i in cells.axes[axis] else IndexSet.none(shape)
+            for i, shape in enumerate(shapes)
         )
 
 
-class Pad(Copied, _FunctionCall):
+class Pad(Copies, _FunctionCall):
     """Numbers before and after the last axes: `pads` is (before, after) of the last, then of the one before it …;
     negative ones cut off. `mode`: None for `value`, "reflect", "replicate" or "circular"."""
 
@@ -103,7 +104,7 @@ class Pad(Copied, _FunctionCall):
     def below(self, printer):
         mode, value = self.get("mode"), self.get("value")
         said = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
-        return [*(written(n, printer) for n in self.get("pads")), *said]
+        return [*(setting_latex(n, printer) for n in self.get("pads")), *said]
 
     def infer(self, same, shape):
         pads, made = self.get("pads"), list(shape)
@@ -125,7 +126,7 @@ class Pad(Copied, _FunctionCall):
             x = x if mode else torch.where(inside, x, self.get("value") or 0)
         return x
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         pads, mode, axes = [whole(n, size) for n in self.get("pads")], self.get("mode"), {}
         for i in range(len(pads) // 2):
@@ -138,14 +139,14 @@ class Pad(Copied, _FunctionCall):
             elif mode:
                 places = [min(max(place, 0), n - 1) for place in places]
             axes[axis] = [place for place in places if 0 <= place < n]
-        return (changed(cells, shape, axes),)
+        return (replace_axes(cells, shape, axes),)
 
 
-class _Triangle(Copied, _FunctionCall):
+class _Triangle(Copies, _FunctionCall):
     fields = ("diagonal",)
 
     def below(self, printer):
-        return [written(self.get("diagonal"), printer)] if self.get("diagonal") else []
+        return [setting_latex(self.get("diagonal"), printer)] if self.get("diagonal") else []
 
     def infer(self, same, shape):
         return shape
@@ -154,12 +155,12 @@ class _Triangle(Copied, _FunctionCall):
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape, diagonal = shape_of(x), whole(self.get("diagonal") or 0, size)
         *_, rows, columns = cells.axes
         i = [row for row in rows if any(self.stays(column - row - diagonal) for column in columns)]
         j = [column for column in columns if any(self.stays(column - row - diagonal) for row in rows)]
-        return (changed(cells, shape, {len(shape) - 2: i, len(shape) - 1: j}),)
+        return (replace_axes(cells, shape, {len(shape) - 2: i, len(shape) - 1: j}),)
 
 
 class Tril(_Triangle):
@@ -180,7 +181,7 @@ class Triu(_Triangle):
         return over >= 0
 
 
-class Flip(Copied, _FunctionCall):
+class Flip(Copies, _FunctionCall):
     """Some axes read from the end."""
 
     word = r"\operatorname{flip}"
@@ -197,9 +198,9 @@ class Flip(Copied, _FunctionCall):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape, axes = shape_of(x), self.get("axes")
-        return (changed(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
+        return (replace_axes(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
 
 
 class Roll(Flip):
@@ -212,7 +213,7 @@ class Roll(Flip):
     fields = ("shifts", "axes", "labels")
 
     def below(self, printer):
-        shifts = r" \times ".join(written(n, printer) for n in self.get("shifts"))
+        shifts = r" \times ".join(setting_latex(n, printer) for n in self.get("shifts"))
         return [shifts] if self.get("labels") == () else [shifts, *super().below(printer)]
 
     def run(self, size, x):
@@ -221,15 +222,15 @@ class Roll(Flip):
             x = x.index_select(axis, (torch.arange(n) - whole(shift, size)) % n)
         return x
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         axes = dict.fromkeys(self.get("axes"), 0)
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
             axes[axis] += whole(shift, size)
-        return (changed(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
+        return (replace_axes(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
 
 
-class Full(Copied, _FunctionCall):
+class Full(Copies, _FunctionCall):
     r"""A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`; zeros and ones
     are `\mathbf{0}_{B \times N}` and `\mathbf{1}_{B \times N}`."""
 
@@ -237,7 +238,7 @@ class Full(Copied, _FunctionCall):
     fields = ("shape",)
 
     def below(self, printer):
-        return [r" \times ".join(written(one, printer) for one in self.get("shape"))]
+        return [r" \times ".join(setting_latex(one, printer) for one in self.get("shape"))]
 
     def _latex(self, printer):
         (number,) = self.operands
@@ -251,5 +252,5 @@ class Full(Copied, _FunctionCall):
     def run(self, size, x):
         return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])
 
-    def _reads(self, size, cells, x):
-        return (spread(cells, shape_of(x)),)
+    def _dependencies(self, size, cells, x):
+        return (through_broadcast(cells, shape_of(x)),)

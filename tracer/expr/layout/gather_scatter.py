@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, encoded, tight, written
-from tracer.expr.index_sets import Cells, aligned, changed, said, shape_of
+from tracer.expr.function_call import _FunctionCall, _WithFields, encode, setting_latex, tight
+from tracer.expr.index_sets import IndexSet, align_axes, indices_in, replace_axes, shape_of
 from tracer.expr.math.comparisons import condition, holds
 from tracer.expr.math.reductions import along
 from tracer.expr.node import Node, ShapeError, broadcast
-from tracer.expr.provenance_rules import Copied, Picking
+from tracer.expr.provenance_rules import Copies, Indexing
 
 FULL = (None, None, None)
 
@@ -18,18 +18,18 @@ FULL = (None, None, None)
 def pattern(entries, printer) -> str:
     r"""Places along each axis: `:,\,0,\,a:b`; axes in front that are taken whole are `\ldots` where there are several,
     or where a single entry would be read as a row."""
-    said = []
+    texts = []
     for entry in entries:
         if not isinstance(entry, tuple):
-            said.append(entry if isinstance(entry, str) else written(entry, printer))
+            texts.append(entry if isinstance(entry, str) else setting_latex(entry, printer))
             continue
         start, stop, step = entry
-        text = f"{'' if start is None else written(start, printer)}:{'' if stop is None else written(stop, printer)}"
-        said.append(text if step in (None, 1) else f"{text}:{step}")
-    whole = next((i for i, text in enumerate(said) if text != ":"), len(said))
-    if whole > 1 or len(said) == 1:
-        said = [r"\ldots", *said[whole:]]
-    return r",\,".join(said)
+        text = ":".join("" if end is None else setting_latex(end, printer) for end in (start, stop))
+        texts.append(text if step in (None, 1) else f"{text}:{step}")
+    whole = next((i for i, text in enumerate(texts) if text != ":"), len(texts))
+    if whole > 1 or len(texts) == 1:
+        texts = [r"\ldots", *texts[whole:]]
+    return r",\,".join(texts)
 
 
 def _int(value, size) -> int | None:
@@ -43,7 +43,7 @@ def _length(n, start, stop, step):
     return sympy.sympify(last - first) if step in (None, 1) else sympy.ceiling(sympy.sympify(last - first) / step)
 
 
-class Slice(Picking, _WithFields):
+class Slice(Indexing, _WithFields):
     r"""Some cells of each axis: `Slice(X, ((None, None, None), 0, (a, b, None)))` is `X[:, 0, a:b]`.
 
     One entry for each axis: a place, which takes the axis away, or (start, stop, step), None where nothing is said.
@@ -52,7 +52,7 @@ class Slice(Picking, _WithFields):
     fields = ("entries",)
 
     def __new__(cls, x, entries):
-        return super().__new__(cls, x, entries if isinstance(entries, sympy.Tuple) else encoded(entries))
+        return super().__new__(cls, x, entries if isinstance(entries, sympy.Tuple) else encode(entries))
 
     @property
     def entries(self) -> tuple:
@@ -68,28 +68,28 @@ class Slice(Picking, _WithFields):
         return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
 
     def run(self, size, x):
-        return x[tuple(self.places(size, x.shape))]
+        return x[tuple(self.slices(size, x.shape))]
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         return [
             slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
             for entry in self.entries
         ]
 
 
-class _Places(_WithFields):
+class _Indexing(_WithFields):
     """`…(x, *values, *places)`: entries of the pattern are None where an axis is taken whole, `"t"` where the next of
     the places stands, `"m"` where the next of them is a mask (of one axis or several), or as in `Slice`."""
 
     def entries_said(self, places, printer) -> list:
-        places, said = list(places), []
+        places, texts = list(places), []
         for entry in self.get("entries"):
             if entry in ("t", "m"):
                 place = places.pop(0)
-                said.append(printer._print(place) if entry == "t" else condition(place, printer))
+                texts.append(printer._print(place) if entry == "t" else condition(place, printer))
             else:
-                said.append(FULL if entry is None else entry)
-        return said
+                texts.append(FULL if entry is None else entry)
+        return texts
 
     def where(self, size, places) -> tuple:
         places, found = list(places), []
@@ -105,7 +105,7 @@ class _Places(_WithFields):
         return tuple(found)
 
 
-class Index(Copied, _Places):
+class Index(Copies, _Indexing):
     """The cells at places that tensors say: `Index(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
     places run together. `result` is the shape that is made, where masks choose."""
 
@@ -127,15 +127,15 @@ class Index(Copied, _Places):
     def run(self, size, x, *places):
         return x[self.where(size, places)]
 
-    def terms(self, size, cell, x, *places):
-        copied = Copied if "m" not in self.get("entries") else Node
-        return copied.terms(self, size, cell, x, *places)
+    def contributions(self, size, cell, x, *places):
+        copied = Copies if "m" not in self.get("entries") else Node
+        return copied.contributions(self, size, cell, x, *places)
 
-    def _reads(self, size, cells, x, *places):
+    def _dependencies(self, size, cells, x, *places):
         """All of it where a mask chooses: the cells say nothing of where they were."""
         entries = self.get("entries")
         if "m" in entries:
-            return super()._reads(size, cells, x, *places)
+            return super()._dependencies(size, cells, x, *places)
         shape, asked = shape_of(x), [shape_of(place) for place in places]
         said_by = [entry for entry in entries if entry is None or entry == "t" or isinstance(entry, tuple)]
         kinds = [entry == "t" for entry in said_by]
@@ -144,21 +144,21 @@ class Index(Copied, _Places):
         start = first if all(kinds[first : first + count]) else 0
         run = cells.axes[start : start + rank]
         rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
-        where = [Cells.of(n, aligned(run, n)) for n in asked]
+        where = [IndexSet.of(n, align_axes(run, n)) for n in asked]
         found, numbers = [], iter(zip(where, places, strict=True))
         for entry, n in zip(entries, shape, strict=True):
             if entry == "t":
                 one, place = next(numbers)
-                found.append(said(one, place, n))
+                found.append(indices_in(one, place, n))
             elif isinstance(entry, tuple):
                 begin, _, step = slice(*(_int(one, size) for one in entry)).indices(n)
                 found.append([begin + step * i for i in next(rest)])
             else:
                 found.append(next(rest) if entry is None else (_int(entry, size) % n,))
-        return Cells.of(shape, found), *where
+        return IndexSet.of(shape, found), *where
 
 
-class IndexPut(_Places):
+class IndexPut(_Indexing):
     r"""x with other numbers at some places, `{\mathbf{X}}_{[:,\,\mathbf{t}] \gets \mathbf{V}}`; with `add` they are
     added. `IndexPut(x, values, *places, entries=…)`."""
 
@@ -212,7 +212,7 @@ def _grid(index, axis: int):
     return tuple(places)
 
 
-class Gather(Copied, _Along):
+class Gather(Copies, _Along):
     """Cell by cell, the number of x at the place along one axis that an index says; `Gather(x, index, …)`."""
 
     word = r"\operatorname{gather}"
@@ -225,12 +225,12 @@ class Gather(Copied, _Along):
             return x[index.long()] if x.dim() else x
         return x[_grid(index, self.axis)]
 
-    def _reads(self, size, cells, x, index):
+    def _dependencies(self, size, cells, x, index):
         shape, asked = shape_of(x), shape_of(index)
         if not shape or not asked:
-            return super()._reads(size, cells, x, index)
-        where = Cells.of(asked, cells.axes)
-        return changed(cells, shape, {self.axis: said(where, index, shape[self.axis])}), where
+            return super()._dependencies(size, cells, x, index)
+        where = IndexSet.of(asked, cells.axes)
+        return replace_axes(cells, shape, {self.axis: indices_in(where, index, shape[self.axis])}), where
 
 
 class Scatter(_Along):
@@ -286,7 +286,7 @@ class OneHot(_FunctionCall):
     fields = ("classes",)
 
     def below(self, printer):
-        return [written(self.get("classes"), printer)]
+        return [setting_latex(self.get("classes"), printer)]
 
     def infer(self, same, shape):
         return (*shape, sympy.sympify(self.get("classes")))
@@ -294,6 +294,6 @@ class OneHot(_FunctionCall):
     def run(self, size, x):
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.of(shape, cells.axes[:-1]),)
+        return (IndexSet.of(shape, cells.axes[:-1]),)

@@ -8,9 +8,9 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, written
-from tracer.expr.index_sets import Cells, divided, joined, shape_of, windows
-from tracer.expr.provenance_rules import Copied, Linear
+from tracer.expr.function_call import _FunctionCall, setting_latex
+from tracer.expr.index_sets import IndexSet, merge_axes, shape_of, split_axis, windows
+from tracer.expr.provenance_rules import Copies, Linear
 
 
 class _Columns(_FunctionCall):
@@ -19,11 +19,11 @@ class _Columns(_FunctionCall):
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
 
     def below(self, printer):
-        found = [r" \times ".join(written(one, printer) for one in self.get("window"))]
-        found += [rf"\downarrow {written(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
+        found = [r" \times ".join(setting_latex(one, printer) for one in self.get("window"))]
+        found += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
         for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
             if any(one != usual for one in self.get(word)):
-                found.append(rf"\text{{{text} }}{written(self.get(word), printer)}")
+                found.append(rf"\text{{{text} }}{setting_latex(self.get(word), printer)}")
         return found
 
     def counts(self, sizes) -> list:
@@ -49,7 +49,7 @@ class _Columns(_FunctionCall):
             yield [slice(i * d, i * d + (count - 1) * s + 1, s) for i, count, s, d in starts]
 
 
-class WindowColumns(Copied, _Columns):
+class WindowColumns(Copies, _Columns):
     """The windows of a picture, each as one column: `[B, C, H, W]` to `[B, C·k², L]`; around the picture are zeros."""
 
     word = r"\operatorname{im2col}"
@@ -66,16 +66,16 @@ class WindowColumns(Copied, _Columns):
         taps = [wide[..., rows, columns].flatten(-2) for rows, columns in self.taps((height, width))]
         return torch.stack(taps, -2).reshape(*lead, channels * len(taps), -1)
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         *lead, made, places = cells.axes
         window, counts = self.get("window"), self.counts(shape[-2:])
-        channels, *taps = divided(made, (shape[-3], *window))
+        channels, *taps = split_axis(made, (shape[-3], *window))
         found = []
-        for i, (where, n) in enumerate(zip(divided(places, counts), shape[-2:], strict=True)):
+        for i, (where, n) in enumerate(zip(split_axis(places, counts), shape[-2:], strict=True)):
             s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
             found.append(windows(where, lambda place, s=s, p=p: place * s - p, [d * tap for tap in taps[i]], n)[0])
-        return (Cells.of(shape, (*lead, channels, *found)),)
+        return (IndexSet.of(shape, (*lead, channels, *found)),)
 
 
 class WindowSums(Linear, _Columns):
@@ -87,7 +87,7 @@ class WindowSums(Linear, _Columns):
     fields = (*_Columns.fields, "sizes")
 
     def below(self, printer):
-        sizes = r" \times ".join(written(one, printer) for one in self.get("sizes"))
+        sizes = r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))
         return [rf"\to {sizes}", *super().below(printer)]
 
     def infer(self, same, shape):
@@ -107,7 +107,7 @@ class WindowSums(Linear, _Columns):
             whole = whole + wide
         return whole[..., down : down + height, right : right + width]
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         *lead, channels, rows, columns = cells.axes
         sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
@@ -119,5 +119,5 @@ class WindowSums(Linear, _Columns):
             taps.append(sorted({t for t, _ in met}))
             places.append(sorted({n for _, n in met}))
         rest = shape[-2] // prod(window)
-        made = joined((channels, *taps), (rest, *window))
-        return (Cells.of(shape, (*lead, made, joined(places, counts))),)
+        made = merge_axes((channels, *taps), (rest, *window))
+        return (IndexSet.of(shape, (*lead, made, merge_axes(places, counts))),)

@@ -10,7 +10,7 @@ from torch.nn.functional import unfold
 
 from tracer.expr.nn.token_embedding import Patches
 from tracer.expr.node import Node, ShapeError
-from tracer.expr.provenance_rules import Layout, Picking
+from tracer.expr.provenance_rules import Indexing, Layout
 
 
 class Operator(Layout):
@@ -45,7 +45,7 @@ class Unfold(Patches):
         return "... c (n p) (m q) -> ... (n m) (c p q)", {"p": side, "q": side}
 
 
-class RowsFrom(Picking, Node):
+class RowsFrom(Indexing, Node):
     """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
 
     def __new__(cls, sequence, start):
@@ -60,7 +60,7 @@ class RowsFrom(Picking, Node):
     def run(self, size, sequence):
         return sequence[..., int(size(self.args[1])) :, :]
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         return (*[slice(None)] * (len(shape) - 2), slice(int(size(self.args[1])), None), slice(None))
 
 

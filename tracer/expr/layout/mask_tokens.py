@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, said, shape_of
+from tracer.expr.index_sets import IndexSet, indices_in, shape_of
 from tracer.expr.node import Node, ShapeError, below
-from tracer.expr.provenance_rules import Copied, Leading
+from tracer.expr.provenance_rules import BroadcastLeading, Copies
 
 
-class Take(Copied, Node):
+class Take(Copies, Node):
     """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
 
     def _latex(self, printer):
@@ -25,14 +25,14 @@ class Take(Copied, Node):
     def run(self, size, tokens, numbers):
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
-    def _reads(self, size, cells, tokens, numbers):
+    def _dependencies(self, size, cells, tokens, numbers):
         shape, asked = shape_of(tokens), shape_of(numbers)
         batch, rows, width = cells.axes
-        where = Cells.of(asked, (batch, rows))
-        return Cells.of(shape, (batch, said(where, numbers, shape[1]), width)), where
+        where = IndexSet.of(asked, (batch, rows))
+        return IndexSet.of(shape, (batch, indices_in(where, numbers, shape[1]), width)), where
 
 
-class Repeat(Leading, Node):
+class Repeat(BroadcastLeading, Node):
     """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
 
     def __new__(cls, token, batch, count):
@@ -50,7 +50,7 @@ class Repeat(Leading, Node):
         return torch.stack([torch.stack([token] * count)] * batch)
 
 
-class Put(Copied, Node):
+class Put(Copies, Node):
     """Tokens at their places, others elsewhere: `Put(M, π, X)` has row i of X at place π_i, and M's rows else."""
 
     cells = "[j]"
@@ -73,20 +73,20 @@ class Put(Copied, Node):
 
     sources = 3
 
-    def _reads(self, size, cells, others, numbers, tokens):
+    def _dependencies(self, size, cells, others, numbers, tokens):
         """The numbers of a sequence's places are read as a whole: any of them may say the cell's."""
         shapes = [shape_of(operand) for operand in (others, numbers, tokens)]
         batch, rows, width = cells.axes
-        where = Cells.of(shapes[1], (batch, None))
+        where = IndexSet.of(shapes[1], (batch, None))
         if not hasattr(numbers, "tolist"):
-            return Cells.of(shapes[0], cells.axes), where, Cells.of(shapes[2], (batch, None, width))
+            return IndexSet.of(shapes[0], cells.axes), where, IndexSet.of(shapes[2], (batch, None, width))
         placed = [numbers[b].tolist() for b in batch]
         found = {i for row in placed for i, place in enumerate(row) if place in rows}
         stays = [j for j in rows if any(j not in row for row in placed)]
-        return Cells.of(shapes[0], (batch, stays, width)), where, Cells.of(shapes[2], (batch, found, width))
+        return IndexSet.of(shapes[0], (batch, stays, width)), where, IndexSet.of(shapes[2], (batch, found, width))
 
-    def terms(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors):
         return [
             term._replace(share=None, factor=None, counted=False) if term.operand == 1 else term
-            for term in super().terms(size, cell, *tensors)
+            for term in super().contributions(size, cell, *tensors)
         ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.layout.arange import counted
+from tracer.expr.layout.arange import range_latex
 from tracer.expr.node import Node, ShapeError, below
-from tracer.expr.provenance_rules import Layout, Leading, Picking
+from tracer.expr.provenance_rules import BroadcastLeading, Indexing, Layout
 
 
 class FlattenKernel(Layout, Node):
@@ -29,8 +29,8 @@ class FlattenKernel(Layout, Node):
         return "k c p q -> (c p q) k", {}
 
 
-class Columns(Picking, Node):
-    """Columns from `start` up to `stop` of the last axis, counted from 0: the part Q of a packed `QKV`."""
+class Columns(Indexing, Node):
+    """Columns from `start` up to `stop` of the last axis, range_latex from 0: the part Q of a packed `QKV`."""
 
     def __new__(cls, tensor, start, stop):
         return super().__new__(cls, tensor, sympy.sympify(start), sympy.sympify(stop))
@@ -45,7 +45,7 @@ class Columns(Picking, Node):
     def run(self, size, tensor):
         return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
 
 
@@ -72,7 +72,7 @@ class TransposeBatchSeq(Layout, Node):
         return "a b ... -> b a ...", {}
 
 
-class Squeeze(Picking, Node):
+class Squeeze(Indexing, Node):
     """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
 
     def __new__(cls, tensor, axes):
@@ -89,12 +89,12 @@ class Squeeze(Picking, Node):
             tensor = tensor.squeeze(0)
         return tensor
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         axes = int(self.args[1])
         return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
 
 
-class ExpandLeading(Leading, Node):
+class ExpandLeading(BroadcastLeading, Node):
     """The same tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
     def __new__(cls, tensor, *sizes):
@@ -121,7 +121,7 @@ class PositionIds(Node):
         return super().__new__(cls, sympy.sympify(length))
 
     def _latex(self, printer):
-        return counted(self.args[0], printer)
+        return range_latex(self.args[0], printer)
 
     def infer(self, same):
         return (sympy.Integer(1), self.args[0])

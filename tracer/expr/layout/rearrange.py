@@ -7,10 +7,10 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _WithFields, encoded, tight
-from tracer.expr.index_sets import moved
+from tracer.expr.function_call import _WithFields, encode, tight
+from tracer.expr.index_sets import through_permute
 from tracer.expr.node import ShapeError
-from tracer.expr.provenance_rules import Copied
+from tracer.expr.provenance_rules import Copies
 
 
 def atoms(sizes, printer) -> list[str]:
@@ -23,7 +23,7 @@ def atoms(sizes, printer) -> list[str]:
     return [text + "'" * (texts[:i].count(text) if text != "1" else 0) for i, text in enumerate(texts)]
 
 
-class Rearrange(Copied, _WithFields):
+class Rearrange(Copies, _WithFields):
     r"""`{\mathbf{X}}_{[B\,S\,(h\,d_k) \to B\,h\,S\,d_k]}`.
 
     `Rearrange(x, sizes, left, right, repeated=())`: `sizes` are the atoms; `left[k]` are the atoms of input axis k,
@@ -34,7 +34,7 @@ class Rearrange(Copied, _WithFields):
     fields = ("sizes", "left", "right", "repeated")
 
     def __new__(cls, x, sizes, left, right, repeated=()):
-        return super().__new__(cls, x, *map(encoded, map(_plain, (sizes, left, right, repeated))))
+        return super().__new__(cls, x, *map(encode, map(_plain, (sizes, left, right, repeated))))
 
     @property
     def sizes(self) -> tuple:
@@ -73,8 +73,8 @@ class Rearrange(Copied, _WithFields):
         """How long the atoms are."""
         return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
 
-    def _reads(self, size, cells, x):
-        return (moved(cells, self.counts(size), self.get("left"), self.get("right")),)
+    def _dependencies(self, size, cells, x):
+        return (through_permute(cells, self.counts(size), self.get("left"), self.get("right")),)
 
 
 def _group(names, axis) -> str:

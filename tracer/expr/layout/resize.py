@@ -5,8 +5,8 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, decimal, written
-from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.function_call import _FunctionCall, decimal, setting_latex
+from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.provenance_rules import Linear
 
 
@@ -24,7 +24,7 @@ class Interpolate(Linear, _FunctionCall):
     fields = ("sizes", "how", "corners", "ratios")
 
     def below(self, printer):
-        found = [r" \times ".join(written(one, printer) for one in self.get("sizes"))]
+        found = [r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
         found += [rf"\text{{{self.get('how')}}}"] + [r"\text{corners}"] * bool(self.get("corners"))
         ratios = self.get("ratios")
         return found + ([r"\text{step }" + r" \times ".join(decimal(one) for one in ratios)] if ratios else [])
@@ -73,11 +73,11 @@ class Interpolate(Linear, _FunctionCall):
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         weights = self.along(size, shape)
         found = [
             (weight[:, list(made)] != 0).any(1).nonzero().flatten().tolist()
             for made, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
         ]
-        return (Cells.of(shape, (*cells.axes[: -len(weights)], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[: -len(weights)], *found)),)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from tracer.expr.math.elementwise import _UnaryFunction, function
-from tracer.expr.provenance_rules import AlongLast, Shares
+from tracer.expr.provenance_rules import RowWise, SoftmaxShares
 
 
-class Softmax(Shares, AlongLast, _UnaryFunction):
+class Softmax(SoftmaxShares, RowWise, _UnaryFunction):
     """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990), with the row's maximum subtracted."""
 
     word = r"\operatorname{softmax}"

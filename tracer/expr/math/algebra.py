@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, aligned, real, shape_of
+from tracer.expr.index_sets import IndexSet, align_axes, real, shape_of
 from tracer.expr.node import Node, ShapeError, broadcast
-from tracer.expr.provenance_rules import Layout, Linear, Multiplied, Picking, Summed
+from tracer.expr.provenance_rules import ElementwiseProduct, Indexing, Layout, Linear, LinearSum
 
 
 def beside(factors, printer) -> str:
@@ -20,10 +20,10 @@ def beside(factors, printer) -> str:
     return r"\,".join(texts)
 
 
-class Plus(Summed, Node):
+class Plus(LinearSum, Node):
     """`a + b`, element by element, broadcast from the last axis."""
 
-    loose = True
+    needs_parens = True
     additive = True
 
     def _latex(self, printer):
@@ -41,7 +41,7 @@ class Plus(Summed, Node):
 class Product(Linear, Node):
     """Matrix product of the last two axes; axes in front ride along."""
 
-    open = True
+    needs_parens_in_script = True
     multilinear = 2
 
     def _latex(self, printer):
@@ -58,19 +58,19 @@ class Product(Linear, Node):
         kind = torch.promote_types(left.dtype, right.dtype)
         return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
 
-    def _reads(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
         *lead, row, column = cells.axes
         return (
-            Cells.of(left, (*aligned(lead, left[:-2]), row, None)),
-            Cells.of(right, (*aligned(lead, right[:-2]), None, column)),
+            IndexSet.of(left, (*align_axes(lead, left[:-2]), row, None)),
+            IndexSet.of(right, (*align_axes(lead, right[:-2]), None, column)),
         )
 
 
-class Over(Summed, Node):
+class Over(LinearSum, Node):
     r"""A tensor over a number made of sizes: `QKᵀ / √d_k`."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
@@ -98,7 +98,7 @@ class Transposed(Layout, Node):
         return "... i j -> ... j i", {}
 
 
-class Row(Picking, Node):
+class Row(Indexing, Node):
     """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
 
     def __new__(cls, tensor, position):
@@ -113,14 +113,14 @@ class Row(Picking, Node):
     def run(self, size, tensor):
         return tensor[..., int(size(self.args[1])), :]
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         return (*[slice(None)] * (len(shape) - 2), int(size(self.args[1])), slice(None))
 
 
-class Times(Multiplied, Node):
+class Times(ElementwiseProduct, Node):
     """`a ⊙ b`, element by element."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         first, *rest = self.args
@@ -129,7 +129,9 @@ class Times(Multiplied, Node):
     def _factor(self, argument, printer):
         """A product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
         text = printer._print(argument)
-        closed = not argument.loose and (isinstance(argument, Times) or not argument.open or text.startswith(r"\frac"))
+        closed = not argument.needs_parens and (
+            isinstance(argument, Times) or not argument.needs_parens_in_script or text.startswith(r"\frac")
+        )
         return text if closed else rf"\left({text}\right)"
 
     def infer(self, same, *shapes):

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, decimal, tight, worded
+from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, decimal, tight
 from tracer.expr.index_sets import plain, real
 from tracer.expr.math.algebra import beside
 from tracer.expr.node import broadcast
-from tracer.expr.provenance_rules import ByCell, Chosen, Linear, Multiplied, Summed
+from tracer.expr.provenance_rules import Elementwise, ElementwiseProduct, Linear, LinearSum, SelectOne
 
 
-class _Cellwise(ByCell, _WithFields):
+class _Elementwise(Elementwise, _WithFields):
     def infer(self, same, *shapes):
         return broadcast(same, *shapes)
 
 
-class Minus(Summed, _Cellwise):
+class Minus(LinearSum, _Elementwise):
     """`a - b`."""
 
-    loose = True
+    needs_parens = True
 
     def _latex(self, printer):
         left, right = self.operands
@@ -29,10 +29,10 @@ class Minus(Summed, _Cellwise):
         return left * 1 - right * 1  # bool tensors have no difference
 
 
-class Negative(Summed, _Cellwise):
+class Negative(LinearSum, _Elementwise):
     """`-x`."""
 
-    loose = True
+    needs_parens = True
 
     def _latex(self, printer):
         return f"-{self.args[0].inside(printer)}"
@@ -41,10 +41,10 @@ class Negative(Summed, _Cellwise):
         return -x
 
 
-class Div(_Cellwise):
+class Div(_Elementwise):
     """`a / b`."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         above, below = map(printer._print, self.operands)
@@ -58,10 +58,10 @@ class Div(_Cellwise):
         return [(made, plain(1 / below)), (made, None, False)]
 
 
-class Scaled(Multiplied, _Cellwise):
+class Scaled(ElementwiseProduct, _Elementwise):
     """A number times a tensor: `Scaled(Scalar(2), X)`."""
 
-    open = True
+    needs_parens_in_script = True
     counted = (1,)
 
     def _latex(self, printer):
@@ -71,10 +71,10 @@ class Scaled(Multiplied, _Cellwise):
         return factor * x
 
 
-class Power(_Cellwise):
+class Power(_Elementwise):
     """`xⁿ`, each number by itself."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         base, exponent = self.operands
@@ -85,10 +85,10 @@ class Power(_Cellwise):
         return (base.double() if whole and (exponent < 0).any() else base) ** exponent
 
 
-class Remainder(_Cellwise):
+class Remainder(_Elementwise):
     """`a - b⌊a/b⌋`."""
 
-    loose = True
+    needs_parens = True
 
     def _latex(self, printer):
         left, right = self.operands
@@ -98,7 +98,7 @@ class Remainder(_Cellwise):
         return left - right * (left / right).floor()
 
 
-class Minimum(Chosen, _FunctionCall):
+class Minimum(SelectOne, _FunctionCall):
     """The smaller of two numbers."""
 
     word = r"\min"
@@ -107,7 +107,7 @@ class Minimum(Chosen, _FunctionCall):
         return torch.where(left < right, left, right)
 
 
-class Maximum(Chosen, _FunctionCall):
+class Maximum(SelectOne, _FunctionCall):
     """The larger of two numbers."""
 
     word = r"\max"
@@ -116,10 +116,10 @@ class Maximum(Chosen, _FunctionCall):
         return torch.where(left > right, left, right)
 
 
-class Lerp(Linear, _Cellwise):
+class Lerp(Linear, _Elementwise):
     """`a + t(b - a)`: `Lerp(a, b, t)`."""
 
-    loose = True
+    needs_parens = True
     counted = (0, 1)
 
     def _latex(self, printer):
@@ -139,7 +139,7 @@ class NanToNum(_WithFields):
     fields = ("nan", "above", "below")
 
     def _latex(self, printer):
-        return worded(
+        return call_latex(
             r"\operatorname{finite}", [decimal(float(self.get(f))) for f in self.fields], [printer._print(self.args[0])]
         )
 

@@ -7,7 +7,7 @@ import torch
 from tracer.expr.function_call import _WithFields, tight
 from tracer.expr.math.elementwise import _Named, _UnaryFunction, function
 from tracer.expr.node import Node, broadcast
-from tracer.expr.provenance_rules import ByCell, Chosen
+from tracer.expr.provenance_rules import Elementwise, SelectOne
 
 
 def holds(x):
@@ -24,7 +24,7 @@ COMPARISONS = {"=": torch.eq, r"\ne": torch.ne, "<": torch.lt, ">": torch.gt, r"
 """What each sign compares."""
 
 
-class Compare(ByCell, _WithFields):
+class Compare(Elementwise, _WithFields):
     r"""`[a ≤ b]`; `Compare(a, b, sign=r"\le")`."""
 
     fields = ("sign",)
@@ -44,7 +44,7 @@ class Compare(ByCell, _WithFields):
 
 
 class _Logic(_UnaryFunction):
-    loose = True
+    needs_parens = True
 
     def _latex(self, printer):
         return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
@@ -61,10 +61,17 @@ Xor = function(
     "1 where one of two is and the other is not, else 0.",
     _Logic,
 )
-Not = function("Not", r"\lnot", lambda x: (~holds(x)).double(), "1 where the operand is 0, else 0.", _Named, open=True)
+Not = function(
+    "Not",
+    r"\lnot",
+    lambda x: (~holds(x)).double(),
+    "1 where the operand is 0, else 0.",
+    _Named,
+    needs_parens_in_script=True,
+)
 
 
-class Where(Chosen, Node):
+class Where(SelectOne, Node):
     """a where a condition holds, b elsewhere: `Where(m, a, b)`."""
 
     linear = counted = (1, 2)

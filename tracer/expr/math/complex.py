@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.elementwise import function
 
 
@@ -21,9 +21,9 @@ class Pairs(_FunctionCall):
     def run(self, size, x):
         return x[..., 0] + 1j * x[..., 1]
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.of(shape, (*cells.axes, None)),)
+        return (IndexSet.of(shape, (*cells.axes, None)),)
 
 
 class RealAndImaginary(_FunctionCall):
@@ -37,9 +37,9 @@ class RealAndImaginary(_FunctionCall):
     def run(self, size, x):
         return torch.stack([x.real, x.imag], -1)
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.of(shape, cells.axes[:-1]),)
+        return (IndexSet.of(shape, cells.axes[:-1]),)
 
 
 Polar = function(

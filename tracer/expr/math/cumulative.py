@@ -8,9 +8,9 @@ import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import changed, shape_of
+from tracer.expr.index_sets import replace_axes, shape_of
 from tracer.expr.math.reductions import along
-from tracer.expr.provenance_rules import Linear, OfAll, Shares
+from tracer.expr.provenance_rules import Linear, OfAll, SoftmaxShares
 
 
 class _AlongAxis(OfAll, _FunctionCall):
@@ -26,11 +26,11 @@ class _AlongAxis(OfAll, _FunctionCall):
 
     def run(self, size, x):
         if not x.dim():
-            return self.over(x[None])[0]
+            return self.along_last(x[None])[0]
         axis = self.get("axes")[0] if self.get("axes") else -1
-        return self.over(x.movedim(axis, -1)).movedim(-1, axis)
+        return self.along_last(x.movedim(axis, -1)).movedim(-1, axis)
 
-    def over(self, x):
+    def along_last(self, x):
         """What the last axis becomes."""
         raise NotImplementedError
 
@@ -38,24 +38,24 @@ class _AlongAxis(OfAll, _FunctionCall):
         """The axis, from 0."""
         return self.get("axes")[0] % rank if self.get("axes") else rank - 1
 
-    def places(self, made, n: int):
+    def dependencies_along(self, made, n: int):
         """The places along the axis, of n, that these are made of."""
         return None
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         if not shape:
             return (cells,)
         axis = self.axis_of(len(shape))
-        return (changed(cells, shape, {axis: self.places(cells.axes[axis], shape[axis])}),)
+        return (replace_axes(cells, shape, {axis: self.dependencies_along(cells.axes[axis], shape[axis])}),)
 
 
-class SoftmaxAlong(Shares, _AlongAxis):
+class SoftmaxAlong(SoftmaxShares, _AlongAxis):
     """`eˣ / Σ eˣ` along an axis that is not the last."""
 
     word = r"\operatorname{softmax}"
 
-    def over(self, x):
+    def along_last(self, x):
         powers = (x - x.amax(-1, keepdim=True)).exp()
         return powers / powers.sum(-1, keepdim=True)
 
@@ -65,7 +65,7 @@ class LogSoftmax(_AlongAxis):
 
     word = r"\log\operatorname{softmax}"
 
-    def over(self, x):
+    def along_last(self, x):
         x = x - x.amax(-1, keepdim=True)
         return x - x.exp().sum(-1, keepdim=True).log()
 
@@ -76,7 +76,7 @@ class CumProd(_AlongAxis):
     word = r"\operatorname{cumprod}"
     first = 1
 
-    def over(self, x):
+    def along_last(self, x):
         made, total = [], self.first
         for one in x.unbind(-1):
             total = self.next(total, one)
@@ -87,7 +87,7 @@ class CumProd(_AlongAxis):
         """The number after `total`."""
         return total * one
 
-    def places(self, made, n):
+    def dependencies_along(self, made, n):
         return range(max(made) + 1)
 
 
@@ -110,11 +110,11 @@ class GLU(_AlongAxis):
         axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
         return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
 
-    def over(self, x):
+    def along_last(self, x):
         half = x.shape[-1] // 2
         return x[..., :half] / (1 + (-x[..., half:]).exp())
 
-    def places(self, made, n):
+    def dependencies_along(self, made, n):
         return [*made, *(i + n // 2 for i in made)]
 
     def parts(self, cell, indices, numbers):

@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall, _WithFields, tight
-from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.algebra import Transposed, beside
 from tracer.expr.node import Node, ShapeError
 from tracer.expr.provenance_rules import Linear
@@ -53,12 +53,12 @@ class Einsum(Linear, _WithFields):
     def run(self, size, *tensors):
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
-    def _reads(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands):
         shapes = [shape_of(operand) for operand in operands]
         given, made = self.parts
         axes = dict(zip(made, cells.axes, strict=True))
         return tuple(
-            Cells.of(
+            IndexSet.of(
                 shape, (range(1) if n == 1 else axes.get(letter) for letter, n in zip(letters, shape, strict=True))
             )
             for letters, shape in zip(given, shapes, strict=True)
@@ -68,7 +68,7 @@ class Einsum(Linear, _WithFields):
 class Outer(Linear, Node):
     """`a bᵀ` of two vectors: each number of one times each of the other."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         left, right = self.operands
@@ -80,15 +80,15 @@ class Outer(Linear, Node):
     def run(self, size, left, right):
         return left[:, None] * right
 
-    def _reads(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        return Cells.of(left, cells.axes[:1]), Cells.of(right, cells.axes[1:])
+        return IndexSet.of(left, cells.axes[:1]), IndexSet.of(right, cells.axes[1:])
 
 
 class RowProduct(Linear, Node):
     """A vector, as one row, times a matrix."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         left, right = self.operands
@@ -102,15 +102,15 @@ class RowProduct(Linear, Node):
     def run(self, size, left, right):
         return (left[:, None] * right).sum(-2)
 
-    def _reads(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        return Cells.all(left), Cells.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
+        return IndexSet.all(left), IndexSet.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
 
 
 class Dot(Linear, Node):
     """`⟨x, y⟩`: the sum over the last axis of two vectors."""
 
-    open = True
+    needs_parens_in_script = True
 
     def _latex(self, printer):
         left, right = self.operands
@@ -124,9 +124,9 @@ class Dot(Linear, Node):
     def run(self, size, left, right):
         return (left * right).sum(-1)
 
-    def _reads(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right):
         left, right = shape_of(left), shape_of(right)
-        return Cells.of(left, (*cells.axes, None)), Cells.all(right)
+        return IndexSet.of(left, (*cells.axes, None)), IndexSet.all(right)
 
 
 class ColumnProduct(Dot):
@@ -156,7 +156,7 @@ class ByGroups(Linear, _FunctionCall):
             start = end
         return made
 
-    def _reads(self, size, cells, x, w, ends):
+    def _dependencies(self, size, cells, x, w, ends):
         x, w, count = shape_of(x), shape_of(w), shape_of(ends)
         rows, columns = cells.axes
         last = None
@@ -164,4 +164,4 @@ class ByGroups(Linear, _FunctionCall):
             after = [sum(end <= row for end in ends.tolist()) for row in rows]
             last = {expert for expert in after if expert < w[0]}
             rows = [row for row, expert in zip(rows, after, strict=True) if expert < w[0]]
-        return Cells.of(x, (rows, None)), Cells.of(w, (last, None, columns)), Cells.all(count)
+        return IndexSet.of(x, (rows, None)), IndexSet.of(w, (last, None, columns)), IndexSet.all(count)

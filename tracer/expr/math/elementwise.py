@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from tracer.expr.function_call import _FunctionCall, tight, worded, written
-from tracer.expr.provenance_rules import ByCell
+from tracer.expr.function_call import _FunctionCall, call_latex, setting_latex, tight
+from tracer.expr.provenance_rules import Elementwise
 
 
-class _UnaryFunction(ByCell, _FunctionCall):
+class _UnaryFunction(Elementwise, _FunctionCall):
     """A function cell by cell, `compute(*operands, *settings)`. The operands stand in brackets behind the word, or the
     only one where the word has its `%s`."""
 
     compute: Callable
 
     def below(self, printer):
-        return [written(self.get(field), printer) for field in self.fields]
+        return [setting_latex(self.get(field), printer) for field in self.fields]
 
     def _latex(self, printer):
         return self.word % printer._print(self.args[0]) if "%s" in self.word else super()._latex(printer)
@@ -49,7 +49,7 @@ Log = function("Log", r"\log", lambda x: x.log(), "The natural logarithm.")
 Log2 = function("Log2", r"\log_{2}", lambda x: x.log() / log(2), "The logarithm to base 2.")
 Log10 = function("Log10", r"\log_{10}", lambda x: x.log() / log(10), "The logarithm to base 10.")
 Exp = function("Exp", r"e^{%s}", lambda x: x.exp(), "`eˣ`.")
-Expm1 = function("Expm1", r"e^{%s} - 1", lambda x: x.expm1(), "`eˣ - 1`.", loose=True)
+Expm1 = function("Expm1", r"e^{%s} - 1", lambda x: x.expm1(), "`eˣ - 1`.", needs_parens=True)
 Root = function("Root", r"\sqrt{%s}", lambda x: x.sqrt(), "`√x`.")
 Absolute = function("Absolute", r"\left|%s\right|", lambda x: x.abs(), "`|x|`.")
 Floor = function(
@@ -114,7 +114,7 @@ class Cast(_UnaryFunction):
         return getattr(torch, self.get("to"))
 
     def _latex(self, printer):
-        return worded(rf"\operatorname{{{self.get('to')}}}", [], [printer._print(self.args[0])])
+        return call_latex(rf"\operatorname{{{self.get('to')}}}", [], [printer._print(self.args[0])])
 
     def run(self, size, x):
         return x.to(self.dtype).double()

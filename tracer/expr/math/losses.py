@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.function_call import COMMA, _WithFields, decimal, tight
-from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.cumulative import LogSoftmax
 from tracer.expr.math.einsum import LETTERS
 from tracer.expr.node import Node, ShapeError, below
@@ -24,7 +24,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
     linear, alone = (0,), False
 
     fields = ("reduction", "ignore", "sizes")
-    loose = True
+    needs_parens = True
 
     @property
     def rank(self) -> int:
@@ -78,13 +78,13 @@ class NegativeLogLikelihood(Linear, _WithFields):
             return losses
         return losses.sum() / shares.sum() if self.get("reduction") == "mean" else losses.sum()
 
-    def _reads(self, size, cells, logs, labels, *weights):
+    def _dependencies(self, size, cells, logs, labels, *weights):
         shapes = [shape_of(operand) for operand in (logs, labels, *weights)]
         whole = self.get("reduction") != "none"
         axes = tuple(None if whole else places for places in (cells.axes if not whole else shapes[1]))
-        chosen = Cells.of(shapes[1], axes)
+        chosen = IndexSet.of(shapes[1], axes)
         classes = None
         if hasattr(labels, "flatten"):
-            classes = {int(label) for label in chosen.taken(labels).flatten() if int(label) != self.get("ignore")}
-        lying = Cells.of(shapes[0], (*axes[:1], classes, *axes[1:]))
-        return lying, chosen, *(Cells.of(shape, (classes,)) for shape in shapes[2:])
+            classes = {int(label) for label in chosen.select(labels).flatten() if int(label) != self.get("ignore")}
+        lying = IndexSet.of(shapes[0], (*axes[:1], classes, *axes[1:]))
+        return lying, chosen, *(IndexSet.of(shape, (classes,)) for shape in shapes[2:])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import by_channel, shape_of, spread
+from tracer.expr.index_sets import shape_of, through_broadcast, through_channel_broadcast
 from tracer.expr.math.elementwise import _UnaryFunction, function
-from tracer.expr.provenance_rules import ByCell
+from tracer.expr.provenance_rules import Elementwise
 
 ReLU6 = function("ReLU6", r"\operatorname{ReLU6}", lambda x: x.clamp(0, 6), "`min(max(x, 0), 6)` (Howard et al. 2017).")
 HardSigmoid = function(
@@ -88,7 +88,7 @@ class ELU(_UnaryFunction):
         return scale * (x.clamp(min=0) + alpha * (inner * x.clamp(max=0)).expm1())
 
 
-class PReLU(ByCell, _FunctionCall):
+class PReLU(Elementwise, _FunctionCall):
     """x where it is above 0, else x times a learned number, of each channel or of all (He et al. 2015)."""
 
     word = r"\operatorname{PReLU}"
@@ -101,5 +101,5 @@ class PReLU(ByCell, _FunctionCall):
             slopes = slopes.reshape(-1, *(1,) * (x.dim() - 2))
         return x.clamp(min=0) + slopes * x.clamp(max=0)
 
-    def _reads(self, size, cells, x, slopes):
-        return spread(cells, shape_of(x)), by_channel(cells, shape_of(slopes))
+    def _dependencies(self, size, cells, x, slopes):
+        return through_broadcast(cells, shape_of(x)), through_channel_broadcast(cells, shape_of(slopes))

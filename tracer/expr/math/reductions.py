@@ -8,20 +8,20 @@ from operator import mul
 
 import sympy
 
-from tracer.expr.function_call import COMMA, _FunctionCall, decimal, written
-from tracer.expr.index_sets import Cells, changed, shape_of
+from tracer.expr.function_call import COMMA, _FunctionCall, decimal, setting_latex
+from tracer.expr.index_sets import IndexSet, replace_axes, shape_of
 from tracer.expr.math.elementwise import function
-from tracer.expr.provenance_rules import Linear, OfAll, OneOf
+from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
 def along(labels, axes, printer) -> list[str]:
     r"""Axes by their sizes, `H` and `W`; where that would not tell one from another, `\text{axis }1`, from 0."""
     if labels:
-        return [written(label, printer) for label in labels]
+        return [setting_latex(label, printer) for label in labels]
     return [rf"\text{{axis }}{axis}" for axis in axes]
 
 
-class _Reduced(OfAll, _FunctionCall):
+class _Reduction(OfAll, _FunctionCall):
     """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
 
     fields: tuple[str, ...] = ("axes", "labels", "keep")
@@ -40,53 +40,53 @@ class _Reduced(OfAll, _FunctionCall):
     def run(self, size, x):
         axes = self.get("axes")
         stay = [i for i in range(x.dim()) if i not in axes]
-        made = self.over(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
+        made = self.along_last(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
         return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
 
-    def over(self, x):
+    def along_last(self, x):
         """What the last axis becomes."""
         return self.compute(x)
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
         axes, made = self.get("axes"), iter(cells.axes)
         if self.get("keep"):
-            return (changed(cells, shape, dict.fromkeys(axes)),)
-        return (Cells.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
+            return (replace_axes(cells, shape, dict.fromkeys(axes)),)
+        return (IndexSet.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
 
 
-class _Linear(Linear, _Reduced):
+class _LinearReduction(Linear, _Reduction):
     """One in which each number has a share."""
 
 
-Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _Linear)
-Sum = function("Sum", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _Linear)
+Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _LinearReduction)
+Sum = function("Sum", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _LinearReduction)
 Prod = function(
-    "Prod", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduced
+    "Prod", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduction
 )
 
 
-class Max(OneOf, _Reduced):
+class Max(ArgSelect, _Reduction):
     """The largest number."""
 
     word = r"\max"
 
-    def over(self, x):
+    def along_last(self, x):
         return x.sort(-1).values[..., -1]
 
-    def one(self, cell, numbers):
+    def choose(self, cell, numbers):
         return max(numbers)
 
 
-class Min(OneOf, _Reduced):
+class Min(ArgSelect, _Reduction):
     """The smallest number."""
 
     word = r"\min"
 
-    def over(self, x):
+    def along_last(self, x):
         return x.sort(-1).values[..., 0]
 
-    def one(self, cell, numbers):
+    def choose(self, cell, numbers):
         return min(numbers)
 
 
@@ -95,45 +95,45 @@ ArgMax = function(
     r"\operatorname{argmax}",
     lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
     "Where the largest number is, from 0; the first of several.",
-    _Reduced,
+    _Reduction,
 )
 ArgMin = function(
     "ArgMin",
     r"\operatorname{argmin}",
     lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
     "Where the smallest number is, from 0; the first of several.",
-    _Reduced,
+    _Reduction,
 )
 AnyOf = function(
     "AnyOf",
     r"\operatorname{any}",
     lambda x: ((x != 0).sum(-1) > 0).double(),
     "1 where any number is not 0.",
-    _Reduced,
+    _Reduction,
 )
 AllOf = function(
     "AllOf",
     r"\operatorname{all}",
     lambda x: ((x == 0).sum(-1) == 0).double(),
     "1 where no number is 0.",
-    _Reduced,
+    _Reduction,
 )
 CountNonzero = function(
-    "CountNonzero", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduced
+    "CountNonzero", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduction
 )
 
 
-class LogSumExp(_Reduced):
+class LogSumExp(_Reduction):
     """`log Σ eˣ`."""
 
     word = r"\operatorname{logsumexp}"
 
-    def over(self, x):
+    def along_last(self, x):
         largest = x.amax(-1, keepdim=True)
         return (x - largest).exp().sum(-1).log() + largest[..., 0]
 
 
-class Variance(_Reduced):
+class Variance(_Reduction):
     """The mean of `(x - μ)²`; with `less` (1: unbiased) the sum is divided by n - less."""
 
     word = r"\operatorname{var}"
@@ -144,7 +144,7 @@ class Variance(_Reduced):
         said = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
         return [*said, *super().below(printer)]
 
-    def over(self, x):
+    def along_last(self, x):
         centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
         return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
 
@@ -154,20 +154,20 @@ class Std(Variance):
 
     word = r"\operatorname{std}"
 
-    def over(self, x):
-        return super().over(x).sqrt()
+    def along_last(self, x):
+        return super().along_last(x).sqrt()
 
 
-class Norm(_Reduced):
+class Norm(_Reduction):
     """`‖x‖_p = (Σ |x|^p)^{1/p}`; p may be infinite."""
 
     fields = ("p", "usual", "axes", "labels", "keep")
 
     def _latex(self, printer):
-        below = [written(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
+        below = [setting_latex(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
         return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
 
-    def over(self, x):
+    def along_last(self, x):
         p = self.get("p")
         if p == float("inf"):
             return x.abs().amax(-1)

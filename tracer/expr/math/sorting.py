@@ -5,12 +5,12 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import written
+from tracer.expr.function_call import setting_latex
 from tracer.expr.math.cumulative import _AlongAxis
-from tracer.expr.provenance_rules import OfAll, OneOf
+from tracer.expr.provenance_rules import ArgSelect, OfAll
 
 
-class Sort(OneOf, _AlongAxis):
+class Sort(ArgSelect, _AlongAxis):
     """The numbers of each row in order; `down` has the largest first."""
 
     word = r"\operatorname{sort}"
@@ -19,7 +19,7 @@ class Sort(OneOf, _AlongAxis):
     def below(self, printer):
         return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
 
-    def over(self, x):
+    def along_last(self, x):
         return x.gather(-1, self.order(x))
 
     def order(self, x):
@@ -28,20 +28,20 @@ class Sort(OneOf, _AlongAxis):
         places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
         return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
 
-    def one(self, cell, numbers):
+    def choose(self, cell, numbers):
         place = cell[self.axis_of(len(cell))] if cell else 0
         return sorted(numbers, reverse=bool(self.get("down")))[place]
 
 
-class _Places(Sort):
+class _SortIndices(Sort):
     """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
 
-    def over(self, x):
+    def along_last(self, x):
         return self.order(x)
 
-    terms = OfAll.terms
+    contributions = OfAll.contributions
 
-    def settled(self, found, other, value):
+    def ties(self, found, other, value):
         axis = self.get("axes")[0] if self.get("axes") else -1
         found, other, x = (one.movedim(axis, -1) for one in (found, other, value(self.operands[0])))
         within = bool(((other >= 0) & (other < x.shape[-1])).all())
@@ -50,7 +50,7 @@ class _Places(Sort):
         return torch.where(x.gather(-1, other) == x.gather(-1, found), other, found).movedim(-1, axis)
 
 
-class ArgSort(_Places):
+class ArgSort(_SortIndices):
     """Where the numbers of a row stand that come first, second …; from 0."""
 
     word = r"\operatorname{argsort}"
@@ -64,7 +64,7 @@ class TopK(Sort):
 
     def below(self, printer):
         return [
-            written(self.get("k"), printer),
+            setting_latex(self.get("k"), printer),
             *([] if self.get("down") else [r"\uparrow"]),
             *_AlongAxis.below(self, printer),
         ]
@@ -76,11 +76,11 @@ class TopK(Sort):
     def run(self, size, x):
         axis = self.get("axes")[0] if self.get("axes") else -1
         k = self.get("k")
-        made = self.over(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        made = self.along_last(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
         return made.movedim(-1, axis)
 
 
-class ArgTopK(_Places, TopK):
+class ArgTopK(_SortIndices, TopK):
     """Where the k largest numbers of each row are, from 0."""
 
     word = r"\operatorname{argtop}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, shape_of, spread
+from tracer.expr.index_sets import IndexSet, shape_of, through_broadcast
 from tracer.expr.node import Node, ShapeError
-from tracer.expr.provenance_rules import Copied
+from tracer.expr.provenance_rules import Copies
 from tracer.symbols.notation import number
 
 
@@ -57,7 +57,7 @@ class CausalMaskBetween(CausalMask):
         return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, float("-inf"))
 
 
-class Provided(Copied, Node):
+class Provided(Copies, Node):
     """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
 
     @property
@@ -76,9 +76,9 @@ class Provided(Copied, Node):
     def run(self, size, mask, condition):
         return mask if condition == 1 else mask * float("nan")
 
-    def _reads(self, size, cells, mask, condition):
+    def _dependencies(self, size, cells, mask, condition):
         shape = shape_of(condition)
-        return spread(cells, shape_of(mask)), Cells.all(shape)
+        return through_broadcast(cells, shape_of(mask)), IndexSet.all(shape)
 
 
 class PrefixMask(Node):

@@ -7,16 +7,16 @@ from itertools import product
 import sympy
 import torch
 
-from tracer.expr.function_call import COMMA, _WithFields, tight, written
-from tracer.expr.index_sets import Cells, Term, listed, plain, shape_of, windows
+from tracer.expr.function_call import COMMA, _WithFields, setting_latex, tight
+from tracer.expr.index_sets import IndexSet, Term, list_terms, plain, shape_of, windows
 from tracer.expr.node import ShapeError
 
 
-class _Convolved(_WithFields):
+class _Convolution(_WithFields):
     """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
 
-    loose = True
-    by_channel = True
+    needs_parens = True
+    channel_broadcast = True
     multilinear = 2
     star = r"\star"
 
@@ -27,17 +27,17 @@ class _Convolved(_WithFields):
         made = rf"{tight(w, printer)} {star} {tight(x, printer)}"
         return f"{made} + {b[0].inside(printer)}" if b else made
 
-    def said(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
+    def non_default(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
         """The settings that are not as usual, each with its word."""
         found = []
         for field, word in words.items():
             value = self.get(field)
             if any(one != usual[field] for one in (value if isinstance(value, tuple) else (value,))):
-                found.append(f"{word}{written(value, printer)}")
+                found.append(f"{word}{setting_latex(value, printer)}")
         return found
 
     @staticmethod
-    def batched(x, w):
+    def with_batch_axis(x, w):
         return x if x.dim() == w.dim() else x[None]
 
     def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
@@ -54,7 +54,7 @@ class _Convolved(_WithFields):
         each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
         return sorted({k // each for k in made}), each
 
-    def _reads(self, size, cells, x, w, *b):
+    def _dependencies(self, size, cells, x, w, *b):
         x, w, *b = map(shape_of, (x, w, *b))
         made = cells.axes[1 - len(w)]
         batch = cells.axes[: len(x) + 1 - len(w)]
@@ -62,26 +62,26 @@ class _Convolved(_WithFields):
         spatial = self.spatial(cells.axes[2 - len(w) :], x[2 - len(w) :], w[2:])
         places, taps = zip(*spatial, strict=True)
         return (
-            Cells.of(x, (*batch, channels, *places)),
-            Cells.of(w, (*kernels, *taps)),
-            *(Cells.of(shape, [made]) for shape in b),
+            IndexSet.of(x, (*batch, channels, *places)),
+            IndexSet.of(w, (*kernels, *taps)),
+            *(IndexSet.of(shape, [made]) for shape in b),
         )
 
-    def terms(self, size, cell, x, w, *b):
-        found = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, w, *b)
+    def contributions(self, size, cell, x, w, *b):
+        found = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, w, *b)
         kernel = w.dim() - 2
         made, pairs = cell[-1 - kernel], []
-        for at in listed(found[:1], (x,)):
+        for at in list_terms(found[:1], (x,)):
             tap = self.tap(size, made, cell[-kernel:], at.index[-1 - kernel :], shape_of(x)[-1 - kernel], shape_of(w))
             pairs.append((at, tap, plain(w[tap])))
         return [
             *(at._replace(share=at.value * weight, factor=weight) for at, _, weight in pairs),
             *(Term(1, tap, weight, at.value * weight, at.value, False) for at, tap, weight in pairs),
-            *(term._replace(share=term.value, factor=1.0) for term in listed(found[2:], b, 2)),
+            *(term._replace(share=term.value, factor=1.0) for term in list_terms(found[2:], b, 2)),
         ]
 
 
-class Convolution(_Convolved):
+class Convolution(_Convolution):
     """Each output cell is the sum of a window's numbers times a kernel's (Dumoulin and Visin 2016).
 
     `Convolution(x, w, b, stride=…, before=…, after=…, dilation=…, groups=…)`; w is `[K, C/groups, …]`, `before` and
@@ -102,7 +102,7 @@ class Convolution(_Convolved):
         if self.get("before") != self.get("after"):
             del words["before"]
             words |= {"before": r"\text{before }", "after": r"\text{after }"}
-        return self.said(printer, usual, words)
+        return self.non_default(printer, usual, words)
 
     def infer(self, same, x, w, b=()):
         if not same(x[1 - len(w)], w[1] * self.get("groups")):
@@ -115,7 +115,7 @@ class Convolution(_Convolved):
         return (*x[: 1 - len(w)], w[0], *made)
 
     def run(self, size, x, w, b=None):
-        given, x = x, self.batched(x, w)
+        given, x = x, self.with_batch_axis(x, w)
         stride, before, after, dilation = map(self.get, self.fields[:4])
         stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
         groups = self.get("groups")
@@ -158,7 +158,7 @@ class Convolution(_Convolved):
         return (made, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
 
 
-class TransposedConvolution(_Convolved):
+class TransposedConvolution(_Convolution):
     """Each number of x spread over a window by a kernel, and summed where windows overlap: a convolution's gradient.
 
     `TransposedConvolution(x, w, b, stride=…, padding=…, extra=…, dilation=…, groups=…)`; w is `[C, K/groups, …]`,
@@ -172,7 +172,7 @@ class TransposedConvolution(_Convolved):
         usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
         words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
         words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}
-        return self.said(printer, usual, words)
+        return self.non_default(printer, usual, words)
 
     def infer(self, same, x, w, b=()):
         if not same(x[1 - len(w)], w[0]):
@@ -183,7 +183,7 @@ class TransposedConvolution(_Convolved):
         return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
 
     def run(self, size, x, w, b=None):
-        given, x = x, self.batched(x, w)
+        given, x = x, self.with_batch_axis(x, w)
         stride, padding, extra, dilation = map(self.get, self.fields[:4])
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))

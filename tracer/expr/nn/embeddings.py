@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, plain, said, shape_of
+from tracer.expr.index_sets import IndexSet, indices_in, plain, shape_of
 from tracer.expr.node import Node, ShapeError, below
-from tracer.expr.provenance_rules import AlongLast, ByCell, Copied, Standardised
+from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardised
 
 
 class FirstOf(Node):
@@ -28,12 +28,12 @@ class FirstOf(Node):
         found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(found, dtype=tokens.dtype)
 
-    def _reads(self, size, cells, tokens):
+    def _dependencies(self, size, cells, tokens):
         shape = shape_of(tokens)
-        return (Cells.of(shape, (*cells.axes, None)),)
+        return (IndexSet.of(shape, (*cells.axes, None)),)
 
 
-class RowsAt(Copied, Node):
+class RowsAt(Copies, Node):
     """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
 
     def _latex(self, printer):
@@ -48,14 +48,14 @@ class RowsAt(Copied, Node):
     def run(self, size, tokens, places):
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
-    def _reads(self, size, cells, tokens, places):
+    def _dependencies(self, size, cells, tokens, places):
         shape, asked = shape_of(tokens), shape_of(places)
         batch, width = cells.axes
-        where = Cells.of(asked, (batch,))
-        return Cells.of(shape, (batch, said(where, places, shape[1]), width)), where
+        where = IndexSet.of(asked, (batch,))
+        return IndexSet.of(shape, (batch, indices_in(where, places, shape[1]), width)), where
 
 
-class UnitLength(Standardised, AlongLast, Node):
+class UnitLength(Standardised, RowWise, Node):
     """`x / ‖x‖₂`, each vector on its own."""
 
     def _latex(self, printer):
@@ -72,7 +72,7 @@ class UnitLength(Standardised, AlongLast, Node):
         return x / (x * x).sum().sqrt()
 
 
-class ScaledBy(ByCell, Node):
+class ScaledBy(Elementwise, Node):
     """`e^τ X`: a tensor times the power of a learned number; `ScaledBy(τ, X)`."""
 
     def _latex(self, printer):

@@ -5,29 +5,29 @@ from __future__ import annotations
 import sympy
 
 from tracer.expr.node import Node, broadcast
-from tracer.expr.provenance_rules import AlongLast, Standardised
+from tracer.expr.provenance_rules import RowWise, Standardised
 from tracer.symbols.notation import number
 
 
-def _added(eps: sympy.Expr) -> str:
+def _epsilon_term(eps: sympy.Expr) -> str:
     """What keeps from dividing by 0, as it is added; nothing where it is 0."""
     return f" + {number(float(eps))}" if eps else ""
 
 
-class LayerNorm(Standardised, AlongLast, Node):
+class LayerNorm(Standardised, RowWise, Node):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` over the last axis, with the biased variance (Ba et al. 2016, section 3).
 
     `LayerNorm(eps, x, gamma, beta)`; without β in models without biases.
     """
 
-    loose = True
+    needs_parens = True
 
     def __new__(cls, eps, x, gamma, *beta):
         return super().__new__(cls, sympy.Float(eps), x, gamma, *beta)
 
     def _latex(self, printer):
         x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
-        deviation = rf"\sqrt{{\sigma^2({x}){_added(self.args[0])}}}"
+        deviation = rf"\sqrt{{\sigma^2({x}){_epsilon_term(self.args[0])}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
     def infer(self, same, *shapes):
@@ -54,17 +54,17 @@ class LayerNorm(Standardised, AlongLast, Node):
         return (x - x.mean()) / (x.var(correction=0) + float(self.args[0])).sqrt()
 
 
-class RMSNorm(Standardised, AlongLast, Node):
+class RMSNorm(Standardised, RowWise, Node):
     """`x / √(mean x² + ε) ⊙ γ` over the last axis (Zhang and Sennrich 2019, equation 4). `RMSNorm(eps, x, gamma)`."""
 
-    loose = True
+    needs_parens = True
 
     def __new__(cls, eps, x, gamma):
         return super().__new__(cls, sympy.Float(eps), x, gamma)
 
     def _latex(self, printer):
         x, gamma = (operand.inside(printer) for operand in self.operands)
-        mean = rf"\operatorname{{mean}}({{{x}}}^2){_added(self.args[0])}"
+        mean = rf"\operatorname{{mean}}({{{x}}}^2){_epsilon_term(self.args[0])}"
         return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 
     def infer(self, same, *shapes):

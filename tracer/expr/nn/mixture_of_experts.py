@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from sympy import sympify
 
-from tracer.expr.index_sets import Cells, plain, shape_of
+from tracer.expr.index_sets import IndexSet, plain, shape_of
 from tracer.expr.node import Node, ShapeError, Tensor, below, execute, infer
 
 TOKEN = "expert token"
@@ -20,14 +20,14 @@ TOKEN = "expert token"
 class _Mixture(Node):
     """A sum over experts, each what `body` makes of a token, times a gate; the gates are operand number 1."""
 
-    loose = True
+    needs_parens = True
 
     @property
     def body(self) -> Node:
         """What one expert makes of one token."""
         return self.args[0]
 
-    def _made(self, x, expert: int, weights, size):
+    def _expert_output(self, x, expert: int, weights, size):
         """What an expert makes of tokens, `[…, D]`."""
         given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
         return execute(self.body, lambda tensor: given[tensor.key], size)
@@ -40,12 +40,12 @@ class _Mixture(Node):
         """Which expert a gate is of."""
         return term.index[-1]
 
-    def terms(self, size, cell, x, gates, *rest):
+    def contributions(self, size, cell, x, gates, *rest):
         """Each gate has what its expert makes of the token as its factor."""
         found, weights = [], self._weights(rest)
-        for term in super().terms(size, cell, x, gates, *rest):
+        for term in super().contributions(size, cell, x, gates, *rest):
             if term.operand == 1:
-                made = self._made(x[cell[:-1]][None], self._expert(term, rest), weights, size)
+                made = self._expert_output(x[cell[:-1]][None], self._expert(term, rest), weights, size)
                 factor = plain(made[0, cell[-1]].item())
                 found.append(term._replace(share=factor * term.value, factor=factor))
             else:
@@ -78,13 +78,13 @@ class Experts(_Mixture):
         rows, made = x.reshape(-1, x.shape[-1]), None
         for expert in chosen.unique().tolist():
             tokens, places = (chosen == expert).nonzero(as_tuple=True)
-            found = self._made(rows[tokens], expert, weights, size)
+            found = self._expert_output(rows[tokens], expert, weights, size)
             if made is None:
                 made = torch.zeros(len(rows), found.shape[-1], dtype=found.dtype)
             made.index_add_(0, tokens, found * gates[tokens, places, None])
         return made.reshape(*x.shape[:-1], made.shape[-1])
 
-    def _reads(self, size, cells, x, gates, chosen, *weights):
+    def _dependencies(self, size, cells, x, gates, chosen, *weights):
         """A token as a whole, the others not at all; of the weights those of its experts."""
         shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
         rows, experts = [0], None
@@ -92,9 +92,9 @@ class Experts(_Mixture):
             rows = [row * count + place for row in rows for place in (range(count) if places is None else places)]
         if hasattr(chosen, "tolist"):
             experts = sorted({expert for row in rows for expert in chosen[row].tolist()})
-        routes = (Cells.of(shape, (rows, None)) for shape in shapes[1:3])
-        parts = (Cells.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
-        return Cells.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
+        routes = (IndexSet.of(shape, (rows, None)) for shape in shapes[1:3])
+        parts = (IndexSet.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
+        return IndexSet.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
 
     def _weights(self, rest):
         return rest[1:]
@@ -126,13 +126,13 @@ class AllExperts(_Mixture):
         return infer(self.body, same)
 
     def run(self, size, x, gates, *weights):
-        return sum(gates[..., e, None] * self._made(x, e, weights, size) for e in range(gates.shape[-1]))
+        return sum(gates[..., e, None] * self._expert_output(x, e, weights, size) for e in range(gates.shape[-1]))
 
-    def _reads(self, size, cells, x, gates, *weights):
+    def _dependencies(self, size, cells, x, gates, *weights):
         """A token and its shares as a whole, the others not at all; all weights."""
         shapes = [shape_of(one) for one in (x, gates, *weights)]
-        tokens = (Cells.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
-        return *tokens, *map(Cells.all, shapes[2:])
+        tokens = (IndexSet.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
+        return *tokens, *map(IndexSet.all, shapes[2:])
 
 
 def part(weight: Tensor, number: int) -> Tensor:

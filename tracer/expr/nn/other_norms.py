@@ -9,7 +9,16 @@ import sympy
 from sympy import sympify
 
 from tracer.expr.function_call import _WithFields, decimal, tight
-from tracer.expr.index_sets import Cells, by_channel, changed, divided, joined, listed, shape_of, spread
+from tracer.expr.index_sets import (
+    IndexSet,
+    list_terms,
+    merge_axes,
+    replace_axes,
+    shape_of,
+    split_axis,
+    through_broadcast,
+    through_channel_broadcast,
+)
 from tracer.expr.math.reductions import along
 from tracer.expr.node import broadcast
 from tracer.expr.provenance_rules import Standardised
@@ -28,45 +37,48 @@ def _by_channel(x, vector):
     return vector.reshape(-1, *(1,) * (x.dim() - 2))
 
 
-def _applied(x, given: str | None, vectors):
+def _scale_and_shift(x, given: str | None, vectors):
     vectors = list(vectors)
     if "weight" in (given or ""):
         x = x * vectors.pop(0)
     return x + vectors[0] if vectors else x
 
 
-class _Normed(_WithFields):
+class _Normalisation(_WithFields):
     @property
-    def loose(self):
-        return bool(self.get("given")) and not self.marked
+    def needs_parens(self):
+        return bool(self.get("given")) and not self.has_channel_vectors
 
     @property
-    def open(self):
-        return not self.marked
+    def needs_parens_in_script(self):
+        return not self.has_channel_vectors
 
     @property
-    def marked(self) -> bool:
+    def has_channel_vectors(self) -> bool:
         """Whether vectors lie along channels, and that has to be said."""
         return False
 
     def around(self, text: str) -> str:
-        return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.marked else text
+        return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.has_channel_vectors else text
 
     def infer(self, same, x, *vectors):
         return x
 
     @property
-    def weighted(self) -> bool:
+    def has_weight(self) -> bool:
         return "weight" in (self.get("given") or "")
 
     def last_axes(self, cells, x, vectors):
         """What a norm over the last axes reads."""
         shape = shape_of(x)
         over = range(len(shape) - len(self.get("axes") or (1,)), len(shape))
-        return (changed(cells, shape, dict.fromkeys(over)), *(spread(cells, shape_of(vector)) for vector in vectors))
+        return (
+            replace_axes(cells, shape, dict.fromkeys(over)),
+            *(through_broadcast(cells, shape_of(vector)) for vector in vectors),
+        )
 
 
-class BatchNorm(_Normed):
+class BatchNorm(_Normalisation):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` for each channel, with the running mean and variance (Ioffe and Szegedy 2015).
 
     `BatchNorm(x, mean, variance, γ, β, eps=…, given="weight bias", wide=True)`; `wide` if there are axes behind the
@@ -76,7 +88,7 @@ class BatchNorm(_Normed):
     fields = ("eps", "given", "wide")
 
     @property
-    def marked(self):
+    def has_channel_vectors(self):
         return bool(self.get("wide"))
 
     def _latex(self, printer):
@@ -86,45 +98,47 @@ class BatchNorm(_Normed):
 
     def run(self, size, x, *vectors):
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
-        return _applied((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
+        return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
 
-    def _reads(self, size, cells, x, *vectors):
-        return spread(cells, shape_of(x)), *(by_channel(cells, shape_of(vector)) for vector in vectors)
+    def _dependencies(self, size, cells, x, *vectors):
+        return through_broadcast(cells, shape_of(x)), *(
+            through_channel_broadcast(cells, shape_of(vector)) for vector in vectors
+        )
 
-    def terms(self, size, cell, x, *vectors):
-        read = self.reads(size, Cells.one([i + 1 for i in cell], cell), x, *vectors)
-        at, mean, variance, *rest = listed(read, (x, *vectors))
+    def contributions(self, size, cell, x, *vectors):
+        read = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, *vectors)
+        at, mean, variance, *rest = list_terms(read, (x, *vectors))
         scale = variance.value + self.get("eps")
         if scale <= 0:  # a root of nothing: the run has no number there either
             return [at, mean, variance, *rest]
         unit = 1 / scale**0.5
-        gamma = rest[0].value if self.weighted else 1.0
+        gamma = rest[0].value if self.has_weight else 1.0
         factor, share = unit * gamma, (at.value - mean.value) * unit * gamma
         found = [at._replace(share=at.value * factor, factor=factor)]
         found += [
             mean._replace(share=-mean.value * factor, factor=-factor),
             variance._replace(share=share, counted=False),
         ]
-        if self.weighted:
+        if self.has_weight:
             found.append(rest.pop(0)._replace(share=share, counted=False))
         return found + [term._replace(share=term.value, factor=1.0) for term in rest]
 
 
-class _Statistics(Standardised, _Normed):
+class _Statistics(Standardised, _Normalisation):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
 
-    def over(self, printer) -> str:
+    def axes_latex(self, printer) -> str:
         raise NotImplementedError
 
     def _latex(self, printer):
-        x, below = self.operands[0].inside(printer), self.over(printer)
+        x, below = self.operands[0].inside(printer), self.axes_latex(printer)
         below = rf"_{{{below}}}" if below else ""
         added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
         deviation = rf"\sqrt{{\sigma^2{below}({x}){added}}}"
         text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
         return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
 
-    def normed(self, x):
+    def normalise(self, x):
         """Over the last axis."""
         centred = x - x.mean(-1, keepdim=True)
         return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
@@ -139,22 +153,22 @@ class GroupNorm(_Statistics):
     fields = ("eps", "given", "groups")
 
     @property
-    def marked(self):
+    def has_channel_vectors(self):
         return bool(self.get("given"))
 
-    def over(self, printer):
+    def axes_latex(self, printer):
         return rf"\text{{groups }}{self.get('groups')}"
 
     def run(self, size, x, *vectors):
-        made = self.normed(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
-        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        made = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
+        return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def _reads(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors):
         shape = shape_of(x)
         counts = (self.get("groups"), shape[1] // self.get("groups"))
-        channels = joined([divided(cells.axes[1], counts)[0], range(counts[1])], counts)
-        rows = changed(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
-        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
+        channels = merge_axes([split_axis(cells.axes[1], counts)[0], range(counts[1])], counts)
+        rows = replace_axes(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
+        return rows, *(through_channel_broadcast(cells, shape_of(vector)) for vector in vectors)
 
 
 class ChannelNorm(_Statistics):
@@ -164,22 +178,22 @@ class ChannelNorm(_Statistics):
     fields = ("eps", "given", "axes", "labels")
 
     @property
-    def marked(self):
+    def has_channel_vectors(self):
         return bool(self.get("given"))
 
-    def over(self, printer):
+    def axes_latex(self, printer):
         return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
 
     def run(self, size, x, *vectors):
         axes = self.get("axes")
         centred = x - x.mean(axes, keepdim=True)
         made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
-        return _applied(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def _reads(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors):
         shape = shape_of(x)
-        rows = changed(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
-        return rows, *(by_channel(cells, shape_of(vector)) for vector in vectors)
+        rows = replace_axes(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
+        return rows, *(through_channel_broadcast(cells, shape_of(vector)) for vector in vectors)
 
 
 class LayerNormOver(_Statistics):
@@ -188,7 +202,7 @@ class LayerNormOver(_Statistics):
 
     fields: tuple[str, ...] = ("eps", "given", "axes", "labels")
 
-    def over(self, printer):
+    def axes_latex(self, printer):
         return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
 
     def infer(self, same, *shapes):
@@ -196,9 +210,9 @@ class LayerNormOver(_Statistics):
 
     def run(self, size, x, *vectors):
         lead = x.shape[: -len(self.get("axes") or (1,))]
-        return _applied(self.normed(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
+        return _scale_and_shift(self.normalise(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
 
-    def _reads(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors):
         return self.last_axes(cells, x, vectors)
 
 
@@ -214,7 +228,7 @@ class DeviationNorm(LayerNormOver):
     fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
 
     def _latex(self, printer):
-        x, below = self.operands[0].inside(printer), self.over(printer)
+        x, below = self.operands[0].inside(printer), self.axes_latex(printer)
         eps, how, count = self.get("eps"), self.get("how"), sympify(self.get("count"))
         added, below = f" + {decimal(eps)}" if eps else "", rf"_{{{below}}}" if below else ""
         variance = rf"\sigma^2{below}({x})"
@@ -229,7 +243,7 @@ class DeviationNorm(LayerNormOver):
         above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
         return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
 
-    def normed(self, x):
+    def normalise(self, x):
         centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
         variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
         eps, how = self.get("eps"), self.get("how")
@@ -237,10 +251,10 @@ class DeviationNorm(LayerNormOver):
         return centred / (root + eps if how == OUTSIDE else root.clamp(min=eps) if how == CLAMPED else root)
 
     def unit(self, x):
-        return self.normed(x.reshape(-1)).reshape(x.shape)
+        return self.normalise(x.reshape(-1)).reshape(x.shape)
 
 
-class RMSNormOver(Standardised, _Normed):
+class RMSNormOver(Standardised, _Normalisation):
     """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
     labels=…)`; axes are None where it is the last one."""
 
@@ -262,9 +276,9 @@ class RMSNormOver(Standardised, _Normed):
         made = (
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
-        return _applied(made, self.get("given"), vectors)
+        return _scale_and_shift(made, self.get("given"), vectors)
 
-    def _reads(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors):
         return self.last_axes(cells, x, vectors)
 
     def unit(self, x):

@@ -7,12 +7,12 @@ from itertools import product
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, written
-from tracer.expr.index_sets import Cells, shape_of, windows
-from tracer.expr.provenance_rules import Linear, OfAll, OneOf
+from tracer.expr.function_call import _FunctionCall, setting_latex
+from tracer.expr.index_sets import IndexSet, shape_of, windows
+from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
-class _Pooled(OfAll, _FunctionCall):
+class _Pooling(OfAll, _FunctionCall):
     """Windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one number for each axis.
 
     `up`: a last window that begins in the picture counts, though it ends outside.
@@ -22,15 +22,15 @@ class _Pooled(OfAll, _FunctionCall):
 
     def below(self, printer):
         window, stride = self.get("window"), self.get("stride")
-        found = [r" \times ".join(written(one, printer) for one in window)]
-        found += [rf"\downarrow {written(stride, printer)}"] if stride != window else []
+        found = [r" \times ".join(setting_latex(one, printer) for one in window)]
+        found += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
         for word, usual in (("padding", 0), ("dilation", 1)):
             if any(one != usual for one in self.get(word)):
-                found.append(rf"\text{{{word.removesuffix('ding')} }}{written(self.get(word), printer)}")
+                found.append(rf"\text{{{word.removesuffix('ding')} }}{setting_latex(self.get(word), printer)}")
         return [*found, *[r"\text{ceil}"] * bool(self.get("up"))]
 
     def infer(self, same, shape):
-        window, stride, padding, dilation, up = map(self.get, _Pooled.fields)
+        window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
         rank, made = len(window), []
         for size, k, s, p, d in zip(shape[-rank:], window, stride, padding, dilation, strict=True):
             moved = (size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)
@@ -42,7 +42,7 @@ class _Pooled(OfAll, _FunctionCall):
         return (*shape[:-rank], *made)
 
     def run(self, size, x):
-        window, stride, padding, dilation, up = map(self.get, _Pooled.fields)
+        window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
         rank = len(window)
         sizes, counts = x.shape[-rank:], []
         for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True):
@@ -59,12 +59,12 @@ class _Pooled(OfAll, _FunctionCall):
                 there = ((places >= 0) & (places < n)).reshape(-1, *(1,) * (rank - 1 - axis))
                 inside = inside & there
             taps.append((made, inside))
-        return self.pooled(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
+        return self.reduce_taps(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
 
-    def pooled(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts):
         raise NotImplementedError
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape, window = shape_of(x), self.get("window")
         rank = len(window)
         every = zip(
@@ -73,23 +73,23 @@ class _Pooled(OfAll, _FunctionCall):
         found = [
             windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n)[0] for o, n, k, s, p, d in every
         ]
-        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[:-rank], *found)),)
 
 
-class MaxPool(OneOf, _Pooled):
+class MaxPool(ArgSelect, _Pooling):
     """The largest number of each window."""
 
     word = r"\operatorname{maxpool}"
 
-    def pooled(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts):
         made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
         return torch.stack(made).amax(0)
 
-    def one(self, cell, numbers):
+    def choose(self, cell, numbers):
         return max(numbers)
 
 
-class AveragePool(Linear, _Pooled):
+class AveragePool(Linear, _Pooling):
     """The mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
     numbers there are."""
 
@@ -103,7 +103,7 @@ class AveragePool(Linear, _Pooled):
         said = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
         return [*super().below(printer), *said, *([rf"\text{{by }}{divisor}"] if divisor else [])]
 
-    def pooled(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts):
         total = sum(torch.where(inside, x, 0) for x, inside in taps)
         if divisor := self.get("divisor"):
             return total / divisor
@@ -118,13 +118,13 @@ class AveragePool(Linear, _Pooled):
         return total / number
 
 
-class _Adaptive(OfAll, _FunctionCall):
+class _AdaptivePooling(OfAll, _FunctionCall):
     """As many windows as are asked for, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
 
     fields = ("sizes",)
 
     def below(self, printer):
-        return [r"\to " + r" \times ".join(written(one, printer) for one in self.get("sizes"))]
+        return [r"\to " + r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
 
     def infer(self, same, shape):
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
@@ -140,17 +140,17 @@ class _Adaptive(OfAll, _FunctionCall):
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape, rank = shape_of(x), len(self.get("sizes"))
         sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
         found = [
             {place for i in made for place in range(i * n // m, -(-(i + 1) * n // m))}
             for made, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
         ]
-        return (Cells.of(shape, (*cells.axes[:-rank], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[:-rank], *found)),)
 
 
-class AdaptiveAverage(Linear, _Adaptive):
+class AdaptiveAverage(Linear, _AdaptivePooling):
     """The mean of each window."""
 
     alone = False
@@ -161,7 +161,7 @@ class AdaptiveAverage(Linear, _Adaptive):
         return x.sum(-1) / x.shape[-1]
 
 
-class AdaptiveMax(OneOf, _Adaptive):
+class AdaptiveMax(ArgSelect, _AdaptivePooling):
     """The largest number of each window."""
 
     word = r"\operatorname{maxpool}"
@@ -169,5 +169,5 @@ class AdaptiveMax(OneOf, _Adaptive):
     def of(self, x):
         return x.amax(-1)
 
-    def one(self, cell, numbers):
+    def choose(self, cell, numbers):
         return max(numbers)

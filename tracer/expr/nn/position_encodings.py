@@ -5,10 +5,10 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import _WithFields, encoded, whole
-from tracer.expr.index_sets import Cells, changed, said, shape_of
+from tracer.expr.function_call import _WithFields, encode, whole
+from tracer.expr.index_sets import IndexSet, indices_in, replace_axes, shape_of
 from tracer.expr.node import Node, ShapeError, below
-from tracer.expr.provenance_rules import Copied, Linear
+from tracer.expr.provenance_rules import Copies, Linear
 
 
 class Sinusoids(_WithFields):
@@ -25,7 +25,7 @@ class Sinusoids(_WithFields):
     def __new__(cls, length, width, *rest, base=10000, halves=False, over=None, first=0):
         if not rest:
             settings = base, halves, width if over is None else over, first
-            rest = tuple(map(encoded, settings))
+            rest = tuple(map(encode, settings))
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(width), *rest)
 
     def _latex(self, printer):
@@ -80,7 +80,7 @@ class Distances(Node):
         return (place - place[:, None]).clamp(-reach, reach) + reach
 
 
-class AtDistance(Copied, Node):
+class AtDistance(Copies, Node):
     """`Y_{i, C_ij}`: one number per distance becomes one per pair; `[…, S, 2R+1]` and `[S, S]` to `[…, S, S]`."""
 
     cells = "ij"
@@ -97,10 +97,10 @@ class AtDistance(Copied, Node):
     def run(self, size, values, distances):
         return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
 
-    def _reads(self, size, cells, values, distances):
+    def _dependencies(self, size, cells, values, distances):
         shape, asked = shape_of(values), shape_of(distances)
-        where = Cells.of(asked, cells.axes[-2:])
-        return changed(cells, shape, {len(shape) - 1: said(where, distances, shape[-1])}), where
+        where = IndexSet.of(asked, cells.axes[-2:])
+        return replace_axes(cells, shape, {len(shape) - 1: indices_in(where, distances, shape[-1])}), where
 
 
 class SumsByDistance(Linear, Node):
@@ -127,11 +127,11 @@ class SumsByDistance(Linear, Node):
         shares = torch.nn.functional.one_hot(distances, int(size(self.args[2]))).to(weights.dtype)  # [S, S, 2R+1]
         return (weights[..., None] * shares).sum(dim=-2)
 
-    def _reads(self, size, cells, weights, distances):
+    def _dependencies(self, size, cells, weights, distances):
         shape, asked = shape_of(weights), shape_of(distances)
         *lead, rows, made = cells.axes
-        where = Cells.of(asked, (rows, None))
+        where = IndexSet.of(asked, (rows, None))
         if not hasattr(distances, "tolist"):
-            return Cells.of(shape, (*lead, rows, None)), where
+            return IndexSet.of(shape, (*lead, rows, None)), where
         columns = {j for i in rows for j, distance in enumerate(distances[i].tolist()) if distance in made}
-        return Cells.of(shape, (*lead, rows, columns)), where
+        return IndexSet.of(shape, (*lead, rows, columns)), where

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import Cells, shape_of
+from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.node import ShapeError
 
 
@@ -45,15 +45,15 @@ class _Recurrent(_FunctionCall):
     def gates(x, h, w, u, b=0, d=0):
         return x @ w.T + b, h @ u.T + d
 
-    def _reads(self, size, cells, x, *rest):
+    def _dependencies(self, size, cells, x, *rest):
         """A state is read at its place in the batch, x at all steps up to the cell's, and the weights as a whole."""
         x, *shapes = map(shape_of, (x, *rest))
         batch, times = cells.axes[-2], None
         if self.get("last") is None:
             made = cells.axes[0]
             times = range(made[0], x[0]) if self.get("back") else range(made[-1] + 1)
-        states = (Cells.of(shape, (*(None,) * (len(shape) - 2), batch, None)) for shape in shapes[: self.states])
-        return Cells.of(x, (times, batch, None)), *states, *map(Cells.all, shapes[self.states :])
+        states = (IndexSet.of(shape, (*(None,) * (len(shape) - 2), batch, None)) for shape in shapes[: self.states])
+        return IndexSet.of(x, (times, batch, None)), *states, *map(IndexSet.all, shapes[self.states :])
 
 
 class LSTM(_Recurrent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, aligned, shape_of
+from tracer.expr.index_sets import IndexSet, align_axes, shape_of
 from tracer.expr.math.elementwise import _Named, function
 from tracer.expr.node import Node, ShapeError, broadcast
 from tracer.expr.provenance_rules import Layout, Linear
@@ -34,9 +34,9 @@ class Angles(Linear, Node):
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
-    def _reads(self, size, cells, places, frequencies):
+    def _dependencies(self, size, cells, places, frequencies):
         asked, shape = shape_of(places), shape_of(frequencies)
-        return Cells.of(asked, cells.axes[:-1]), Cells.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
+        return IndexSet.of(asked, cells.axes[:-1]), IndexSet.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
 
 
 Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by element.", _Named)
@@ -49,7 +49,7 @@ class ApplyRotary(Linear, Node):
 
     alone = False
 
-    loose = True
+    needs_parens = True
 
     def _latex(self, printer):
         x, cosine, sine = (operand.inside(printer) for operand in self.operands)
@@ -62,16 +62,16 @@ class ApplyRotary(Linear, Node):
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 
-    def _reads(self, size, cells, x, cosine, sine):
+    def _dependencies(self, size, cells, x, cosine, sine):
         shape, wide, tall = map(shape_of, (x, cosine, sine))
         half = shape[-1] // 2
         both = {i % half + half * side for i in cells.axes[-1] for side in (0, 1)}
         batch, _, rows, columns = cells.axes
         angles = batch, rows, columns
         return (
-            Cells.of(shape, (*cells.axes[:-1], both)),
-            Cells.of(wide, aligned(angles, wide)),
-            Cells.of(tall, aligned(angles, tall)),
+            IndexSet.of(shape, (*cells.axes[:-1], both)),
+            IndexSet.of(wide, align_axes(angles, wide)),
+            IndexSet.of(tall, align_axes(angles, tall)),
         )
 
 
@@ -96,9 +96,9 @@ class RotateHalf(Linear, Node):
         """The other cell of a pair."""
         return (i + width // 2) % width
 
-    def _reads(self, size, cells, x):
+    def _dependencies(self, size, cells, x):
         shape = shape_of(x)
-        return (Cells.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
+        return (IndexSet.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
 
 
 class RotateEveryTwo(RotateHalf):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.function_call import COMMA, encoded
+from tracer.expr.function_call import COMMA, encode
 from tracer.expr.node import Node, Tensor, below, execute, infer, latex
 
 OPERAND = "turn "
@@ -31,7 +31,7 @@ class Scan(Node):
     from. `back`: t goes from the last to the first. `kept`: the parts that a turn has keep their axis, of size 1."""
 
     def __new__(cls, body: Node, length, axis: int, way, places, *operands: Node):
-        axis, way, places = sympy.Integer(axis), encoded(tuple(map(int, way))), encoded(tuple(places))
+        axis, way, places = sympy.Integer(axis), encode(tuple(map(int, way))), encode(tuple(places))
         return super().__new__(cls, body, sympy.sympify(length), axis, way, places, *operands)
 
     @property
@@ -44,7 +44,7 @@ class Scan(Node):
         return bool(self.args[3][0])
 
     @property
-    def kept(self) -> bool:
+    def keeps_axis(self) -> bool:
         """Whether the parts that a turn has keep their axis."""
         return bool(self.args[3][1])
 
@@ -76,7 +76,7 @@ class Scan(Node):
 
     def infer(self, same, *shapes):
         made, axis = list(infer(self.body, same)), int(self.args[2])
-        return (*made[:axis], self.args[1], *made[axis + self.kept :])
+        return (*made[:axis], self.args[1], *made[axis + self.keeps_axis :])
 
     def run(self, size, *tensors):
         length, axis = int(size(self.args[1])), int(self.args[2])
@@ -90,7 +90,7 @@ class Scan(Node):
             made.append(execute(self.body, lambda tensor, parts=parts: parts[tensor.key], size))
         shape = torch.broadcast_shapes(*(one.shape for one in made))
         made = [one.expand(shape) for one in made]
-        return torch.cat(made, axis) if self.kept else torch.stack(made, axis)
+        return torch.cat(made, axis) if self.keeps_axis else torch.stack(made, axis)
 
     def _part(self, t: int, number: int, tensors):
         what, axis, start = self.places[number]
@@ -99,12 +99,12 @@ class Scan(Node):
             t += 1 if self.back else -1
             if not 0 <= t < tensor.shape[axis]:
                 first = tensors[start].to(tensor.dtype).expand(tensor.select(axis, 0).shape)
-                return first.unsqueeze(axis) if self.kept else first
+                return first.unsqueeze(axis) if self.keeps_axis else first
         elif what == REVERSED:
             t = tensor.shape[axis] - 1 - t
         elif what != SCANNED:
             return tensor
-        return tensor.narrow(axis, t, 1) if self.kept else tensor.select(axis, t)
+        return tensor.narrow(axis, t, 1) if self.keeps_axis else tensor.select(axis, t)
 
 
 def turn(text: str, number: int, what: int, shape: tuple, length, turned: bool = False, back: bool = False) -> Tensor:

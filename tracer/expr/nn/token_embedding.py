@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import Cells, aligned, said, shape_of, within
+from tracer.expr.index_sets import IndexSet, align_axes, indices_in, narrow, shape_of
 from tracer.expr.node import Node, ShapeError, broadcast
-from tracer.expr.provenance_rules import Copied, Layout, Picking
+from tracer.expr.provenance_rules import Copies, Indexing, Layout
 
 
 class Patches(Layout, Node):
@@ -44,7 +44,7 @@ class Patches(Layout, Node):
         return "... c (n p) (m q) -> ... (n m) (p q c)", {"p": side, "q": side}
 
 
-class Lookup(Copied, Node):
+class Lookup(Copies, Node):
     """Rows of a matrix by their numbers: `E[t]`, `[V, D]` and `[B, T]` to `[B, T, D]`."""
 
     def _latex(self, printer):
@@ -57,13 +57,13 @@ class Lookup(Copied, Node):
     def run(self, size, matrix, numbers):
         return matrix[numbers]
 
-    def _reads(self, size, cells, matrix, numbers):
+    def _dependencies(self, size, cells, matrix, numbers):
         shape, asked = shape_of(matrix), shape_of(numbers)
-        where = Cells.of(asked, cells.axes[:-1])
-        return Cells.of(shape, (said(where, numbers, shape[0]), cells.axes[-1])), where
+        where = IndexSet.of(asked, cells.axes[:-1])
+        return IndexSet.of(shape, (indices_in(where, numbers, shape[0]), cells.axes[-1])), where
 
 
-class Rows(Picking, Node):
+class Rows(Indexing, Node):
     """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
     def __new__(cls, table, count):
@@ -80,11 +80,11 @@ class Rows(Picking, Node):
     def run(self, size, table):
         return table[..., : int(size(self.args[1])), :]
 
-    def places(self, size, shape):
+    def slices(self, size, shape):
         return (*[slice(None)] * (len(shape) - 2), slice(0, int(size(self.args[1]))), slice(None))
 
 
-class ConcatTokens(Copied, Node):
+class ConcatTokens(Copies, Node):
     """Two sequences, one after the other: `[B, n, D]` and `[B, m, D]` to `[B, n+m, D]`; a vector is one token."""
 
     def _latex(self, printer):
@@ -103,14 +103,14 @@ class ConcatTokens(Copied, Node):
 
     sources = 2
 
-    def _reads(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands):
         found, start = [], 0
         for shape in map(shape_of, operands):
             wide = shape if len(shape) > 1 else (1, *shape)
-            part = within(cells, len(cells.axes) - 2, start, wide[-2])
+            part = narrow(cells, len(cells.axes) - 2, start, wide[-2])
             start += wide[-2]
             if part.axes is None:
-                found.append(Cells.none(shape))
+                found.append(IndexSet.none(shape))
             else:
-                found.append(Cells.of(shape, aligned(part.axes, wide)[len(wide) - len(shape) :]))
+                found.append(IndexSet.of(shape, align_axes(part.axes, wide)[len(wide) - len(shape) :]))
         return tuple(found)

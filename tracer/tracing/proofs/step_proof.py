@@ -132,7 +132,7 @@ class _Leaf:
         held = self.values.tensor(tensor.key)
         if (held.dtype, self.dtype) != CAST:
             return held
-        return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounded(held), self.dtype)
+        return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounding(held), self.dtype)
 
 
 def _compare(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
@@ -140,7 +140,7 @@ def _compare(equation: Node, computed, allowed, traced, executed, careful: bool,
     computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
     apart, notes = difference(computed, traced), []
     error = apart.relative()
-    settled = equation.settled(computed, traced, executed) if error else None
+    settled = equation.ties(computed, traced, executed) if error else None
     if settled is not None and (ties := int((settled != computed).sum())):
         notes.append(f"{ties:,} of {computed.numel():,} places are of equal numbers, of which any may come first.")
         computed, apart = settled, difference(settled, traced)
