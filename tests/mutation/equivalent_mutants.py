@@ -44,7 +44,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "a difference vanishes whichever is taken from which",
     (
-        "error_bounds.chosen",
+        "error_bounds.where_bound",
         "order: torch.as_tensor(a) - b → b - torch.as_tensor(a)",
         "",
     ): "how far two numbers are apart is the same from either",

@@ -80,7 +80,7 @@ def evaluate(
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which equations run: twice as wide for numbers with a fraction."""
+    """Return the dtype in which equations run: one twice as wide for numbers with a fraction."""
     return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
 
@@ -90,7 +90,7 @@ def count(node: Node) -> int:
 
 
 def common(operands) -> torch.dtype | None:
-    """The dtype that PyTorch gives the result of operands; numbers without axes change none that has some."""
+    """Return the dtype that PyTorch promotes operands to; one without axes does not change that of the others."""
     for wide in (True, False):
         dtypes = [one.dtype for one in operands if one.dtype is not None and bool(one.value.dim()) is wide]
         if dtypes:
@@ -99,12 +99,12 @@ def common(operands) -> torch.dtype | None:
 
 
 def precision(careful: bool) -> torch.dtype:
-    """The dtype of bounds."""
+    """Return the dtype of bounds."""
     return torch.float64 if careful else torch.float32
 
 
 def conversion(value: torch.Tensor, dtype: torch.dtype, kind: torch.dtype) -> torch.Tensor | None:
-    """What numbers lose as they are rounded to a dtype, as a bound in `kind`; None where it holds them all."""
+    """Return a bound in `kind` on the error of rounding numbers to a dtype; None if it holds them all."""
     if not (dtype.is_floating_point or dtype.is_complex) or (value.is_complex() and not dtype.is_complex):
         return None
     dtype = dtype if value.is_complex() else dtype.to_real()
@@ -113,12 +113,12 @@ def conversion(value: torch.Tensor, dtype: torch.dtype, kind: torch.dtype) -> to
 
 
 def limits(dtype: torch.dtype | None) -> torch.finfo:
-    """The limits of a dtype, of float32 where it has no fractions."""
+    """Return the limits of a dtype, of float32 if it has no fractions."""
     return torch.finfo(dtype if dtype is not None and (dtype.is_floating_point or dtype.is_complex) else torch.float32)
 
 
 def unit(within: torch.finfo) -> float:
-    """The unit roundoff u of a dtype; a share of it where no more than `ONCE` of `FACTOR` are allowed."""
+    """Return the unit roundoff u of a dtype, or a share of it if at most `ONCE` of `FACTOR` are allowed."""
     return within.eps / 2 * (ONCE / FACTOR if within.dtype in ("float16", "bfloat16") else 1)
 
 
@@ -155,7 +155,7 @@ class Rounding(TorchFunctionMode):
         return made
 
     def result(self, node: Node, size, operands: list[Bounded]) -> Bounded:
-        """A node's value and bound, of those of its operands."""
+        """Return a node's value and bound from those of its operands."""
         if node.multilinear:
             made = node.run(size, *(one.value for one in operands))
             bound = self.of_terms(node, size, made, operands)
@@ -208,7 +208,7 @@ class Rounding(TorchFunctionMode):
         return self.within.smallest_normal * self.within.eps
 
     def size(self, x) -> torch.Tensor:
-        """The absolute values of a tensor or a number, in the dtype of bounds."""
+        """Return the absolute values of a tensor or a number in the dtype of bounds."""
         if not isinstance(x, torch.Tensor):
             return torch.tensor(abs(x), dtype=self.kind)
         return x.abs().to(self.kind) if x.is_complex() or x.dtype == self.kind else x.to(self.kind).abs_()
@@ -224,12 +224,12 @@ class Rounding(TorchFunctionMode):
         return bound.masked_fill((size > self.within.max) & size.isfinite(), torch.inf)
 
     def bound(self, x) -> torch.Tensor | None:
-        """The bound of an operand: of a Python number what the dtype of the run does not hold of it."""
+        """Return the bound of an operand: for a Python number, its error in the dtype of the run."""
         if isinstance(x, float):
             return conversion(torch.tensor(x, dtype=torch.float64), self.dtype or torch.float32, self.kind)
         return bound_of(x)
 
-    def bounds(self, arguments):
+    def bounds(self, arguments) -> Any:
         """Arguments of a function with the bounds of tensors in their places; places and sizes stay."""
         if isinstance(arguments, (tuple, list)):
             return type(arguments)(self.bounds(one) for one in arguments)
@@ -256,26 +256,26 @@ def fractional(x: torch.Tensor) -> bool:
     return x.is_floating_point() or x.is_complex()
 
 
-def flat(arguments):
-    """The tensors among arguments, in their order."""
+def flat(arguments) -> list[torch.Tensor]:
+    """Return the tensors among nested arguments in their order."""
     if isinstance(arguments, torch.Tensor):
         return [arguments]
     return [one for argument in arguments for one in flat(argument)] if isinstance(arguments, (tuple, list)) else []
 
 
 def bound_of(x) -> torch.Tensor | None:
-    """The bound that a result has."""
+    """Return the bound of a result, or None."""
     return getattr(x, "bound", None) if isinstance(x, torch.Tensor) else None
 
 
 def attach(made: torch.Tensor, bound: torch.Tensor | None) -> None:
-    """Gives a result its bound."""
+    """Set the bound of a result."""
     if bound is not None:
         made.bound = bound if bound.shape == made.shape else bound.expand(made.shape)  # type: ignore[attr-defined]
 
 
 def total(*bounds: torch.Tensor | None) -> torch.Tensor | None:
-    """The sum of those that are not None."""
+    """Return the sum of the bounds that are not None."""
     found = None
     for bound in bounds:
         found = bound if found is None else found if bound is None else found + bound
@@ -304,8 +304,8 @@ WRITES: dict[str, Callable[..., None]] = {}
 """What a function that writes into its first argument does to the bound of that, before it does."""
 
 
-def of(*names: str, table: dict[str, Any] = RULES):
-    """Declares the rule of functions, by their names."""
+def of(*names: str, table: dict[str, Any] = RULES) -> Callable[[Rule], Rule]:
+    """Register the rule of functions by their names."""
 
     def declare(rule):
         table.update(dict.fromkeys(names, rule))
@@ -316,25 +316,25 @@ def of(*names: str, table: dict[str, Any] = RULES):
 
 @of("to", "type", "double", "float", "neg", "real", "imag", "conj", "resolve_conj", "bool", "clamp", "relu")
 @of("__invert__")
-def passed(r: Rounding, func, made, x, *arguments, **settings):
-    """What the operand is off by, at most: nothing is rounded, and no difference becomes larger."""
+def copy_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
+    """Return the operand's bound: nothing is rounded, and no difference grows."""
     return bound_of(x)
 
 
 @of("abs")
-def sized(r: Rounding, func, made, x):
-    """What the operand is off by, at most; the length of a complex number is rounded, too."""
+def abs_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+    """Return the operand's bound; the length of a complex number is rounded, too."""
     return total(bound_of(x), r.rounding(made, 2) if x.is_complex() else None)
 
 
 @of("add", "sub", "__rsub__")
-def added(r: Rounding, func, made, a, b):
-    """`a + b`: u·|a + b|."""
+def sum_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+    """Return the bound of `a + b`: both bounds and u·|a + b|."""
     return total(r.bound(a), r.bound(b), r.rounding(made))
 
 
 @of("mul")
-def multiplied(r: Rounding, func, made, a, b):
+def product_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
     """`ab`: |b| times the bound of a, |a| times that of b, and u·|ab|."""
     first, second = bound_of(a), bound_of(b)
     first = None if first is None else first * r.size(b)
@@ -348,8 +348,8 @@ def shifts(x) -> bool:
 
 
 @of("div", "true_divide")
-def split_axis(r: Rounding, func, made, a, b):
-    """`a / b`: the bound of a and |a / b| times that of b, over |b|, and u·|a / b|; what comes out whole of whole
+def quotient_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+    """Return the bound of `a / b`: (bound(a) + |a / b| bound(b)) / |b| and u·|a / b|. A whole quotient of whole
     numbers is exact."""
     first, second = bound_of(a), bound_of(b)
     bound = total(first, None if second is None else second * r.size(made))
@@ -360,13 +360,13 @@ def split_axis(r: Rounding, func, made, a, b):
 
 
 @of("__rdiv__")
-def divides(r: Rounding, func, made, b, a):
-    """`a / b` of a number a."""
-    return split_axis(r, func, made, a, b)
+def reversed_quotient_bound(r: Rounding, func, made, b, a) -> torch.Tensor | None:
+    """Return the bound of `a / b` for a number a."""
+    return quotient_bound(r, func, made, a, b)
 
 
 @of("pow")
-def raised(r: Rounding, func, made, base, exponent):
+def power_bound(r: Rounding, func, made, base, exponent) -> torch.Tensor | None:
     """`aⁿ`: |n aⁿ⁻¹| times the bound of a, |aⁿ log a| times that of n, and a rounding for each of up to 16 factors."""
     first, second = bound_of(base), bound_of(exponent)
     if not fractional(made) or (isinstance(exponent, (int, float)) and exponent == 1):
@@ -382,14 +382,14 @@ def raised(r: Rounding, func, made, base, exponent):
 
 
 @of("__rpow__")
-def raises(r: Rounding, func, made, exponent, base):
+def reversed_power_bound(r: Rounding, func, made, exponent, base) -> torch.Tensor | None:
     """`aⁿ` of a number a."""
-    return raised(r, func, made, base, exponent)
+    return power_bound(r, func, made, base, exponent)
 
 
 @of("sum", "mean", "cumsum", "diff")
-def summed(r: Rounding, func, made, x, *arguments, **settings):
-    """The sum of the bounds, and u·Σ|terms|."""
+def reduction_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
+    """Return the sum of the bounds and u·Σ|terms|."""
     bound = total(bound_of(x), r.size(x).mul_(r.unit) if fractional(x) else None)
     if bound is None:
         return None
@@ -397,26 +397,26 @@ def summed(r: Rounding, func, made, x, *arguments, **settings):
 
 
 @of("bincount")
-def counted(r: Rounding, func, made, places, values, count):
-    """A sum for each place."""
+def bincount_bound(r: Rounding, func, made, places, values, count) -> torch.Tensor | None:
+    """Return the bound of a sum for each index."""
     terms = total(bound_of(values), r.size(values) * (r.unit))
     return None if terms is None else torch.bincount(places, terms.double(), count).to(r.kind)
 
 
 @of("matmul")
-def product(r: Rounding, func, made, left, right):
+def matmul_bound(r: Rounding, func, made, left, right) -> torch.Tensor | None:
     """u·Σ|terms|, and for each factor the sum of its bound times the other factor."""
     return products(r, made, func, (left, right))
 
 
 @of("einsum")
-def contracted(r: Rounding, func, made, axes: str, *factors):
+def einsum_bound(r: Rounding, func, made, axes: str, *factors) -> torch.Tensor | None:
     """As of a matrix product."""
     return products(r, made, lambda *tensors: func(axes, *tensors), factors)
 
 
 def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
-    """The bound of a sum of products of the factors' cells."""
+    """Return the bound of a sum of products of the factors' cells."""
     if not fractional(made):
         return None
     sizes = [r.size(one) for one in factors]
@@ -428,7 +428,7 @@ def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
 
 
 @of("amax", "amin")
-def extreme(r: Rounding, func, made, x, *arguments, **settings):
+def extremum_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
     """How far the extreme of the numbers can move, as each of them moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
@@ -438,15 +438,15 @@ def extreme(r: Rounding, func, made, x, *arguments, **settings):
 
 
 @of("maximum", "minimum")
-def either(r: Rounding, func, made, a, b):
-    """The larger of both bounds."""
+def elementwise_extremum_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+    """Return the larger of both bounds."""
     first, second = r.bound(a), r.bound(b)
     return second if first is None else first if second is None else torch.maximum(first, second)
 
 
 @of("where")
-def chosen(r: Rounding, func, made, mask, a, b):
-    """That of the number that is chosen; where the choice may fall the other way, how far they are apart, too."""
+def where_bound(r: Rounding, func, made, mask, a, b) -> torch.Tensor | None:
+    """Return the bound of the selected number, plus |a - b| if the condition may be wrong within its own bound."""
     bounds = [r.bound(one) for one in (a, b)]
     bound = None
     if any(one is not None for one in bounds):
@@ -458,26 +458,26 @@ def chosen(r: Rounding, func, made, mask, a, b):
 
 
 @of("masked_fill")
-def filled(r: Rounding, func, made, x, mask, value):
+def masked_fill_bound(r: Rounding, func, made, x, mask, value) -> torch.Tensor | None:
     """As of `where`."""
-    return chosen(r, func, made, mask, value, x)
+    return where_bound(r, func, made, mask, value, x)
 
 
 @of("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "eq", "ne", "lt", "le", "gt", "ge")
-def compared(r: Rounding, func, made, a, b):
+def comparison_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
     """1 where the operands are too near to each other for their bounds to tell."""
     near = total(r.bound(a), r.bound(b))
     return None if near is None else (r.size(a - b) <= FACTOR * near).to(r.kind)
 
 
 @of("__and__", "__or__", "__xor__", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or")
-def combined(r: Rounding, func, made, a, b):
+def logical_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
     """1 where an operand is not told."""
     return total(bound_of(a), bound_of(b))
 
 
 @of("floor", "ceil", "round", "trunc", "sign")
-def stepped(r: Rounding, func, made, x):
+def step_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
     """How far the result jumps, as the operand moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
@@ -485,7 +485,7 @@ def stepped(r: Rounding, func, made, x):
 
 
 @of("sqrt")
-def sqrt_bound(r: Rounding, func, made, x):
+def sqrt_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
     """`√x`: the bound over 2√x, and no more than its own root; u·√x."""
     if (bound := bound_of(x)) is None:
         return r.rounding(made)
@@ -495,14 +495,14 @@ def sqrt_bound(r: Rounding, func, made, x):
 
 
 @of("rsqrt")
-def inverted_root(r: Rounding, func, made, x):
+def rsqrt_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
     """`1/√x`: the bound over 2·x·√x, and u/√x."""
     bound = bound_of(x)
     return total(None if bound is None else bound * r.size(made) ** 3 / 2, r.rounding(made, 2))
 
 
 @of("exp", "exp2", "expm1")
-def exponential(r: Rounding, func, made, x):
+def exp_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
     """`eˣ`: eˣ (e^d - 1) for a bound d, and 2u·eˣ; what is 0 stays so."""
     bound = bound_of(x)
     if bound is not None:
@@ -512,14 +512,14 @@ def exponential(r: Rounding, func, made, x):
 
 
 @of("log")
-def logarithm(r: Rounding, func, made, x):
+def log_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
     """`log x`: -log(1 - d/x) for a bound d, and 2u·|log x|."""
     bound = bound_of(x)
     return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounding(made, 2))
 
 
 def smooth(derivative: Callable[[torch.Tensor, torch.Tensor], Any]) -> Rule:
-    """The rule of a function with this derivative, of its operand and result: |f'(x)| times the bound, 2u·|f(x)|."""
+    """Return the rule of a function with this derivative, of operand and result: |f'(x)| times the bound, 2u·|f(x)|."""
 
     def rule(r: Rounding, func, made, x):
         bound = bound_of(x)
@@ -541,14 +541,14 @@ RULES |= {
 
 
 @of("atan2")
-def angle(r: Rounding, func, made, y, x):
+def atan2_bound(r: Rounding, func, made, y, x) -> torch.Tensor | None:
     """`atan2(y, x)`: the bounds over the length of (x, y), and 2u of the angle."""
     bound = total(bound_of(x), bound_of(y))
     return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounding(made, 2))
 
 
 def room(r: Rounding, x: torch.Tensor) -> torch.Tensor:
-    """The bound of a tensor that is written into."""
+    """Return the bound of a tensor that is written into."""
     if (bound := bound_of(x)) is None:
         attach(x, bound := torch.zeros(x.shape, dtype=r.kind))
     return bound
@@ -556,12 +556,12 @@ def room(r: Rounding, x: torch.Tensor) -> torch.Tensor:
 
 @of("__setitem__", table=WRITES)
 def put(r: Rounding, x, places, values) -> None:
-    """The bounds of what is written, in its places."""
+    """Write the bounds of the written values at the same indices."""
     if bound_of(values) is not None or bound_of(x) is not None:
         room(r, x)[places] = 0 if (bound := bound_of(values)) is None else bound
 
 
 @of("index_add_", table=WRITES)
 def put_more(r: Rounding, x, axis, places, values) -> None:
-    """The bounds of what is added, and u times that."""
+    """Add the bounds of the added values and u times the result."""
     room(r, x).index_add_(axis, places, total(bound_of(values), r.size(values) * (r.unit)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from typing import Any
 
 import sympy
 import torch
@@ -15,13 +16,13 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 from torch.utils._pytree import tree_map_only
 
-from tracer.expr.node import Node, broadcast
+from tracer.expr.node import Node, Shape, broadcast
 
 COMMA = r",\,"
 
 
 def encode(value) -> sympy.Basic:
-    """A setting as something that sympy can hold: numbers, truth, text, None, sizes, and tuples of these."""
+    """Encode a setting as sympy object: a number, a bool, text, None, a size, or a tuple of these."""
     if value is None or isinstance(value, str):
         return Str(value or "")
     if isinstance(value, (tuple, list)):
@@ -29,8 +30,8 @@ def encode(value) -> sympy.Basic:
     return sympy.sympify(value)
 
 
-def decode(value: sympy.Basic):
-    """The Python value of a setting; a size stays a sympy expression."""
+def decode(value: sympy.Basic) -> Any:
+    """Decode a setting to its Python value; a size stays a sympy expression."""
     if isinstance(value, Str):
         return value.name or None
     if isinstance(value, BooleanAtom):
@@ -43,7 +44,8 @@ def decode(value: sympy.Basic):
 
 
 def decimal(value: complex) -> str:
-    r"""A number as LaTeX, with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`, `2\,\mathrm{i}`."""
+    r"""Return a number as LaTeX with all its digits: `0.5`, `10^{-5}`, `3 \cdot 10^{-6}`, `-\infty`,
+    `2\,\mathrm{i}`."""
     if isinstance(value, complex):
         imaginary = rf"{decimal(abs(value.imag))}\,\mathrm{{i}}" if abs(value.imag) != 1 else r"\mathrm{i}"
         sign = "-" if value.imag < 0 else "+" if value.real else ""
@@ -72,8 +74,8 @@ WHOLE = 10**6
 
 
 def closed_form(value: float) -> str:
-    r"""What a number was computed as, where that is a root, a logarithm or a multiple of π: `\sqrt{32}`, `8^{1/4}`,
-    `\frac{\ln 10^{4}}{8}`; "" for any other. Only one to the last digits is."""
+    r"""Return a number as root, logarithm or multiple of π if it equals one to the last digits: `\sqrt{32}`,
+    `8^{1/4}`, `\frac{\ln 10^{4}}{8}`; "" for any other."""
     square, times_pi = value * value, [rf"{n}\,\pi" if n > 1 else r"\pi" for n in range(5)]
     for n in range(1, 5):
         for below in range(1, 13):
@@ -108,7 +110,7 @@ def _same(value: float, exact: float) -> bool:
 
 
 def _logarithm(number: int) -> str:
-    """The natural logarithm of a whole number."""
+    """Return the LaTeX of the natural logarithm of a whole number."""
     power = round(math.log10(number))
     return rf"\ln 10^{{{power}}}" if number == 10**power and power > 1 else rf"\ln {number}"
 
@@ -121,7 +123,7 @@ LARGEST = {
 
 
 def setting_latex(value, printer) -> str:
-    """A setting as LaTeX; several numbers with a sign between them, or one if they are the same."""
+    """Return a setting as LaTeX; several numbers with a sign between them, or a single one if all are equal."""
     if isinstance(value, tuple):
         same = len(set(value)) == 1
         return (
@@ -131,7 +133,7 @@ def setting_latex(value, printer) -> str:
 
 
 def whole(value, size) -> int:
-    """A setting that is a whole number, or a size."""
+    """Return the value of a setting that is a whole number or a size."""
     return value if isinstance(value, int) else round(float(size(value)))
 
 
@@ -142,7 +144,7 @@ def call_latex(word: str, settings, operands) -> str:
 
 
 def tight(node: Node, printer) -> str:
-    """A node's LaTeX where something is set above or below it: in brackets unless it is closed in itself."""
+    """Return a node's LaTeX with a superscript or subscript to follow: in brackets unless it is atomic."""
     text = printer._print(node)
     return rf"\left({text}\right)" if node.needs_parens or node.needs_parens_in_script else text
 
@@ -163,7 +165,7 @@ class _WithFields(Node):
         return self.args
 
     def get(self, field: str):
-        """A setting's value."""
+        """Return the value of a setting."""
         return decode(self.args[len(self.args) - len(self.fields) + self.fields.index(field)])
 
 
@@ -173,18 +175,18 @@ class _FunctionCall(_WithFields):
     word = ""
 
     def below(self, printer) -> list[str]:
-        """What stands below the word, one after the other."""
+        """Return the settings that are printed below the word, in order."""
         return []
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return call_latex(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
 
 def _number(value: sympy.Expr) -> complex:
-    """A number of sympy's as one of Python's."""
+    """Return a sympy number as Python number."""
     return complex(value) if value.is_extended_real is False else float(value)
 
 
@@ -195,7 +197,7 @@ class Scalar(Node):
         return super().__new__(cls, sympy.sympify(value))
 
     @property
-    def needs_parens(self):
+    def needs_parens(self) -> bool:
         negative = self.value.is_Add or bool(self.value.is_extended_negative)
         return negative or (self.value.is_Float and decimal(float(self.value)).startswith(r"\ln"))
 
@@ -203,7 +205,7 @@ class Scalar(Node):
     def value(self) -> sympy.Expr:
         return self.args[0]
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         if not self.value.is_number:
             return printer._print(self.value)
         number = _number(self.value)
@@ -212,10 +214,10 @@ class Scalar(Node):
         largest = LARGEST.get(abs(number))
         return decimal(number) if largest is None else f"-{largest}" if number < 0 else largest
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return ()
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         value = _number(self.value) if self.value.is_number else float(size(self.value))
         if isinstance(value, complex):
             return torch.tensor(value, dtype=torch.complex128)
@@ -232,11 +234,11 @@ class Opaque(_WithFields):
 
     fields = ("name", "reason", "result")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         name = (self.get("name") or "op").strip("_").replace("_", r"\_")
         return call_latex(rf"\operatorname{{{name}}}", [], [printer._print(operand) for operand in self.operands])
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return tuple(map(sympy.sympify, self.get("result")))
 
     @property
@@ -244,17 +246,17 @@ class Opaque(_WithFields):
         """Why there is nothing to execute."""
         return f"not executed: no equation could be written for it ({self.get('reason')})"
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         raise ValueError(self.note)
 
 
 def _single(tensor: torch.Tensor) -> torch.Tensor:
-    """The same in float32."""
+    """Return a tensor in float32 if it is in float64."""
     return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a tensor that keeps only some of them, or that keeps them in steps, all written out."""
+    """Return a sparse or quantized tensor as a dense one."""
     if tensor.is_quantized:
         return tensor.dequantize()
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
@@ -285,22 +287,22 @@ class Kernel(_WithFields):
         text = json.dumps({name: plain(value) for name, value in arguments.items()})
         return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result), single=single)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         name = self.get("name").split(".")[1].strip("_").replace("_", r"\_")
         operands = [printer._print(operand) for operand in self.operands] or self._numbers()
         return call_latex(rf"\operatorname{{{name}}}", [], operands)
 
     def _numbers(self) -> list[str]:
-        """The numbers that a call without tensors was given, in their order."""
+        """Return the numbers among the arguments of a call without tensors, in order."""
         given = json.loads(self.get("arguments"))
         values = (value for name, value in given.items() if name != "dtype")
         flat = (one for value in values for one in (value if isinstance(value, list) else [value]))
         return [decimal(one) for one in flat if isinstance(one, (int, float)) and not isinstance(one, bool)]
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return tuple(map(sympy.sympify, self.get("result")))
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         space, name, overload = self.get("name").split(".")
         func = getattr(getattr(getattr(torch.ops, space), name), overload)
         if torch.Tag.nondeterministic_seeded in func.tags:

@@ -76,20 +76,20 @@ class IndexSet:
         return 0 if self.axes is None else prod(map(len, self.axes))
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """The indices of the cells, the last axis fastest."""
+        """Yield the indices of the cells, the last axis fastest."""
         return iter(()) if self.axes is None else product(*self.axes)
 
     def __contains__(self, index) -> bool:
         return self.axes is not None and all(i in axis for i, axis in zip(index, self.axes, strict=True))
 
     def __or__(self, other: IndexSet) -> IndexSet:
-        """The smallest product of sets along axes that holds both."""
+        """Return the smallest product of index sets that contains both."""
         if self.axes is None or other.axes is None:
             return other if self.axes is None else self
         return IndexSet.of(self.shape, ({*a, *b} for a, b in zip(self.axes, other.axes, strict=True)))
 
-    def select(self, tensor):
-        """The numbers of a tensor in these cells, in its order, with an axis of its own for each axis."""
+    def select(self, tensor) -> torch.Tensor:
+        """Return the numbers of a tensor in these cells, in order, with the rank of the tensor."""
         if self.axes is None:
             return tensor.flatten()[:0]
         for axis, places in enumerate(self.axes):
@@ -110,12 +110,12 @@ def normalise_axis(places: Iterable[int]) -> Axis:
 
 
 def shape_of(operand) -> tuple[int, ...]:
-    """The shape of a tensor, or the shape that was given in its place."""
+    """Return the shape of a tensor; a shape in its place is returned as it is."""
     return tuple(int(n) for n in getattr(operand, "shape", operand))
 
 
 def through_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
-    """The cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
+    """Return the cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
     return IndexSet.of(shape, align_axes(cells.axes, shape))
 
 
@@ -126,12 +126,12 @@ def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
 
 
 def through_channel_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
-    """The cells of a vector of that shape along the channels, the axis behind the batch; one number is of all."""
+    """Return the cells of a vector along the channels (axis 1); a vector of length 1 is broadcast."""
     return IndexSet.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
 
 
 def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> IndexSet:
-    """The same cells in a tensor of that shape and rank, other places along some axes; None for all of these."""
+    """Return the cells with other indices along some axes, None for all of them, in a tensor of that shape and rank."""
     found: list = list(cells.axes)
     for axis, places in axes.items():
         found[axis] = places
@@ -139,7 +139,7 @@ def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable
 
 
 def through_slice(cells: IndexSet, shape: Sequence[int], entries: Sequence[int | slice]) -> IndexSet:
-    """The cells of x that cells of `x[entries]` are, with one entry for each axis."""
+    """Return the cells of x behind cells of `x[entries]`, with one entry for each axis."""
     made = iter(cells.axes)
     found: list[Axis] = []
     for n, entry in zip(shape, entries, strict=True):
@@ -156,7 +156,7 @@ def through_slice(cells: IndexSet, shape: Sequence[int], entries: Sequence[int |
 
 
 def split_axis(axis: Axis, counts: Sequence[int]) -> list[Axis]:
-    """The places along an axis, by those of the axes that it is made of, outer to inner."""
+    """Split indices along an axis to those of its factors, outer to inner."""
     found: list[Axis] = []
     inner, whole = prod(counts), len(axis) == prod(counts)
     for count in counts:
@@ -174,7 +174,7 @@ def split_axis(axis: Axis, counts: Sequence[int]) -> list[Axis]:
 
 
 def merge_axes(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
-    """The places along an axis that is made of these, outer to inner."""
+    """Merge indices of several axes to those of the flattened axis, outer to inner."""
     made: Axis = range(1)
     for axis, count in zip(axes, counts, strict=True):
         if len(axis) == count and isinstance(made, range) and made.step == 1:
@@ -185,8 +185,11 @@ def merge_axes(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
 
 
 def through_permute(cells: IndexSet, counts: Sequence[int], left, right) -> IndexSet:
-    """The cells that a layout read: `left[k]` and `right[k]` list the atoms of axis k before and after it, outer to
-    inner, and `counts` how long the atoms are. An atom of `right` alone is repeated, one of `left` alone is 1 long."""
+    """Return the cells of the input behind cells of a rearrangement.
+
+    `left[k]` and `right[k]` list the factors of axis k before and after it, outer to inner; `counts` are the sizes of
+    the factors. A factor of `right` alone is repeated, one of `left` alone has size 1.
+    """
     shape = [prod(counts[atom] for atom in axis) for axis in left]
     found: dict[int, Axis] = {}
     for axis, atoms in zip(cells.axes, right, strict=True):
@@ -224,7 +227,7 @@ def through_rearrange(cells: IndexSet, pattern: str, shape: Sequence[int], sizes
 
 
 def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
-    """The cells that stand at `count` places from `start` on along an axis, counted from there."""
+    """Return the cells at `count` indices from `start` on along an axis, counted from `start`."""
     places = cells.axes[axis]
     if isinstance(places, range) and places.step == 1:
         inside = range(max(places.start - start, 0), min(places.stop - start, count))
@@ -242,26 +245,26 @@ def windows(made: Axis, starts: Callable[[int], int], taps: Sequence[int], n: in
 
 
 def indices_in(where: IndexSet, numbers, count: int) -> list[int] | None:
-    """The places along an axis of `count` that these cells of a tensor of numbers say; all where only its shape is
-    given."""
+    """Return the indices along an axis of `count` that are stored in these cells of an index tensor; None, for all,
+    if only its shape is known."""
     if not hasattr(numbers, "flatten"):
         return None
     return [int(i) % count for i in where.select(numbers).flatten().tolist()]
 
 
-def real(x):
+def real(x) -> torch.Tensor:
     """Whole numbers as float64, the precision in which equations run; anything else as it is."""
     return x.double() if isinstance(x, torch.Tensor) and not (x.is_floating_point() or x.is_complex()) else x
 
 
 def plain(number) -> float | complex:
-    """A tensor of one number as a Python one."""
+    """Return a tensor of one number as a Python number."""
     found = number.item() if hasattr(number, "item") else number
     return found if isinstance(found, complex) else float(found)
 
 
 def list_terms(cells: Sequence[IndexSet], tensors, first: int = 0) -> list[Term]:
-    """A term without a share for each of these cells of each operand. TooMany for more than `MOST`."""
+    """Return a term without a share for each of these cells of each operand. Raise TooMany above `MOST`."""
     if sum(one.count for one in cells) > MOST:
         raise TooMany(f"more than {MOST:,} cells are read")
     return [

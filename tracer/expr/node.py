@@ -13,10 +13,14 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import sympy
+import torch
 from sympy.core.symbol import Str
 
 from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of
 from tracer.symbols.notation import SizePrinter
+
+Shape = tuple[sympy.Expr, ...]
+"""A symbolic shape: a size for each axis."""
 
 
 class ShapeError(ValueError):
@@ -63,11 +67,11 @@ class Node(sympy.Expr):
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError
 
-    def errors(self, made, *operands):
-        """What rounding may do to each cell, in units of the unit roundoff, where the operands are exact."""
+    def errors(self, made, *operands) -> torch.Tensor:
+        """Return a bound on each cell's rounding error for exact operands, in units of the unit roundoff."""
         raise NotImplementedError
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         raise NotImplementedError
 
     def dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
@@ -80,26 +84,26 @@ class Node(sympy.Expr):
         return self._dependencies(size, cells, *operands)
 
     def _dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
-        """The same of at least one cell: all of them, unless a node knows better."""
+        """Return the same for at least one cell: all cells of each operand, unless a subclass overrides it."""
         return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
 
-    def ties(self, found, other, value):
+    def ties(self, found, other, value) -> torch.Tensor | None:
         """`found` with the cells of `other` that answer as well, where there are several right answers, such as places
         of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
         return None
 
     def contributions(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:
-        """The numbers that one cell is made of, and what each contributes: the cells that it reads, without shares,
-        unless a node knows better. TooMany where these are more than are listed."""
+        """Return the numbers that one cell depends on, and the contribution of each; None unless a subclass computes
+        it. Raise TooMany for more than `MOST`."""
         return list_terms(self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors), tensors)
 
     def inside(self, printer) -> str:
-        """This node's LaTeX as a factor."""
+        """Return this node's LaTeX as a factor."""
         text = printer._print(self)
         return rf"\left({text}\right)" if self.needs_parens else text
 
     def summand(self, printer, first: bool) -> str:
-        """This node's LaTeX as a term of a sum."""
+        """Return this node's LaTeX as a term of a sum."""
         text = printer._print(self)
         return rf"\left({text}\right)" if self.channel_broadcast or (not first and text.startswith("-")) else text
 
@@ -113,7 +117,7 @@ class Node(sympy.Expr):
         return self.operators["Over"](self, sympy.sympify(other))
 
     @property
-    def T(self):
+    def T(self) -> Node:
         return self.operators["Transposed"](self)
 
 
@@ -144,23 +148,23 @@ class Tensor(Node):
     def transposed(self) -> bool:
         return bool(self.args[3])
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return self.name
 
     def _sympystr(self, printer):
         return self.key
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return self.shape
 
 
 def weight(latex: str, shape: tuple, path: str) -> Tensor:
-    """The matrix of an `nn.Linear`, `[in, out]`, by the path of its parameter."""
+    """Return the matrix of an `nn.Linear`, `[in, out]`, by the path of its parameter."""
     return Tensor(latex, shape, f"parameter {path}", transposed=True)
 
 
 def parameter(latex: str, shape: tuple, path: str) -> Tensor:
-    """A parameter as the module keeps it, by its path."""
+    """Return a parameter in the layout of its module, by its path."""
     return Tensor(latex, shape, f"parameter {path}")
 
 
@@ -171,13 +175,13 @@ def latex(node: sympy.Basic) -> str:
 
 
 def statement(made: Tensor, node: Node) -> str:
-    """The whole line `made = node` as it is printed, with the indices of its cells."""
+    """Return the LaTeX of the whole line `made = node`, with the indices of its cells."""
     return f"{below(made.name, node.cells) if node.cells else made.name} = {latex(node)}"
 
 
 def below(name: str, indices: str) -> str:
-    r"""A name with indices below it: `\mathbf{M}_{ij}`; in braces where it has something there already, or where a row
-    is meant, `{\mathbf{Y}}_{[\,j\,]}`."""
+    r"""Return a name with a subscript: `\mathbf{M}_{ij}`; in braces if it has a subscript already, or for a row,
+    `{\mathbf{Y}}_{[\,j\,]}`."""
     if indices.startswith("["):
         return rf"{{{name}}}_{{[\,{indices[1:-1]}\,]}}"
     return rf"{{{name}}}_{{{indices}}}" if "_" in name else rf"{name}_{{{indices}}}"
@@ -203,12 +207,12 @@ def equal(a: sympy.Expr, b: sympy.Expr) -> bool:
 
 @lru_cache(maxsize=4096)
 def infer(node: Node, same=equal) -> tuple:
-    """The symbolic shape of an expression, checked operand by operand. ShapeError where shapes don't fit."""
+    """Return the symbolic shape of an expression. Raise ShapeError if the operands' shapes don't fit."""
     return node.infer(same, *(infer(operand, same) for operand in node.operands))
 
 
-def execute(node: Node, value, size):
-    """The value of an expression: `value(tensor)` gives each named tensor, `size(expr)` each size."""
+def execute(node: Node, value, size) -> torch.Tensor:
+    """Return the value of an expression: `value(tensor)` returns each named tensor, `size(expr)` each size."""
     if isinstance(node, Tensor):
         found = value(node)
         return found.transpose(-2, -1) if node.transposed else found
@@ -217,7 +221,7 @@ def execute(node: Node, value, size):
 
 @lru_cache(maxsize=8192)
 def tensors(node: Node) -> tuple[Tensor, ...]:
-    """The named tensors of an expression, in reading order."""
+    """Return the named tensors of an expression, in reading order."""
     if isinstance(node, Tensor):
         return (node,)
     return tuple(dict.fromkeys(t for operand in node.operands for t in tensors(operand)))

@@ -6,7 +6,7 @@ and `Node.contributions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import exp, inf, nan
 
 import torch
@@ -23,6 +23,9 @@ from tracer.expr.index_sets import (
     through_slice,
 )
 
+Slices = Sequence[int | slice]
+"""An index for each axis: a number, or a slice."""
+
 
 class Elementwise:
     """Each cell comes of the operands' cells at its place, broadcast from the last axis.
@@ -30,10 +33,10 @@ class Elementwise:
     The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
     """
 
-    def _dependencies(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         return tuple(through_broadcast(cells, shape_of(operand)) for operand in operands)
 
-    def contributions(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors) -> list[Term]:
         places = [next(iter(one)) for one in _read(self, size, cell, tensors)]
         numbers = [tensor[place] for tensor, place in zip(tensors, places, strict=True)]
         shares = self.shares(size, *numbers)
@@ -62,7 +65,7 @@ class Linear:
     """Whether the numbers that a cell reads make that cell where they are all that there is."""
     run: Callable
 
-    def contributions(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors) -> list[Term]:
         read = _read(self, size, cell, tensors)
         found = list_terms(read, tensors)
         given = [one.select(x) for one, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
@@ -105,7 +108,7 @@ class ElementwiseProduct(Linear, Elementwise):
 class SelectOne(LinearSum):
     """One of the operands' numbers; the others have no share."""
 
-    def contributions(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors) -> list[Term]:
         return [
             one._replace(share=0.0) if one.factor == 0 else one for one in super().contributions(size, cell, *tensors)
         ]
@@ -117,7 +120,7 @@ class Copies:
     sources = 1
     """How many operands numbers are copied from; those behind them say which."""
 
-    def contributions(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors) -> list[Term]:
         found = list_terms(_read(self, size, cell, tensors), tensors)
         return [
             term._replace(share=term.value, factor=1.0) if term.operand < self.sources else term._replace(counted=False)
@@ -126,18 +129,22 @@ class Copies:
 
 
 class Layout(Copies):
-    """Cells laid out anew, as `pattern(size, shape)` says: the text of a pattern, and sizes of its atoms."""
+    """The rule of a rearrangement: `pattern(size, shape)` returns its einops pattern and the sizes of its factors."""
 
-    def _dependencies(self, size, cells, operand):
+    pattern: Callable[..., tuple[str, dict[str, int]]]
+
+    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
         text, sizes = self.pattern(size, shape)
         return (through_rearrange(cells, text, shape, sizes),)
 
 
 class Indexing(Copies):
-    """Some cells of each axis: `slices(size, shape)` has a place, which takes the axis away, or a slice for each."""
+    """The rule of basic indexing: `slices(size, shape)` returns an index or a slice for each axis."""
 
-    def _dependencies(self, size, cells, operand):
+    slices: Callable[..., Slices]
+
+    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
         return (through_slice(cells, shape, self.slices(size, shape)),)
 
@@ -145,7 +152,7 @@ class Indexing(Copies):
 class BroadcastLeading(Copies):
     """The operand again and again along new axes in front."""
 
-    def _dependencies(self, size, cells, operand):
+    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
         return (IndexSet.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
 
@@ -153,7 +160,7 @@ class BroadcastLeading(Copies):
 class RowWise:
     """Each row of the first operand as a whole; vectors behind it are read at the cell's place."""
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         rows = replace_axes(through_broadcast(cells, shape), shape, {len(shape) - 1: None})
         return (rows, *(through_broadcast(cells, shape_of(vector)) for vector in vectors))
@@ -166,11 +173,11 @@ class Standardised:
     has_weight = True
     """Whether the first of the vectors is γ; one without is β."""
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         """All numbers of x, normalised together."""
         raise NotImplementedError
 
-    def contributions(self, size, cell, x, *vectors):
+    def contributions(self, size, cell, x, *vectors) -> list[Term]:
         read, *places = _read(self, size, cell, (x, *vectors))
         block = read.select(x)
         unit = plain(self.unit(block)[tuple(axis.index(i) for axis, i in zip(read.axes, cell, strict=True))])
@@ -189,7 +196,7 @@ class OfAll:
     """A function of all numbers that are read of one operand. `parts(cell, indices, numbers)` says what is known of
     their shares."""
 
-    def contributions(self, size, cell, x):
+    def contributions(self, size, cell, x) -> list[Term]:
         found = list_terms(_read(self, size, cell, (x,)), (x,))
         parts = self.parts(cell, [term.index for term in found], [term.value for term in found])
         return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
@@ -201,7 +208,7 @@ class OfAll:
 class SoftmaxShares(OfAll):
     """The shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
 
-    def parts(self, cell, indices, numbers):
+    def parts(self, cell, indices, numbers) -> list[dict]:
         largest = max(numbers)
         powers = [exp(x - largest) if x > -inf else 0.0 for x in numbers]
         total = sum(powers) or nan
@@ -212,7 +219,7 @@ class SoftmaxShares(OfAll):
 class ArgSelect(OfAll):
     """One of the numbers that are read, the first that is equal to it."""
 
-    def contributions(self, size, cell, x):
+    def contributions(self, size, cell, x) -> list[Term]:
         found = super().contributions(size, cell, x)
         numbers = [term.value for term in found]
         made = self.choose(cell, numbers)
@@ -229,5 +236,5 @@ class ArgSelect(OfAll):
 
 
 def _read(node, size, cell, tensors) -> tuple[IndexSet, ...]:
-    """What one cell reads; how large its tensor is does not matter for that."""
+    """Return the cells that one cell reads, for a tensor as small as it allows."""
     return node.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors)

@@ -6,12 +6,13 @@ import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall, setting_latex, whole
-from tracer.expr.node import Node
+from tracer.expr.index_sets import IndexSet
+from tracer.expr.node import Node, Shape
 from tracer.expr.provenance_rules import Linear, through_broadcast
 
 
 def range_latex(length: sympy.Expr, printer) -> str:
-    """The numbers from 0 up to one less than a size, as they are printed."""
+    """Return the LaTeX of the numbers from 0 up to one less than a size."""
     return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
 
 
@@ -21,13 +22,13 @@ class Arange(Node):
     def __new__(cls, length):
         return super().__new__(cls, sympy.sympify(length))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0],)
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         return torch.arange(int(size(self.args[0])))
 
 
@@ -42,16 +43,16 @@ class ArangeFrom(Node):
     def __new__(cls, length, first, step):
         return super().__new__(cls, *map(sympy.sympify, (length, first, step)))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         length, first, step = self.args
         few = length.is_Integer and length <= FEW
         said = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
         return r"\left({}\right)".format(", ".join(said if few else (*said[:2], r"\ldots", said[2])))
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0],)
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         length, first, step = (int(size(one)) for one in self.args)
         return first + step * torch.arange(length)
 
@@ -62,14 +63,14 @@ class Identity(Node):
     def __new__(cls, rows, columns):
         return super().__new__(cls, *map(sympy.sympify, (rows, columns)))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         sides = self.args[:1] if self.args[0] == self.args[1] else self.args
         return r"\mathbb{I}_{" + r" \times ".join(map(printer._print, sides)) + "}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return self.args
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         return torch.eye(*(int(size(side)) for side in self.args), dtype=torch.float64)
 
 
@@ -80,16 +81,16 @@ class Linspace(Linear, _FunctionCall):
     fields = ("count",)
     counted, alone = None, False
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [setting_latex(self.get("count"), printer)]
 
-    def infer(self, same, first, last):
+    def infer(self, same, first, last) -> Shape:
         return (sympy.sympify(self.get("count")),)
 
-    def run(self, size, first, last):
+    def run(self, size, first, last) -> torch.Tensor:
         return first + (last - first) * torch.linspace(0, 1, whole(self.get("count"), size), dtype=torch.float64)
 
-    def _dependencies(self, size, cells, *ends):
+    def _dependencies(self, size, cells, *ends) -> tuple[IndexSet, ...]:
         return tuple(through_broadcast(cells, ()) for _ in ends)
 
 
@@ -99,8 +100,8 @@ class Nonzero(_FunctionCall):
     word = r"\operatorname{nonzero}"
     fields = ("count",)
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return sympy.sympify(self.get("count")), sympy.Integer(len(shape))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x.nonzero()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 import sympy
@@ -10,7 +11,7 @@ import torch
 from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, setting_latex, whole
 from tracer.expr.index_sets import IndexSet, narrow, replace_axes, shape_of, through_broadcast
 from tracer.expr.math.reductions import along
-from tracer.expr.node import ShapeError
+from tracer.expr.node import Shape, ShapeError
 from tracer.expr.provenance_rules import Copies
 
 
@@ -20,13 +21,13 @@ class Concat(Copies, _WithFields):
 
     fields = ("axis", "rank")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         axis, rank = self.get("axis"), self.get("rank")
         sign = r"\ ,\ " if axis == rank - 1 else r"\ ;\ "
         below = rf"_{{\text{{axis }}{axis}}}" if axis < rank - 2 else ""
         return r"\left[" + sign.join(printer._print(operand) for operand in self.operands) + rf"\right]{below}"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         axis = self.get("axis")
         for shape in shapes[1:]:
             if len(shape) != len(shapes[0]) or not all(
@@ -35,7 +36,7 @@ class Concat(Copies, _WithFields):
                 raise ShapeError(f"{shapes[0]} and {shape} can't be joined along axis {axis}")
         return tuple(sum(s[i] for s in shapes) if i == axis else n for i, n in enumerate(shapes[0]))
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         axis = self.get("axis")
         shape = list(tensors[0].shape)
         shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
@@ -48,10 +49,10 @@ class Concat(Copies, _WithFields):
         return made
 
     @property
-    def sources(self):
+    def sources(self) -> int:
         return len(self.operands)
 
-    def _dependencies(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         axis, found, start = self.get("axis"), [], 0
         for shape in map(shape_of, operands):
             found.append(narrow(cells, axis, start, shape[axis]))
@@ -65,27 +66,27 @@ class Stack(Copies, _FunctionCall):
     word = r"\operatorname{stack}"
     fields = ("axis",)
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [rf"\text{{axis }}{self.get('axis')}"] if self.get("axis") else []
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         axis = self.get("axis")
         for shape in shapes[1:]:
             if len(shape) != len(shapes[0]) or not all(map(same, shapes[0], shape)):
                 raise ShapeError(f"{shapes[0]} and {shape} can't be stacked")
         return (*shapes[0][:axis], sympy.Integer(len(shapes)), *shapes[0][axis:])
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         made = torch.empty(len(tensors), *tensors[0].shape, dtype=torch.result_type(tensors[0], tensors[-1]))
         for place, tensor in enumerate(tensors):
             made[place] = tensor
         return made.movedim(0, self.get("axis"))
 
     @property
-    def sources(self):
+    def sources(self) -> int:
         return len(self.operands)
 
-    def _dependencies(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         axis, shapes = self.get("axis"), [shape_of(operand) for operand in operands]
         rest = (*cells.axes[:axis], *cells.axes[axis + 1 :])
         return tuple(
@@ -101,18 +102,18 @@ class Pad(Copies, _FunctionCall):
     word = r"\operatorname{pad}"
     fields = ("pads", "mode", "value")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         mode, value = self.get("mode"), self.get("value")
         said = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
         return [*(setting_latex(n, printer) for n in self.get("pads")), *said]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         pads, made = self.get("pads"), list(shape)
         for i in range(len(pads) // 2):
             made[-1 - i] = made[-1 - i] + pads[2 * i] + pads[2 * i + 1]
         return tuple(made)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         pads, mode = [whole(n, size) for n in self.get("pads")], self.get("mode")
         for i in range(len(pads) // 2):
             n = x.shape[-1 - i]
@@ -126,9 +127,10 @@ class Pad(Copies, _FunctionCall):
             x = x if mode else torch.where(inside, x, self.get("value") or 0)
         return x
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
-        pads, mode, axes = [whole(n, size) for n in self.get("pads")], self.get("mode"), {}
+        pads, mode = [whole(n, size) for n in self.get("pads")], self.get("mode")
+        axes: dict[int, Iterable[int] | None] = {}
         for i in range(len(pads) // 2):
             axis, before = len(shape) - 1 - i, pads[2 * i]
             n, places = shape[axis], [place - before for place in cells.axes[axis]]
@@ -145,17 +147,17 @@ class Pad(Copies, _FunctionCall):
 class _Triangle(Copies, _FunctionCall):
     fields = ("diagonal",)
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [setting_latex(self.get("diagonal"), printer)] if self.get("diagonal") else []
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape, diagonal = shape_of(x), whole(self.get("diagonal") or 0, size)
         *_, rows, columns = cells.axes
         i = [row for row in rows if any(self.stays(column - row - diagonal) for column in columns)]
@@ -168,7 +170,7 @@ class Tril(_Triangle):
 
     word = r"\operatorname{tril}"
 
-    def stays(self, over):
+    def stays(self, over) -> torch.Tensor:
         return over <= 0
 
 
@@ -177,7 +179,7 @@ class Triu(_Triangle):
 
     word = r"\operatorname{triu}"
 
-    def stays(self, over):
+    def stays(self, over) -> torch.Tensor:
         return over >= 0
 
 
@@ -187,18 +189,18 @@ class Flip(Copies, _FunctionCall):
     word = r"\operatorname{flip}"
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes"), printer)
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         for axis in self.get("axes"):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape, axes = shape_of(x), self.get("axes")
         return (replace_axes(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
 
@@ -212,17 +214,17 @@ class Roll(Flip):
     word = r"\operatorname{roll}"
     fields = ("shifts", "axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         shifts = r" \times ".join(setting_latex(n, printer) for n in self.get("shifts"))
         return [shifts] if self.get("labels") == () else [shifts, *super().below(printer)]
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
             n = x.shape[axis]
             x = x.index_select(axis, (torch.arange(n) - whole(shift, size)) % n)
         return x
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         axes = dict.fromkeys(self.get("axes"), 0)
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
@@ -237,20 +239,20 @@ class Full(Copies, _FunctionCall):
     word = r"\operatorname{full}"
     fields = ("shape",)
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [r" \times ".join(setting_latex(one, printer) for one in self.get("shape"))]
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         (number,) = self.operands
         if self.get("shape") and isinstance(number, Scalar) and number.value in (0, 1):
             return rf"\mathbf{{{int(number.value)}}}_{{{self.below(printer)[0]}}}"
         return super()._latex(printer)
 
-    def infer(self, same, x):
+    def infer(self, same, x) -> Shape:
         return tuple(map(sympy.sympify, self.get("shape")))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         return (through_broadcast(cells, shape_of(x)),)

@@ -2,15 +2,17 @@ r"""Choosing cells by their places, and writing into them: `{\mathbf{X}}_{[:,\,\
 
 from __future__ import annotations
 
+from typing import Any
+
 import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall, _WithFields, encode, setting_latex, tight
-from tracer.expr.index_sets import IndexSet, align_axes, indices_in, replace_axes, shape_of
+from tracer.expr.index_sets import IndexSet, Term, align_axes, indices_in, replace_axes, shape_of
 from tracer.expr.math.comparisons import condition, holds
 from tracer.expr.math.reductions import along
-from tracer.expr.node import Node, ShapeError, broadcast
-from tracer.expr.provenance_rules import Copies, Indexing
+from tracer.expr.node import Node, Shape, ShapeError, broadcast
+from tracer.expr.provenance_rules import Copies, Indexing, Slices
 
 FULL = (None, None, None)
 
@@ -32,7 +34,7 @@ def pattern(entries, printer) -> str:
     return r",\,".join(texts)
 
 
-def _int(value, size) -> int | None:
+def _int(value, size) -> Any:
     return value if value is None or isinstance(value, int) else round(float(size(value)))
 
 
@@ -58,19 +60,19 @@ class Slice(Indexing, _WithFields):
     def entries(self) -> tuple:
         return self.get("entries")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"{{{tight(self.args[0], printer)}}}_{{[{pattern(self.entries, printer)}]}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if len(shape) != len(self.entries):
             raise ShapeError(f"{shape} has {len(shape)} axes, {len(self.entries)} were expected")
         picked = zip(shape, self.entries, strict=True)
         return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x[tuple(self.slices(size, x.shape))]
 
-    def slices(self, size, shape):
+    def slices(self, size, shape) -> Slices:
         return [
             slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
             for entry in self.entries
@@ -111,11 +113,11 @@ class Index(Copies, _Indexing):
 
     fields = ("entries", "result")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, *places = self.operands
         return rf"{{{tight(x, printer)}}}_{{[{pattern(self.entries_said(places, printer), printer)}]}}"
 
-    def infer(self, same, x, *places):
+    def infer(self, same, x, *places) -> Shape:
         if "m" in self.get("entries") or any(isinstance(entry, tuple) for entry in self.get("entries")):
             return tuple(map(sympy.sympify, self.get("result")))
         kinds = [entry == "t" for entry in self.get("entries")]
@@ -124,14 +126,14 @@ class Index(Copies, _Indexing):
         rest = [n for n, chosen in zip(x, kinds, strict=True) if not chosen]
         return (*rest[:first], *run, *rest[first:]) if together else (*run, *rest)
 
-    def run(self, size, x, *places):
+    def run(self, size, x, *places) -> torch.Tensor:
         return x[self.where(size, places)]
 
-    def contributions(self, size, cell, x, *places):
+    def contributions(self, size, cell, x, *places) -> list[Term]:
         copied = Copies if "m" not in self.get("entries") else Node
         return copied.contributions(self, size, cell, x, *places)
 
-    def _dependencies(self, size, cells, x, *places):
+    def _dependencies(self, size, cells, x, *places) -> tuple[IndexSet, ...]:
         """All of it where a mask chooses: the cells say nothing of where they were."""
         entries = self.get("entries")
         if "m" in entries:
@@ -145,7 +147,8 @@ class Index(Copies, _Indexing):
         run = cells.axes[start : start + rank]
         rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
         where = [IndexSet.of(n, align_axes(run, n)) for n in asked]
-        found, numbers = [], iter(zip(where, places, strict=True))
+        found: list = []
+        numbers = iter(zip(where, places, strict=True))
         for entry, n in zip(entries, shape, strict=True):
             if entry == "t":
                 one, place = next(numbers)
@@ -164,16 +167,16 @@ class IndexPut(_Indexing):
 
     fields = ("entries", "add")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, values, *places = self.operands
         sign = "+" if self.get("add") else ""
         chosen = pattern(self.entries_said(places, printer), printer)
         return rf"{{{tight(x, printer)}}}_{{[{chosen}] \gets {sign}{printer._print(values)}}}"
 
-    def infer(self, same, x, values, *places):
+    def infer(self, same, x, values, *places) -> Shape:
         return x
 
-    def run(self, size, x, values, *places):
+    def run(self, size, x, values, *places) -> torch.Tensor:
         made, where = _room(x, values), self.where(size, places)
         values = values.to(made.dtype)
         if not self.get("add"):
@@ -183,14 +186,14 @@ class IndexPut(_Indexing):
 
 
 def _room(x, values):
-    """A copy of x that holds such values: whole numbers that are written out have no fractions."""
+    """Return a copy of x in a dtype that holds the values."""
     return x.to(torch.promote_types(x.dtype, values.dtype), copy=True)
 
 
 class _Along(_FunctionCall):
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes"), printer)
 
     @property
@@ -199,14 +202,14 @@ class _Along(_FunctionCall):
 
 
 def _totals(like, where, values):
-    """What comes to each cell of a tensor like that if `values` are added at these places, one by one."""
+    """Return the sums of `values` at these indices, accumulated one by one."""
     cells = torch.arange(like.numel()).reshape(like.shape)[where]
     values = values.expand(cells.shape).flatten().double()
     return torch.bincount(cells.flatten(), values, like.numel()).reshape(like.shape).to(like.dtype)
 
 
 def _grid(index, axis: int):
-    """The places of all cells of `index` along each axis, with those that it says along one."""
+    """Return the indices of all cells of `index` along each axis, with its values along one."""
     places = [torch.arange(n).reshape(-1, *(1,) * (index.dim() - 1 - i)) for i, n in enumerate(index.shape)]
     places[axis] = index.long()
     return tuple(places)
@@ -217,15 +220,15 @@ class Gather(Copies, _Along):
 
     word = r"\operatorname{gather}"
 
-    def infer(self, same, x, index):
+    def infer(self, same, x, index) -> Shape:
         return index
 
-    def run(self, size, x, index):
+    def run(self, size, x, index) -> torch.Tensor:
         if index.dim() == 0:
             return x[index.long()] if x.dim() else x
         return x[_grid(index, self.axis)]
 
-    def _dependencies(self, size, cells, x, index):
+    def _dependencies(self, size, cells, x, index) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(x), shape_of(index)
         if not shape or not asked:
             return super()._dependencies(size, cells, x, index)
@@ -242,14 +245,14 @@ class Scatter(_Along):
     word = r"\operatorname{scatter}"
     fields = ("how", "axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         how = self.get("how")
         return [*([rf"\text{{{how}}}"] if how else []), *super().below(printer)]
 
-    def infer(self, same, x, index, values):
+    def infer(self, same, x, index, values) -> Shape:
         return x
 
-    def run(self, size, x, index, values):
+    def run(self, size, x, index, values) -> torch.Tensor:
         made, how = _room(x, values), self.get("how")
         values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
         where, values = _grid(index, self.axis), values.to(made.dtype)
@@ -270,10 +273,10 @@ class MaskedScatter(_FunctionCall):
 
     word = r"\operatorname{fill}"
 
-    def infer(self, same, x, mask, values):
+    def infer(self, same, x, mask, values) -> Shape:
         return broadcast(same, x, mask)
 
-    def run(self, size, x, mask, values):
+    def run(self, size, x, mask, values) -> torch.Tensor:
         x, mask = torch.broadcast_tensors(x, holds(mask))
         place = (mask.flatten().double().cumsum(0) - 1).clamp(min=0).long()
         return torch.where(mask, values.flatten()[place].reshape(x.shape), x)
@@ -285,15 +288,15 @@ class OneHot(_FunctionCall):
     word = r"\operatorname{onehot}"
     fields = ("classes",)
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [setting_latex(self.get("classes"), printer)]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape, sympy.sympify(self.get("classes")))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         return (IndexSet.of(shape, cells.axes[:-1]),)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
+from typing import Any
 
 import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall, setting_latex
-from tracer.expr.index_sets import IndexSet, merge_axes, shape_of, split_axis, windows
+from tracer.expr.index_sets import Axis, IndexSet, merge_axes, shape_of, split_axis, windows
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import Copies, Linear
 
 
@@ -18,7 +20,7 @@ class _Columns(_FunctionCall):
 
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         found = [r" \times ".join(setting_latex(one, printer) for one in self.get("window"))]
         found += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
         for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
@@ -34,7 +36,7 @@ class _Columns(_FunctionCall):
         ]
 
     def symbolic(self, sizes) -> list:
-        """The same in symbols."""
+        """Return the window counts in symbols."""
         return [
             sympy.floor((size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)) + 1
             for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)
@@ -54,11 +56,11 @@ class WindowColumns(Copies, _Columns):
 
     word = r"\operatorname{im2col}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         *lead, channels, height, width = shape
         return (*lead, channels * prod(self.get("window")), sympy.Mul(*self.symbolic((height, width))))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         *lead, channels, height, width = x.shape
         down, right = self.get("padding")
         wide = torch.zeros(*lead, channels, height + 2 * down, width + 2 * right, dtype=x.dtype)
@@ -66,7 +68,7 @@ class WindowColumns(Copies, _Columns):
         taps = [wide[..., rows, columns].flatten(-2) for rows, columns in self.taps((height, width))]
         return torch.stack(taps, -2).reshape(*lead, channels * len(taps), -1)
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         *lead, made, places = cells.axes
         window, counts = self.get("window"), self.counts(shape[-2:])
@@ -86,38 +88,39 @@ class WindowSums(Linear, _Columns):
     word = r"\operatorname{col2im}"
     fields = (*_Columns.fields, "sizes")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         sizes = r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))
         return [rf"\to {sizes}", *super().below(printer)]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         *lead, rows, _ = shape
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
         return (*lead, rows / prod(self.get("window")), *sizes)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         *lead, rows, _ = x.shape
         height, width = sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
         down, right = self.get("padding")
         taps = x.reshape(*lead, rows // prod(self.get("window")), prod(self.get("window")), *self.counts(sizes))
-        whole = 0
+        whole: Any = 0
         for number, (above, beside) in enumerate(self.taps(sizes)):
             wide = torch.zeros(*taps.shape[:-3], height + 2 * down, width + 2 * right, dtype=x.dtype)
             wide[..., above, beside] = taps.select(-3, number)
             whole = whole + wide
         return whole[..., down : down + height, right : right + width]
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         *lead, channels, rows, columns = cells.axes
         sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
         counts, window = self.counts(sizes), self.get("window")
-        taps, places = [], []
+        taps: list[Axis] = []
+        places: list[Axis] = []
         for i, where in enumerate((rows, columns)):
             s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
             met = [(t, n) for n in range(counts[i]) for t in range(window[i]) if n * s - p + t * d in where]
-            taps.append(sorted({t for t, _ in met}))
-            places.append(sorted({n for _, n in met}))
+            taps.append(tuple(sorted({t for t, _ in met})))
+            places.append(tuple(sorted({n for _, n in met})))
         rest = shape[-2] // prod(window)
         made = merge_axes((channels, *taps), (rest, *window))
         return (IndexSet.of(shape, (*lead, made, merge_axes(places, counts))),)

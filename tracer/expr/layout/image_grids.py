@@ -9,19 +9,20 @@ import torch
 from torch.nn.functional import unfold
 
 from tracer.expr.nn.token_embedding import Patches
-from tracer.expr.node import Node, ShapeError
-from tracer.expr.provenance_rules import Indexing, Layout
+from tracer.expr.node import Node, Shape, ShapeError
+from tracer.expr.provenance_rules import Indexing, Layout, Slices
 
 
 class Operator(Layout):
     """A layout that is printed as an operator with its sizes below, such as `grid` with 4 × 6."""
 
     NAME = ""
+    args: tuple[sympy.Basic, ...]
 
     def __new__(cls, tokens, *sizes):
         return super().__new__(cls, tokens, *map(sympy.sympify, sizes))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         tokens, *sizes = map(printer._print, self.args)
         below = r" \times ".join(sizes)
         return rf"\operatorname{{{self.NAME}}}_{{{below}}}\left({tokens}\right)"
@@ -36,11 +37,11 @@ class Unfold(Patches):
 
     order = "chw"
 
-    def run(self, size, image):
+    def run(self, size, image) -> torch.Tensor:
         side = int(size(self.args[1]))
         return unfold(image, side, stride=side).transpose(-2, -1)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         side = int(size(self.args[1]))
         return "... c (n p) (m q) -> ... (n m) (c p q)", {"p": side, "q": side}
 
@@ -51,16 +52,16 @@ class RowsFrom(Indexing, Node):
     def __new__(cls, sequence, start):
         return super().__new__(cls, sequence, sympy.sympify(start))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-2] - self.args[1], shape[-1])
 
-    def run(self, size, sequence):
+    def run(self, size, sequence) -> torch.Tensor:
         return sequence[..., int(size(self.args[1])) :, :]
 
-    def slices(self, size, shape):
+    def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 2), slice(int(size(self.args[1])), None), slice(None))
 
 
@@ -69,16 +70,16 @@ class Grid(Operator, Node):
 
     NAME = "grid"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         rows, columns = self.args[1:]
         if not same(shape[-2], rows * columns):
             raise ShapeError(f"{shape} as a grid of {rows} by {columns}: {shape[-2]} is not {rows * columns}")
         return (*shape[:-2], rows, columns, shape[-1])
 
-    def run(self, size, tokens):
+    def run(self, size, tokens) -> torch.Tensor:
         return tokens.unflatten(-2, tuple(round(size(argument)) for argument in self.args[1:]))
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "... (n m) d -> ... n m d", {"n": round(size(self.args[1]))}
 
 
@@ -87,12 +88,12 @@ class Fold(Operator, Node):
 
     NAME = "fold"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         rows, columns, numbers = shape[-3:]
         side = self.args[1]
         return (*shape[:-3], rows * side, columns * side, sympy.cancel(numbers / side**2))
 
-    def run(self, size, cells):
+    def run(self, size, cells) -> torch.Tensor:
         side = int(size(self.args[1]))
         rows = [
             torch.cat([cell.unflatten(-1, (side, side, -1)) for cell in row.unbind(-2)], dim=-2)
@@ -100,7 +101,7 @@ class Fold(Operator, Node):
         ]
         return torch.cat(rows, dim=-3)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         side = int(size(self.args[1]))
         return "... n m (p q k) -> ... (n p) (m q) k", {"p": side, "q": side}
 
@@ -113,19 +114,19 @@ class WindowPartition(Operator, Node):
 
     NAME = "windows"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if len(shape) != 4:
             raise ShapeError(f"{shape} is no grid: [B, n, m, D] was expected")
         batch, rows, columns, width = shape
         area = self.args[1] ** 2
         return batch * rows * columns / area, area, width
 
-    def run(self, size, grid):
+    def run(self, size, grid) -> torch.Tensor:
         side = round(size(self.args[1]))
         rows = grid.unfold(1, side, side).unfold(2, side, side)  # [B, n/w, m/w, D, w, w]
         return rows.movedim(3, -1).flatten(3, 4).flatten(0, 2)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         side = round(size(self.args[1]))
         return "b (n p) (m q) d -> (b n m) (p q) d", {"p": side, "q": side}
 
@@ -135,20 +136,20 @@ class WindowReverse(Operator, Node):
 
     NAME = "unwindow"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if len(shape) != 3:
             raise ShapeError(f"{shape} are no windows: [B·nm/w², w², D] was expected")
         count, area, width = shape
         rows, columns = self.args[1:]
         return sympy.cancel(count * area / (rows * columns)), rows, columns, width
 
-    def run(self, size, windows):
+    def run(self, size, windows) -> torch.Tensor:
         rows, columns = (round(size(argument)) for argument in self.args[1:])
         side = isqrt(windows.shape[1])
         cells = windows.reshape(-1, rows // side, columns // side, side, side, windows.shape[-1])
         return cells.permute(0, 1, 3, 2, 4, 5).flatten(3, 4).flatten(1, 2)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         rows, columns = (round(size(argument)) for argument in self.args[1:])
         side = isqrt(shape[1])
         sizes = {"p": side, "q": side, "n": rows // side, "m": columns // side}

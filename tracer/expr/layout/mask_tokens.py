@@ -5,27 +5,27 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.index_sets import IndexSet, indices_in, shape_of
-from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.index_sets import IndexSet, Term, indices_in, shape_of
+from tracer.expr.node import Node, Shape, ShapeError, below
 from tracer.expr.provenance_rules import BroadcastLeading, Copies
 
 
 class Take(Copies, Node):
     """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         tokens, numbers = self.args
         return rf"{tokens.inside(printer)}\left[{printer._print(numbers)}\right]"
 
-    def infer(self, same, tokens, numbers):
+    def infer(self, same, tokens, numbers) -> Shape:
         if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):
             raise ShapeError(f"{tokens} taken at {numbers}: [B, N, D] and [B, n] were expected")
         return (*numbers, tokens[-1])
 
-    def run(self, size, tokens, numbers):
+    def run(self, size, tokens, numbers) -> torch.Tensor:
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
-    def _dependencies(self, size, cells, tokens, numbers):
+    def _dependencies(self, size, cells, tokens, numbers) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(tokens), shape_of(numbers)
         batch, rows, width = cells.axes
         where = IndexSet.of(asked, (batch, rows))
@@ -38,14 +38,14 @@ class Repeat(BroadcastLeading, Node):
     def __new__(cls, token, batch, count):
         return super().__new__(cls, token, sympy.sympify(batch), sympy.sympify(count))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         token, count = printer._print(self.args[0]), printer._print(self.args[2])
         return rf"\left[{token}\ ;\ \dots\ ;\ {token}\right]_{{{count}}}"
 
-    def infer(self, same, token):
+    def infer(self, same, token) -> Shape:
         return (*self.args[1:], *token)
 
-    def run(self, size, token):
+    def run(self, size, token) -> torch.Tensor:
         batch, count = (int(size(argument)) for argument in self.args[1:])
         return torch.stack([torch.stack([token] * count)] * batch)
 
@@ -55,17 +55,17 @@ class Put(Copies, Node):
 
     cells = "[j]"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         others, numbers, tokens = (operand.inside(printer) for operand in self.operands)
         placed = rf"{below(tokens, '[i]')} & j = {below(numbers, 'i')}"
         return rf"\begin{{cases}} {placed} \\ {below(others, '[j]')} & \text{{else}} \end{{cases}}"
 
-    def infer(self, same, others, numbers, tokens):
+    def infer(self, same, others, numbers, tokens) -> Shape:
         if not all(map(same, (*numbers, others[-1]), tokens)):
             raise ShapeError(f"{tokens} put at {numbers} into {others}: one token for each number was expected")
         return others
 
-    def run(self, size, others, numbers, tokens):
+    def run(self, size, others, numbers, tokens) -> torch.Tensor:
         made = others.clone()
         for i, (places, values) in enumerate(zip(numbers, tokens, strict=True)):
             made[i, places] = values
@@ -73,8 +73,8 @@ class Put(Copies, Node):
 
     sources = 3
 
-    def _dependencies(self, size, cells, others, numbers, tokens):
-        """The numbers of a sequence's places are read as a whole: any of them may say the cell's."""
+    def _dependencies(self, size, cells, others, numbers, tokens) -> tuple[IndexSet, ...]:
+        """Return all indices of a sequence: any of them may select the cell."""
         shapes = [shape_of(operand) for operand in (others, numbers, tokens)]
         batch, rows, width = cells.axes
         where = IndexSet.of(shapes[1], (batch, None))
@@ -85,7 +85,7 @@ class Put(Copies, Node):
         stays = [j for j in rows if any(j not in row for row in placed)]
         return IndexSet.of(shapes[0], (batch, stays, width)), where, IndexSet.of(shapes[2], (batch, found, width))
 
-    def contributions(self, size, cell, *tensors):
+    def contributions(self, size, cell, *tensors) -> list[Term]:
         return [
             term._replace(share=None, factor=None, counted=False) if term.operand == 1 else term
             for term in super().contributions(size, cell, *tensors)

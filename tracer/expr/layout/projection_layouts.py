@@ -6,26 +6,26 @@ import sympy
 import torch
 
 from tracer.expr.layout.arange import range_latex
-from tracer.expr.node import Node, ShapeError, below
-from tracer.expr.provenance_rules import BroadcastLeading, Indexing, Layout
+from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.provenance_rules import BroadcastLeading, Indexing, Layout, Slices
 
 
 class FlattenKernel(Layout, Node):
     """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\operatorname{{unroll}}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if len(shape) != 4:
             raise ShapeError(f"{shape} are no kernels: [D, C, P, P] was expected")
         return (sympy.prod(shape[1:]), shape[0])
 
-    def run(self, size, kernels):
+    def run(self, size, kernels) -> torch.Tensor:
         return kernels.flatten(1).T
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "k c p q -> (c p q) k", {}
 
 
@@ -35,17 +35,17 @@ class Columns(Indexing, Node):
     def __new__(cls, tensor, start, stop):
         return super().__new__(cls, tensor, sympy.sympify(start), sympy.sympify(stop))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         start, stop = map(printer._print, self.args[1:])
         return rf"{{{self.args[0].inside(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-1], self.args[2] - self.args[1])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
 
-    def slices(self, size, shape):
+    def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
 
 
@@ -56,19 +56,19 @@ class TransposeBatchSeq(Layout, Node):
     def __new__(cls, tensor, first, second):
         return super().__new__(cls, tensor, sympy.sympify(first), sympy.sympify(second))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         first, second = map(printer._print, self.args[1:])
         return rf"{{{self.args[0].inside(printer)}}}^{{{first} \leftrightarrow {second}}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if not all(map(same, shape[:2], self.args[1:])):
             raise ShapeError(f"{shape} has no axes {self.args[1]} and {self.args[2]} in front")
         return (shape[1], shape[0], *shape[2:])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(0, 1)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "a b ... -> b a ...", {}
 
 
@@ -78,18 +78,18 @@ class Squeeze(Indexing, Node):
     def __new__(cls, tensor, axes):
         return super().__new__(cls, tensor, sympy.Integer(axes))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return printer._print(self.args[0])
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape[int(self.args[1]) :]
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         for _ in range(int(self.args[1])):
             tensor = tensor.squeeze(0)
         return tensor
 
-    def slices(self, size, shape):
+    def slices(self, size, shape) -> Slices:
         axes = int(self.args[1])
         return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
 
@@ -101,16 +101,16 @@ class ExpandLeading(BroadcastLeading, Node):
         return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
 
     @property
-    def cells(self):
+    def cells(self) -> str:
         return self.args[0].cells
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return printer._print(self.args[0])
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*self.args[1:], *shape)
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.expand(*(int(size(argument)) for argument in self.args[1:]), *tensor.shape)
 
 
@@ -120,26 +120,26 @@ class PositionIds(Node):
     def __new__(cls, length):
         return super().__new__(cls, sympy.sympify(length))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (sympy.Integer(1), self.args[0])
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         return torch.arange(int(size(self.args[0])))[None]
 
 
 class IsContiguous(Node):
     """1 where the numbers of places count up by one all along, so that the row holds one text, else 0; no axes."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         place = printer._print(self.args[0])
         one, before = below(place, "j"), below(place, "j - 1")
         return rf"\left[\,{one} - {before} = 1 \text{{ for all }} j\,\right]"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return ()
 
-    def run(self, size, places):
+    def run(self, size, places) -> torch.Tensor:
         return (places.diff() == 1).all().double()

@@ -8,8 +8,8 @@ import sympy
 import torch
 
 from tracer.expr.function_call import _WithFields, encode, tight
-from tracer.expr.index_sets import through_permute
-from tracer.expr.node import ShapeError
+from tracer.expr.index_sets import IndexSet, through_permute
+from tracer.expr.node import Shape, ShapeError
 from tracer.expr.provenance_rules import Copies
 
 
@@ -40,7 +40,7 @@ class Rearrange(Copies, _WithFields):
     def sizes(self) -> tuple:
         return tuple(self.args[1])
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         names = atoms(self.sizes, printer)
 
         def side(axes):
@@ -49,13 +49,13 @@ class Rearrange(Copies, _WithFields):
         left, right = side(self.get("left")), side(self.get("right"))
         return rf"{{{tight(self.args[0], printer)}}}_{{[{left} \to {right}]}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         left = [sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("left")]
         if len(left) != len(shape) or not all(map(same, left, shape)):
             raise ShapeError(f"{shape} is not laid out as {tuple(left)}")
         return tuple(sympy.prod(self.sizes[atom] for atom in axis) for axis in self.get("right"))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         counts = self.counts(size)
         left = [atom for axis in self.get("left") for atom in axis]
         right = [atom for axis in self.get("right") for atom in axis]
@@ -73,7 +73,7 @@ class Rearrange(Copies, _WithFields):
         """How long the atoms are."""
         return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         return (through_permute(cells, self.counts(size), self.get("left"), self.get("right")),)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from tracer.expr.function_call import _FunctionCall, decimal, setting_latex
 from tracer.expr.index_sets import IndexSet, shape_of
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import Linear
 
 
@@ -23,17 +24,17 @@ class Interpolate(Linear, _FunctionCall):
     word = r"\operatorname{resize}"
     fields = ("sizes", "how", "corners", "ratios")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         found = [r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
         found += [rf"\text{{{self.get('how')}}}"] + [r"\text{corners}"] * bool(self.get("corners"))
         ratios = self.get("ratios")
         return found + ([r"\text{step }" + r" \times ".join(decimal(one) for one in ratios)] if ratios else [])
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
         return (*shape[: -len(sizes)], *sizes)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
         for place, m in enumerate(sizes):
             axis = place - len(sizes)
@@ -41,7 +42,7 @@ class Interpolate(Linear, _FunctionCall):
             x = (x.movedim(axis, -1) @ self.weights(x.shape[axis], m, ratio)).movedim(-1, axis)
         return x
 
-    def weights(self, n: int, m: int, ratio: float):
+    def weights(self, n: int, m: int, ratio: float) -> torch.Tensor:
         """How much each of n cells counts in each of m, `[n, m]`."""
         i, how = torch.arange(m, dtype=torch.float64), self.get("how")
         if how in ("nearest", "exact"):
@@ -59,7 +60,7 @@ class Interpolate(Linear, _FunctionCall):
             made += (torch.arange(n)[:, None] == cells) * share
         return made
 
-    def kernel(self, away):
+    def kernel(self, away) -> torch.Tensor:
         if self.get("how") == "linear":
             return 1 - away
         a = -0.75
@@ -67,13 +68,13 @@ class Interpolate(Linear, _FunctionCall):
         far = a * (away**3 - 5 * away**2 + 8 * away - 4)
         return torch.where(away <= 1, near, far)
 
-    def along(self, size, shape):
+    def along(self, size, shape) -> list[torch.Tensor]:
         """For each of the last axes how much its cells count in each that is made."""
         sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         weights = self.along(size, shape)
         found = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
-from tracer.expr.node import Node, ShapeError
+from tracer.expr.node import Node, Shape, ShapeError
 from tracer.expr.provenance_rules import Layout
 from tracer.symbols.notation import symbol
 
@@ -15,18 +16,18 @@ class SplitHeads(Layout, Node):
     def __new__(cls, tensor, heads):
         return super().__new__(cls, tensor, sympy.sympify(heads))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\operatorname{{heads}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         if len(shape) < 2:
             raise ShapeError(f"{shape} has no sequence and width to split into heads")
         return (*shape[:-2], self.args[1], shape[-2], sympy.cancel(shape[-1] / self.args[1]))
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.unflatten(-1, (int(size(self.args[1])), -1)).transpose(-3, -2)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "... s (h d) -> ... h s d", {"h": int(size(self.args[1]))}
 
 
@@ -36,15 +37,15 @@ class MergeHeads(Layout, Node):
     def __new__(cls, tensor, heads="h"):
         return super().__new__(cls, tensor, symbol(heads) if isinstance(heads, str) else sympy.sympify(heads))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         heads = printer._print(self.args[1])
         return rf"\operatorname{{concat}}_{{{heads}}}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-3], shape[-2], shape[-3] * shape[-1])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(-3, -2).flatten(-2)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "... h s d -> ... s (h d)", {}

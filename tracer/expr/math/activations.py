@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
+import torch
+
 from tracer.expr.math.elementwise import _UnaryFunction, function
 from tracer.expr.provenance_rules import RowWise, SoftmaxShares
 
@@ -13,13 +15,13 @@ class Softmax(SoftmaxShares, RowWise, _UnaryFunction):
 
     word = r"\operatorname{softmax}"
 
-    def run(self, size, scores):
+    def run(self, size, scores) -> torch.Tensor:
         powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
         return powers / powers.sum(dim=-1, keepdim=True)
 
     analysed = True
 
-    def errors(self, made, scores):
+    def errors(self, made, scores) -> torch.Tensor:
         """Of `p = eᵈ/Σ`: p(|d| + 2) of the power, p Σ p(|d| + 3) of the sum, p of the quotient; 0 stays 0."""
         far = (scores.amax(dim=-1, keepdim=True) - scores).add_(3)
         terms = (made * far).nan_to_num_(0.0, posinf=float("inf"))

@@ -6,8 +6,8 @@ import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, align_axes, real, shape_of
-from tracer.expr.node import Node, ShapeError, broadcast
-from tracer.expr.provenance_rules import ElementwiseProduct, Indexing, Layout, Linear, LinearSum
+from tracer.expr.node import Node, Shape, ShapeError, broadcast
+from tracer.expr.provenance_rules import ElementwiseProduct, Indexing, Layout, Linear, LinearSum, Slices
 
 
 def beside(factors, printer) -> str:
@@ -26,13 +26,13 @@ class Plus(LinearSum, Node):
     needs_parens = True
     additive = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, first, *rest):
+    def run(self, size, first, *rest) -> torch.Tensor:
         for other in rest:
             first = first + other
         return first
@@ -44,21 +44,21 @@ class Product(Linear, Node):
     needs_parens_in_script = True
     multilinear = 2
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return beside(self.args, printer)
 
-    def infer(self, same, left, right):
+    def infer(self, same, left, right) -> Shape:
         if min(len(left), len(right)) < 2:
             raise ShapeError(f"{left} times {right}: expected matrices")
         if not same(left[-1], right[-2]):
             raise ShapeError(f"{left} times {right}: the inner sizes {left[-1]} and {right[-2]} differ")
         return (*broadcast(same, left[:-2], right[:-2]), left[-2], right[-1])
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         kind = torch.promote_types(left.dtype, right.dtype)
         return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
 
-    def _dependencies(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
         left, right = shape_of(left), shape_of(right)
         *lead, row, column = cells.axes
         return (
@@ -72,29 +72,29 @@ class Over(LinearSum, Node):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return real(tensor) / float(size(self.args[1]))
 
 
 class Transposed(Layout, Node):
     """The last two axes exchanged."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"{{{self.args[0].inside(printer)}}}^{{\top}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1], shape[-2])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(-2, -1)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "... i j -> ... j i", {}
 
 
@@ -104,16 +104,16 @@ class Row(Indexing, Node):
     def __new__(cls, tensor, position):
         return super().__new__(cls, tensor, sympy.sympify(position))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"{{{self.args[0].inside(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor[..., int(size(self.args[1])), :]
 
-    def slices(self, size, shape):
+    def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 2), int(size(self.args[1])), slice(None))
 
 
@@ -122,22 +122,22 @@ class Times(ElementwiseProduct, Node):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         first, *rest = self.args
         return r" \odot ".join([first.inside(printer), *(self._factor(argument, printer) for argument in rest)])
 
     def _factor(self, argument, printer):
-        """A product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
+        """Print a product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""
         text = printer._print(argument)
         closed = not argument.needs_parens and (
             isinstance(argument, Times) or not argument.needs_parens_in_script or text.startswith(r"\frac")
         )
         return text if closed else rf"\left({text}\right)"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return left * right
 
 

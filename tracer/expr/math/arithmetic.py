@@ -7,12 +7,12 @@ import torch
 from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, decimal, tight
 from tracer.expr.index_sets import plain, real
 from tracer.expr.math.algebra import beside
-from tracer.expr.node import broadcast
+from tracer.expr.node import Shape, broadcast
 from tracer.expr.provenance_rules import Elementwise, ElementwiseProduct, Linear, LinearSum, SelectOne
 
 
 class _Elementwise(Elementwise, _WithFields):
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
 
@@ -21,11 +21,11 @@ class Minus(LinearSum, _Elementwise):
 
     needs_parens = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         left, right = self.operands
         return f"{left.summand(printer, True)} - {right.inside(printer)}"
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return left * 1 - right * 1  # bool tensors have no difference
 
 
@@ -34,10 +34,10 @@ class Negative(LinearSum, _Elementwise):
 
     needs_parens = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return f"-{self.args[0].inside(printer)}"
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return -x
 
 
@@ -46,14 +46,14 @@ class Div(_Elementwise):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         above, below = map(printer._print, self.operands)
         return rf"\frac{{{above}}}{{{below}}}"
 
-    def run(self, size, above, below):
+    def run(self, size, above, below) -> torch.Tensor:
         return real(above) / below
 
-    def shares(self, size, above, below):
+    def shares(self, size, above, below) -> list[tuple]:
         made = plain(above / below)
         return [(made, plain(1 / below)), (made, None, False)]
 
@@ -64,10 +64,10 @@ class Scaled(ElementwiseProduct, _Elementwise):
     needs_parens_in_script = True
     counted = (1,)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return beside(self.operands, printer)
 
-    def run(self, size, factor, x):
+    def run(self, size, factor, x) -> torch.Tensor:
         return factor * x
 
 
@@ -76,11 +76,11 @@ class Power(_Elementwise):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         base, exponent = self.operands
         return rf"{{{tight(base, printer)}}}^{{{printer._print(exponent)}}}"
 
-    def run(self, size, base, exponent):
+    def run(self, size, base, exponent) -> torch.Tensor:
         whole = not any(one.is_floating_point() or one.is_complex() for one in (base, exponent))
         return (base.double() if whole and (exponent < 0).any() else base) ** exponent
 
@@ -90,11 +90,11 @@ class Remainder(_Elementwise):
 
     needs_parens = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         left, right = self.operands
         return rf"{left.inside(printer)} \bmod {tight(right, printer)}"
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return left - right * (left / right).floor()
 
 
@@ -103,7 +103,7 @@ class Minimum(SelectOne, _FunctionCall):
 
     word = r"\min"
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return torch.where(left < right, left, right)
 
 
@@ -112,7 +112,7 @@ class Maximum(SelectOne, _FunctionCall):
 
     word = r"\max"
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return torch.where(left > right, left, right)
 
 
@@ -122,14 +122,14 @@ class Lerp(Linear, _Elementwise):
     needs_parens = True
     counted = (0, 1)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         start, end, share = self.operands
         return (
             rf"{start.summand(printer, True)} + {share.inside(printer)} \odot "
             rf"\left({end.summand(printer, True)} - {start.inside(printer)}\right)"
         )
 
-    def run(self, size, start, end, share):
+    def run(self, size, start, end, share) -> torch.Tensor:
         return start + share * (end - start)
 
 
@@ -138,15 +138,15 @@ class NanToNum(_WithFields):
 
     fields = ("nan", "above", "below")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return call_latex(
             r"\operatorname{finite}", [decimal(float(self.get(f))) for f in self.fields], [printer._print(self.args[0])]
         )
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         nan, above, below = (float(self.get(field)) for field in self.fields)
         x = torch.where(x == float("inf"), above, torch.where(x == -float("inf"), below, x))
         return torch.where(x != x, nan, x)

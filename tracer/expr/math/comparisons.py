@@ -6,17 +6,17 @@ import torch
 
 from tracer.expr.function_call import _WithFields, tight
 from tracer.expr.math.elementwise import _Named, _UnaryFunction, function
-from tracer.expr.node import Node, broadcast
+from tracer.expr.node import Node, Shape, broadcast
 from tracer.expr.provenance_rules import Elementwise, SelectOne
 
 
-def holds(x):
+def holds(x) -> torch.Tensor:
     """Where a tensor is not 0."""
     return x != 0
 
 
 def condition(node: Node, printer) -> str:
-    """A node as what has to hold: a comparison without its brackets, and `M = 1` of anything else."""
+    """Return the LaTeX of a node as condition: a comparison without its brackets, else `M = 1`."""
     return node.relation(printer) if isinstance(node, Compare) else f"{tight(node, printer)} = 1"
 
 
@@ -33,20 +33,20 @@ class Compare(Elementwise, _WithFields):
         left, right = map(printer._print, self.operands)
         return f"{left} {self.get('sign')} {right}"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\left[\,{self.relation(printer)}\,\right]"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return COMPARISONS[self.get("sign")](left, right).double()
 
 
 class _Logic(_UnaryFunction):
     needs_parens = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
 
 
@@ -76,13 +76,13 @@ class Where(SelectOne, Node):
 
     linear = counted = (1, 2)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         said, then, other = self.operands
         first = rf"{printer._print(then)} & {condition(said, printer)}"
         return rf"\begin{{cases}} {first} \\ {printer._print(other)} & \text{{else}} \end{{cases}}"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, said, then, other):
+    def run(self, size, said, then, other) -> torch.Tensor:
         return torch.where(holds(said), then, other)

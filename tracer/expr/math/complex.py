@@ -8,6 +8,7 @@ import torch
 from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.elementwise import function
+from tracer.expr.node import Shape
 
 
 class Pairs(_FunctionCall):
@@ -15,13 +16,13 @@ class Pairs(_FunctionCall):
 
     word = r"\operatorname{complex}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape[:-1]
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x[..., 0] + 1j * x[..., 1]
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         return (IndexSet.of(shape, (*cells.axes, None)),)
 
@@ -31,13 +32,13 @@ class RealAndImaginary(_FunctionCall):
 
     word = r"\operatorname{pairs}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape, sympy.Integer(2))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return torch.stack([x.real, x.imag], -1)
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         return (IndexSet.of(shape, cells.axes[:-1]),)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import exp
 
 import sympy
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import replace_axes, shape_of
+from tracer.expr.index_sets import IndexSet, replace_axes, shape_of
 from tracer.expr.math.reductions import along
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import Linear, OfAll, SoftmaxShares
 
 
@@ -18,31 +20,31 @@ class _AlongAxis(OfAll, _FunctionCall):
 
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes") or (), printer)
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         if not x.dim():
             return self.along_last(x[None])[0]
         axis = self.get("axes")[0] if self.get("axes") else -1
         return self.along_last(x.movedim(axis, -1)).movedim(-1, axis)
 
-    def along_last(self, x):
-        """What the last axis becomes."""
+    def along_last(self, x) -> torch.Tensor:
+        """Compute the result along the last axis."""
         raise NotImplementedError
 
     def axis_of(self, rank: int) -> int:
-        """The axis, from 0."""
+        """Return the axis, from 0."""
         return self.get("axes")[0] % rank if self.get("axes") else rank - 1
 
-    def dependencies_along(self, made, n: int):
-        """The places along the axis, of n, that these are made of."""
+    def dependencies_along(self, made, n: int) -> Iterable[int] | None:
+        """Return the indices along the axis of length n that these results depend on, None for all."""
         return None
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         if not shape:
             return (cells,)
@@ -55,7 +57,7 @@ class SoftmaxAlong(SoftmaxShares, _AlongAxis):
 
     word = r"\operatorname{softmax}"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         powers = (x - x.amax(-1, keepdim=True)).exp()
         return powers / powers.sum(-1, keepdim=True)
 
@@ -65,7 +67,7 @@ class LogSoftmax(_AlongAxis):
 
     word = r"\log\operatorname{softmax}"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         x = x - x.amax(-1, keepdim=True)
         return x - x.exp().sum(-1, keepdim=True).log()
 
@@ -76,18 +78,18 @@ class CumProd(_AlongAxis):
     word = r"\operatorname{cumprod}"
     first = 1
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         made, total = [], self.first
         for one in x.unbind(-1):
             total = self.next(total, one)
             made.append(total)
         return torch.stack(made, -1) if made else x
 
-    def next(self, total, one):
-        """The number after `total`."""
+    def next(self, total, one) -> torch.Tensor:
+        """Return the number after `total`."""
         return total * one
 
-    def dependencies_along(self, made, n):
+    def dependencies_along(self, made, n) -> Iterable[int]:
         return range(max(made) + 1)
 
 
@@ -97,7 +99,7 @@ class CumSum(Linear, CumProd):
     word = r"\operatorname{cumsum}"
     first = 0
 
-    def next(self, total, one):
+    def next(self, total, one) -> torch.Tensor:
         return total + one * 1
 
 
@@ -106,18 +108,18 @@ class GLU(_AlongAxis):
 
     word = r"\operatorname{GLU}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
         return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         half = x.shape[-1] // 2
         return x[..., :half] / (1 + (-x[..., half:]).exp())
 
-    def dependencies_along(self, made, n):
+    def dependencies_along(self, made, n) -> Iterable[int]:
         return [*made, *(i + n // 2 for i in made)]
 
-    def parts(self, cell, indices, numbers):
+    def parts(self, cell, indices, numbers) -> list[dict]:
         gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is no float, and the gate is 0
         share = numbers[0] * gate
         return [{"share": share, "factor": gate}, {"share": share, "counted": False}]

@@ -8,7 +8,7 @@ import torch
 from tracer.expr.function_call import _FunctionCall, _WithFields, tight
 from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.algebra import Transposed, beside
-from tracer.expr.node import Node, ShapeError
+from tracer.expr.node import Node, Shape, ShapeError
 from tracer.expr.provenance_rules import Linear
 
 SPACE = r"\,"
@@ -22,7 +22,7 @@ class Einsum(Linear, _WithFields):
     fields = ("axes",)
 
     @property
-    def multilinear(self):
+    def multilinear(self) -> int:
         return len(self.operands)
 
     @property
@@ -30,7 +30,7 @@ class Einsum(Linear, _WithFields):
         given, made = self.get("axes").split("->")
         return given.split(","), made
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         given, made = self.parts
         summed = "".join(dict.fromkeys(letter for letters in given for letter in letters if letter not in made))
         cells = [
@@ -40,7 +40,7 @@ class Einsum(Linear, _WithFields):
         total = rf"\sum_{{{summed}}} " if summed else ""
         return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{made}}}" if made else r"_{\,}")
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         sizes: dict[str, sympy.Expr] = {}
         for shape, letters in zip(shapes, self.parts[0], strict=True):
             for n, letter in zip(shape, letters, strict=True):
@@ -50,10 +50,10 @@ class Einsum(Linear, _WithFields):
                     raise ShapeError(f"{' and '.join(map(str, shapes))}: the index {letter} is {sizes[letter]} and {n}")
         return tuple(sizes[letter] for letter in self.parts[1])
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
-    def _dependencies(self, size, cells, *operands):
+    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         shapes = [shape_of(operand) for operand in operands]
         given, made = self.parts
         axes = dict(zip(made, cells.axes, strict=True))
@@ -70,17 +70,17 @@ class Outer(Linear, Node):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         left, right = self.operands
         return beside((Transposed(left), right), printer)
 
-    def infer(self, same, left, right):
+    def infer(self, same, left, right) -> Shape:
         return (*left, *right)
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return left[:, None] * right
 
-    def _dependencies(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
         left, right = shape_of(left), shape_of(right)
         return IndexSet.of(left, cells.axes[:1]), IndexSet.of(right, cells.axes[1:])
 
@@ -90,19 +90,19 @@ class RowProduct(Linear, Node):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         left, right = self.operands
         return beside((left, right), printer)
 
-    def infer(self, same, left, right):
+    def infer(self, same, left, right) -> Shape:
         if len(left) != 1 or not same(left[0], right[-2]):
             raise ShapeError(f"{left} times {right}: the inner sizes differ")
         return (*right[:-2], right[-1])
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return (left[:, None] * right).sum(-2)
 
-    def _dependencies(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
         left, right = shape_of(left), shape_of(right)
         return IndexSet.all(left), IndexSet.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
 
@@ -112,19 +112,19 @@ class Dot(Linear, Node):
 
     needs_parens_in_script = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         left, right = self.operands
         return rf"\left\langle {printer._print(left)},\, {printer._print(right)} \right\rangle"
 
-    def infer(self, same, left, right):
+    def infer(self, same, left, right) -> Shape:
         if len(right) != 1 or not same(left[-1], right[0]):
             raise ShapeError(f"{left} times {right}: the inner sizes differ")
         return left[:-1]
 
-    def run(self, size, left, right):
+    def run(self, size, left, right) -> torch.Tensor:
         return (left * right).sum(-1)
 
-    def _dependencies(self, size, cells, left, right):
+    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
         left, right = shape_of(left), shape_of(right)
         return IndexSet.of(left, (*cells.axes, None)), IndexSet.all(right)
 
@@ -132,7 +132,7 @@ class Dot(Linear, Node):
 class ColumnProduct(Dot):
     """A matrix times a vector, as one column."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return beside(self.operands, printer)
 
 
@@ -144,19 +144,19 @@ class ByGroups(Linear, _FunctionCall):
 
     word = r"\operatorname{groups}"
 
-    def infer(self, same, x, w, ends):
+    def infer(self, same, x, w, ends) -> Shape:
         if not same(x[1], w[1]) or not same(w[0], ends[0]):
             raise ShapeError(f"{x} by groups that end at {ends} times {w}: the sizes don't fit")
         return (x[0], w[2])
 
-    def run(self, size, x, w, ends):
+    def run(self, size, x, w, ends) -> torch.Tensor:
         made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
         for matrix, end in zip(w, ends.tolist(), strict=True):
             made[start:end] = x[start:end] @ matrix
             start = end
         return made
 
-    def _dependencies(self, size, cells, x, w, ends):
+    def _dependencies(self, size, cells, x, w, ends) -> tuple[IndexSet, ...]:
         x, w, count = shape_of(x), shape_of(w), shape_of(ends)
         rows, columns = cells.axes
         last = None

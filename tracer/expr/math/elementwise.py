@@ -18,20 +18,20 @@ class _UnaryFunction(Elementwise, _FunctionCall):
 
     compute: Callable
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [setting_latex(self.get(field), printer) for field in self.fields]
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return self.word % printer._print(self.args[0]) if "%s" in self.word else super()._latex(printer)
 
-    def run(self, size, *operands):
+    def run(self, size, *operands) -> torch.Tensor:
         return self.compute(*operands, *map(self.get, self.fields))
 
 
 class _Named(_UnaryFunction):
     r"""One whose word stands in front of its operand without brackets, `\cos x`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return f"{self.word} {tight(self.operands[0], printer)}"
 
 
@@ -96,10 +96,10 @@ Bool = function("Bool", r"\left[\,%s \ne 0\,\right]", lambda x: (x != 0).double(
 class Log1p(_UnaryFunction):
     """`log(1 + x)`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\log\left(1 + {self.args[0].inside(printer)}\right)"
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x.log1p()
 
 
@@ -113,8 +113,8 @@ class Cast(_UnaryFunction):
         """The dtype that the numbers are cast to."""
         return getattr(torch, self.get("to"))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return call_latex(rf"\operatorname{{{self.get('to')}}}", [], [printer._print(self.args[0])])
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x.to(self.dtype).double()

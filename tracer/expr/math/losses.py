@@ -9,7 +9,7 @@ from tracer.expr.function_call import COMMA, _WithFields, decimal, tight
 from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.cumulative import LogSoftmax
 from tracer.expr.math.einsum import LETTERS
-from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, below
 from tracer.expr.provenance_rules import Linear
 
 
@@ -31,7 +31,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
         """How many axes the labels have."""
         return len(self.get("sizes"))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         logs, labels, *weights = self.operands
         letters, ignore = LETTERS[: self.rank], self.get("ignore")
         label = self._cell(labels, letters, printer)
@@ -57,7 +57,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
     def _cell(node: Node, indices: str, printer) -> str:
         return below(tight(node, printer), indices) if indices else printer._print(node)
 
-    def infer(self, same, logs, labels, *weights):
+    def infer(self, same, logs, labels, *weights) -> Shape:
         classes = logs[1] if len(logs) > 1 else logs[0]
         rest = (*logs[:1], *logs[2:]) if len(logs) > 1 else ()
         if len(rest) != len(labels) or not all(map(same, rest, labels)):
@@ -66,7 +66,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
             raise ShapeError(f"weights {weights[0]} for {classes} classes")
         return labels if self.get("reduction") == "none" else ()
 
-    def run(self, size, logs, labels, *weights):
+    def run(self, size, logs, labels, *weights) -> torch.Tensor:
         ignore = self.get("ignore")
         there = torch.ones_like(labels, dtype=torch.bool) if ignore is None else labels != ignore
         places = torch.where(there, labels, 0)
@@ -78,10 +78,10 @@ class NegativeLogLikelihood(Linear, _WithFields):
             return losses
         return losses.sum() / shares.sum() if self.get("reduction") == "mean" else losses.sum()
 
-    def _dependencies(self, size, cells, logs, labels, *weights):
+    def _dependencies(self, size, cells, logs, labels, *weights) -> tuple[IndexSet, ...]:
         shapes = [shape_of(operand) for operand in (logs, labels, *weights)]
         whole = self.get("reduction") != "none"
-        axes = tuple(None if whole else places for places in (cells.axes if not whole else shapes[1]))
+        axes = (None,) * len(shapes[1]) if whole else cells.axes
         chosen = IndexSet.of(shapes[1], axes)
         classes = None
         if hasattr(labels, "flatten"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from tracer.expr.function_call import _FunctionCall
-from tracer.expr.index_sets import shape_of, through_broadcast, through_channel_broadcast
+from tracer.expr.index_sets import IndexSet, shape_of, through_broadcast, through_channel_broadcast
 from tracer.expr.math.elementwise import _UnaryFunction, function
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import Elementwise
 
 ReLU6 = function("ReLU6", r"\operatorname{ReLU6}", lambda x: x.clamp(0, 6), "`min(max(x, 0), 6)` (Howard et al. 2017).")
@@ -65,10 +66,10 @@ class Softplus(_UnaryFunction):
     word = r"\operatorname{softplus}"
     fields = ("beta", "threshold")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [] if (self.get("beta"), self.get("threshold")) == (1, 20) else super().below(printer)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         beta, y = self.get("beta"), x * self.get("beta")
         return torch.where(y > self.get("threshold"), x, (y.clamp(min=0) + (-y.abs()).exp().log1p()) / beta)
 
@@ -79,11 +80,11 @@ class ELU(_UnaryFunction):
     word = r"\operatorname{ELU}"
     fields = ("alpha", "scale", "input_scale")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         alpha, *scales = super().below(printer)
         return [alpha, *scales] if scales != ["1", "1"] else [alpha] if alpha != "1" else []
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         alpha, scale, inner = (self.get(field) for field in self.fields)
         return scale * (x.clamp(min=0) + alpha * (inner * x.clamp(max=0)).expm1())
 
@@ -93,13 +94,13 @@ class PReLU(Elementwise, _FunctionCall):
 
     word = r"\operatorname{PReLU}"
 
-    def infer(self, same, x, slopes):
+    def infer(self, same, x, slopes) -> Shape:
         return x
 
-    def run(self, size, x, slopes):
+    def run(self, size, x, slopes) -> torch.Tensor:
         if slopes.numel() > 1:
             slopes = slopes.reshape(-1, *(1,) * (x.dim() - 2))
         return x.clamp(min=0) + slopes * x.clamp(max=0)
 
-    def _dependencies(self, size, cells, x, slopes):
+    def _dependencies(self, size, cells, x, slopes) -> tuple[IndexSet, ...]:
         return through_broadcast(cells, shape_of(x)), through_channel_broadcast(cells, shape_of(slopes))

@@ -7,10 +7,12 @@ from functools import reduce
 from operator import mul
 
 import sympy
+import torch
 
 from tracer.expr.function_call import COMMA, _FunctionCall, decimal, setting_latex
 from tracer.expr.index_sets import IndexSet, replace_axes, shape_of
 from tracer.expr.math.elementwise import function
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
@@ -27,27 +29,27 @@ class _Reduction(OfAll, _FunctionCall):
     fields: tuple[str, ...] = ("axes", "labels", "keep")
     compute: Callable
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
         return [*first, rf"{last} \to 1"] if self.get("keep") else [*first, last] if last else []
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         axes = self.get("axes")
         if self.get("keep"):
             return tuple(sympy.Integer(1) if i in axes else size for i, size in enumerate(shape))
         return tuple(size for i, size in enumerate(shape) if i not in axes)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         axes = self.get("axes")
         stay = [i for i in range(x.dim()) if i not in axes]
         made = self.along_last(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
         return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
 
-    def along_last(self, x):
-        """What the last axis becomes."""
+    def along_last(self, x) -> torch.Tensor:
+        """Reduce the last axis."""
         return self.compute(x)
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         axes, made = self.get("axes"), iter(cells.axes)
         if self.get("keep"):
@@ -71,10 +73,10 @@ class Max(ArgSelect, _Reduction):
 
     word = r"\max"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         return x.sort(-1).values[..., -1]
 
-    def choose(self, cell, numbers):
+    def choose(self, cell, numbers) -> float:
         return max(numbers)
 
 
@@ -83,10 +85,10 @@ class Min(ArgSelect, _Reduction):
 
     word = r"\min"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         return x.sort(-1).values[..., 0]
 
-    def choose(self, cell, numbers):
+    def choose(self, cell, numbers) -> float:
         return min(numbers)
 
 
@@ -128,7 +130,7 @@ class LogSumExp(_Reduction):
 
     word = r"\operatorname{logsumexp}"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         largest = x.amax(-1, keepdim=True)
         return (x - largest).exp().sum(-1).log() + largest[..., 0]
 
@@ -139,12 +141,12 @@ class Variance(_Reduction):
     word = r"\operatorname{var}"
     fields = ("less", "axes", "labels", "keep")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         less = self.get("less")
         said = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
         return [*said, *super().below(printer)]
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
         return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
 
@@ -154,7 +156,7 @@ class Std(Variance):
 
     word = r"\operatorname{std}"
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         return super().along_last(x).sqrt()
 
 
@@ -163,11 +165,11 @@ class Norm(_Reduction):
 
     fields = ("p", "usual", "axes", "labels", "keep")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         below = [setting_latex(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
         return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         p = self.get("p")
         if p == float("inf"):
             return x.abs().amax(-1)

@@ -7,6 +7,7 @@ import torch
 
 from tracer.expr.function_call import setting_latex
 from tracer.expr.math.cumulative import _AlongAxis
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import ArgSelect, OfAll
 
 
@@ -16,19 +17,19 @@ class Sort(ArgSelect, _AlongAxis):
     word = r"\operatorname{sort}"
     fields: tuple[str, ...] = ("down", "axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         return x.gather(-1, self.order(x))
 
-    def order(self, x):
+    def order(self, x) -> torch.Tensor:
         """Where the numbers of each row stand, in their order; those that are equal from left to right."""
         rows = x.reshape(-1, x.shape[-1]).tolist()
         places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
         return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
 
-    def choose(self, cell, numbers):
+    def choose(self, cell, numbers) -> float:
         place = cell[self.axis_of(len(cell))] if cell else 0
         return sorted(numbers, reverse=bool(self.get("down")))[place]
 
@@ -36,12 +37,12 @@ class Sort(ArgSelect, _AlongAxis):
 class _SortIndices(Sort):
     """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
 
-    def along_last(self, x):
+    def along_last(self, x) -> torch.Tensor:
         return self.order(x)
 
     contributions = OfAll.contributions
 
-    def ties(self, found, other, value):
+    def ties(self, found, other, value) -> torch.Tensor | None:
         axis = self.get("axes")[0] if self.get("axes") else -1
         found, other, x = (one.movedim(axis, -1) for one in (found, other, value(self.operands[0])))
         within = bool(((other >= 0) & (other < x.shape[-1])).all())
@@ -62,18 +63,18 @@ class TopK(Sort):
     word = r"\operatorname{top}"
     fields = ("k", "down", "axes", "labels")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [
             setting_latex(self.get("k"), printer),
             *([] if self.get("down") else [r"\uparrow"]),
             *_AlongAxis.below(self, printer),
         ]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
         return tuple(sympy.sympify(self.get("k")) if i == axis else n for i, n in enumerate(shape))
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         axis = self.get("axes")[0] if self.get("axes") else -1
         k = self.get("k")
         made = self.along_last(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]

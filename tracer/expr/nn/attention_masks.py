@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, shape_of, through_broadcast
-from tracer.expr.node import Node, ShapeError
+from tracer.expr.node import Node, Shape, ShapeError
 from tracer.expr.provenance_rules import Copies
 from tracer.symbols.notation import number
 
@@ -22,14 +22,14 @@ class CausalMask(Node):
     def __new__(cls, length, *lowest):
         return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         lowest = r"-\infty" if len(self.args) == 1 else number(float(self.args[1]))
         return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0], self.args[0])
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         length = int(size(self.args[0]))
         lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
         i, j = torch.arange(length)[:, None], torch.arange(length)
@@ -45,13 +45,13 @@ class CausalMaskBetween(CausalMask):
     def __new__(cls, queries, keys):
         return Node.__new__(cls, sympy.sympify(queries), sympy.sympify(keys))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0], self.args[1])
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         queries, keys = (int(size(argument)) for argument in self.args)
         i, j = torch.arange(queries)[:, None], torch.arange(keys)
         return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, float("-inf"))
@@ -61,22 +61,22 @@ class Provided(Copies, Node):
     """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
 
     @property
-    def cells(self):
+    def cells(self) -> str:
         return self.args[0].cells
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         mask, condition = map(printer._print, self.args)
         return rf"{mask} \quad \text{{since }} {condition} = 1"
 
-    def infer(self, same, mask, condition):
+    def infer(self, same, mask, condition) -> Shape:
         if condition:
             raise ShapeError(f"a mask is taken by one number, not by {condition}")
         return mask
 
-    def run(self, size, mask, condition):
+    def run(self, size, mask, condition) -> torch.Tensor:
         return mask if condition == 1 else mask * float("nan")
 
-    def _dependencies(self, size, cells, mask, condition):
+    def _dependencies(self, size, cells, mask, condition) -> tuple[IndexSet, ...]:
         shape = shape_of(condition)
         return through_broadcast(cells, shape_of(mask)), IndexSet.all(shape)
 
@@ -92,14 +92,14 @@ class PrefixMask(Node):
     def __new__(cls, length, prefix):
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(prefix))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         prefix = printer._print(self.args[1])
         return rf"\begin{{cases}} 0 & j \le i \text{{ or }} j < {prefix} \\ -\infty & \text{{else}} \end{{cases}}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0], self.args[0])
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         length, prefix = (int(size(argument)) for argument in self.args)
         i, j = torch.arange(length)[:, None], torch.arange(length)
         return torch.zeros(length, length, dtype=torch.float64).masked_fill((j > i) & (j >= prefix), float("-inf"))

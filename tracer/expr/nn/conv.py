@@ -9,7 +9,7 @@ import torch
 
 from tracer.expr.function_call import COMMA, _WithFields, setting_latex, tight
 from tracer.expr.index_sets import IndexSet, Term, list_terms, plain, shape_of, windows
-from tracer.expr.node import ShapeError
+from tracer.expr.node import Shape, ShapeError
 
 
 class _Convolution(_WithFields):
@@ -20,7 +20,7 @@ class _Convolution(_WithFields):
     multilinear = 2
     star = r"\star"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, w, *b = self.operands
         below = self.below(printer)
         star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
@@ -28,7 +28,7 @@ class _Convolution(_WithFields):
         return f"{made} + {b[0].inside(printer)}" if b else made
 
     def non_default(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
-        """The settings that are not as usual, each with its word."""
+        """Return the settings that differ from the defaults, each with its word."""
         found = []
         for field, word in words.items():
             value = self.get(field)
@@ -37,7 +37,7 @@ class _Convolution(_WithFields):
         return found
 
     @staticmethod
-    def with_batch_axis(x, w):
+    def with_batch_axis(x, w) -> torch.Tensor:
         return x if x.dim() == w.dim() else x[None]
 
     def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
@@ -45,16 +45,16 @@ class _Convolution(_WithFields):
         raise NotImplementedError
 
     def channels(self, size, made, inputs, w) -> tuple:
-        """The channels of x that are read, and the places along the first two axes of w."""
+        """Return the input channels that are read, and the indices along the first two axes of w."""
         raise NotImplementedError
 
     def split(self, size, outputs: int, made) -> tuple[list[int], int]:
-        """The groups of these output channels, and how many of these channels a group has."""
+        """Return the groups of these output channels, and the number of output channels in a group."""
         groups = self.get("groups")
         each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
         return sorted({k // each for k in made}), each
 
-    def _dependencies(self, size, cells, x, w, *b):
+    def _dependencies(self, size, cells, x, w, *b) -> tuple[IndexSet, ...]:
         x, w, *b = map(shape_of, (x, w, *b))
         made = cells.axes[1 - len(w)]
         batch = cells.axes[: len(x) + 1 - len(w)]
@@ -67,7 +67,7 @@ class _Convolution(_WithFields):
             *(IndexSet.of(shape, [made]) for shape in b),
         )
 
-    def contributions(self, size, cell, x, w, *b):
+    def contributions(self, size, cell, x, w, *b) -> list[Term]:
         found = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, w, *b)
         kernel = w.dim() - 2
         made, pairs = cell[-1 - kernel], []
@@ -91,7 +91,7 @@ class Convolution(_Convolution):
 
     fields = ("stride", "before", "after", "dilation", "groups")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
         words = {
             "stride": r"\downarrow ",
@@ -104,7 +104,7 @@ class Convolution(_Convolution):
             words |= {"before": r"\text{before }", "after": r"\text{after }"}
         return self.non_default(printer, usual, words)
 
-    def infer(self, same, x, w, b=()):
+    def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[1] * self.get("groups")):
             raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
         made = []
@@ -114,7 +114,7 @@ class Convolution(_Convolution):
             made.append(size / kernel if whole else sympy.floor(length) + 1)
         return (*x[: 1 - len(w)], w[0], *made)
 
-    def run(self, size, x, w, b=None):
+    def run(self, size, x, w, b=None) -> torch.Tensor:
         given, x = x, self.with_batch_axis(x, w)
         stride, before, after, dilation = map(self.get, self.fields[:4])
         stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
@@ -142,17 +142,17 @@ class Convolution(_Convolution):
             total = total + b.reshape(-1, *(1,) * len(kernel))
         return total if given.dim() == w.dim() else total[0]
 
-    def channels(self, size, made, inputs, w):
+    def channels(self, size, made, inputs, w) -> tuple:
         groups, _ = self.split(size, w[0], made)
         return [g * w[1] + c for g in groups for c in range(w[1])], (made, None)
 
-    def spatial(self, made, sizes, kernel):
+    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         stride, before, _, dilation = map(self.get, self.fields[:4])
         every = zip(made, sizes, kernel, stride, before, dilation, strict=True)
         return [windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n) for o, n, k, s, p, d in every]
 
-    def tap(self, size, made, cell, place, inputs, w):
-        """The cell of w that stands over a number of x."""
+    def tap(self, size, made, cell, place, inputs, w) -> tuple[int, ...]:
+        """Return the cell of w that is multiplied by a number of x."""
         stride, before, _, dilation = map(self.get, self.fields[:4])
         every = zip(cell, place[1:], stride, before, dilation, strict=True)
         return (made, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
@@ -168,13 +168,13 @@ class TransposedConvolution(_Convolution):
     star = r"\star^{\top}"
     fields = ("stride", "padding", "extra", "dilation", "groups")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
         words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
         words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}
         return self.non_default(printer, usual, words)
 
-    def infer(self, same, x, w, b=()):
+    def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[0]):
             raise ShapeError(f"transposed kernels {w} don't fit {x}")
         made = []
@@ -182,7 +182,7 @@ class TransposedConvolution(_Convolution):
             made.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
         return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
 
-    def run(self, size, x, w, b=None):
+    def run(self, size, x, w, b=None) -> torch.Tensor:
         given, x = x, self.with_batch_axis(x, w)
         stride, padding, extra, dilation = map(self.get, self.fields[:4])
         groups = self.get("groups")
@@ -206,14 +206,14 @@ class TransposedConvolution(_Convolution):
             total = total + b.reshape(-1, *(1,) * len(kernel))
         return total if given.dim() == w.dim() else total[0]
 
-    def channels(self, size, made, inputs, w):
+    def channels(self, size, made, inputs, w) -> tuple:
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
         found, each = self.split(size, w[1] * groups, made)
         channels = [g * (inputs // groups) + c for g in found for c in range(inputs // groups)]
         return channels, (channels, [k % each for k in made])
 
-    def spatial(self, made, sizes, kernel):
+    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         stride, padding, _, dilation = map(self.get, self.fields[:4])
         found = []
         for cells, n, k, s, p, d in zip(made, sizes, kernel, stride, padding, dilation, strict=True):
@@ -222,8 +222,8 @@ class TransposedConvolution(_Convolution):
             found.append(([i for i, _ in pairs], [t for _, t in pairs]))
         return found
 
-    def tap(self, size, made, cell, place, inputs, w):
-        """The cell of w that spreads a number of x to here."""
+    def tap(self, size, made, cell, place, inputs, w) -> tuple[int, ...]:
+        """Return the cell of w that spreads a number of x to this cell."""
         stride, padding, _, dilation = map(self.get, self.fields[:4])
         every = zip(cell, place[1:], stride, padding, dilation, strict=True)
         return (place[0], made % w[1], *((o + p - i * s) // d for o, i, s, p, d in every))

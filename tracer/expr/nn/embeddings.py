@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, indices_in, plain, shape_of
-from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, below
 from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardised
 
 
@@ -16,19 +16,19 @@ class FirstOf(Node):
     def __new__(cls, tokens, number):
         return super().__new__(cls, tokens, sympy.Integer(number))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         tokens = printer._print(self.args[0])
         return rf"\min\left\{{ j : {below(tokens, 'j')} = {printer._print(self.args[1])} \right\}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape[:-1]
 
-    def run(self, size, tokens):
+    def run(self, size, tokens) -> torch.Tensor:
         wanted = int(self.args[1])
         found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(found, dtype=tokens.dtype)
 
-    def _dependencies(self, size, cells, tokens):
+    def _dependencies(self, size, cells, tokens) -> tuple[IndexSet, ...]:
         shape = shape_of(tokens)
         return (IndexSet.of(shape, (*cells.axes, None)),)
 
@@ -36,19 +36,19 @@ class FirstOf(Node):
 class RowsAt(Copies, Node):
     """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         tokens, places = self.args
         return rf"{{{tokens.inside(printer)}}}_{{[\,{printer._print(places)}\,]}}"
 
-    def infer(self, same, tokens, places):
+    def infer(self, same, tokens, places) -> Shape:
         if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):
             raise ShapeError(f"{tokens} taken at {places}: [K, T, D] and [K] were expected")
         return (tokens[0], tokens[-1])
 
-    def run(self, size, tokens, places):
+    def run(self, size, tokens, places) -> torch.Tensor:
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
-    def _dependencies(self, size, cells, tokens, places):
+    def _dependencies(self, size, cells, tokens, places) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(tokens), shape_of(places)
         batch, width = cells.axes
         where = IndexSet.of(asked, (batch,))
@@ -58,35 +58,35 @@ class RowsAt(Copies, Node):
 class UnitLength(Standardised, RowWise, Node):
     """`x / ‖x‖₂`, each vector on its own."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x = self.args[0].inside(printer)
         return rf"\frac{{{x}}}{{\left\lVert {x} \right\rVert_2}}"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return x / (x * x).sum(dim=-1, keepdim=True).sqrt()
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return x / (x * x).sum().sqrt()
 
 
 class ScaledBy(Elementwise, Node):
     """`e^τ X`: a tensor times the power of a learned number; `ScaledBy(τ, X)`."""
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         power, x = self.args
         return rf"e^{{{printer._print(power)}}}\,{x.inside(printer)}"
 
-    def infer(self, same, power, x):
+    def infer(self, same, power, x) -> Shape:
         if power:
             raise ShapeError(f"{power} is no single number")
         return x
 
-    def run(self, size, power, x):
+    def run(self, size, power, x) -> torch.Tensor:
         return power.exp() * x
 
-    def shares(self, size, power, x):
+    def shares(self, size, power, x) -> list[tuple]:
         factor = plain(power.exp())
         return [(factor * plain(x), None, False), (factor * plain(x), factor)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sympy
+import torch
 
-from tracer.expr.node import Node, broadcast
+from tracer.expr.node import Node, Shape, broadcast
 from tracer.expr.provenance_rules import RowWise, Standardised
 from tracer.symbols.notation import number
 
 
 def _epsilon_term(eps: sympy.Expr) -> str:
-    """What keeps from dividing by 0, as it is added; nothing where it is 0."""
+    """Return ε as a summand, or "" if it is 0."""
     return f" + {number(float(eps))}" if eps else ""
 
 
@@ -25,15 +26,15 @@ class LayerNorm(Standardised, RowWise, Node):
     def __new__(cls, eps, x, gamma, *beta):
         return super().__new__(cls, sympy.Float(eps), x, gamma, *beta)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
         deviation = rf"\sqrt{{\sigma^2({x}){_epsilon_term(self.args[0])}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, x, gamma, *beta):
+    def run(self, size, x, gamma, *beta) -> torch.Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = (centred * centred).mean(dim=-1, keepdim=True)
         normed = centred / (variance + float(self.args[0])).sqrt() * gamma
@@ -41,7 +42,7 @@ class LayerNorm(Standardised, RowWise, Node):
 
     analysed = True
 
-    def errors(self, made, x, gamma, *beta):
+    def errors(self, made, x, gamma, *beta) -> torch.Tensor:
         """Of `n = c/σ`, `c = x - μ`: (mean|x| + |c|)/σ of c, |n| (mean|x|/σ + 3) of σ, |n| of the quotient; then |nγ|,
         and |nγ + β|."""
         centred = (x - x.mean(dim=-1, keepdim=True)).abs_()
@@ -50,7 +51,7 @@ class LayerNorm(Standardised, RowWise, Node):
         off = centred.mul_(size / sigma + 6).add_(size).div_(sigma) * gamma.abs()
         return off.add_(made.abs()) if beta else off
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return (x - x.mean()) / (x.var(correction=0) + float(self.args[0])).sqrt()
 
 
@@ -62,16 +63,16 @@ class RMSNorm(Standardised, RowWise, Node):
     def __new__(cls, eps, x, gamma):
         return super().__new__(cls, sympy.Float(eps), x, gamma)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, gamma = (operand.inside(printer) for operand in self.operands)
         mean = rf"\operatorname{{mean}}({{{x}}}^2){_epsilon_term(self.args[0])}"
         return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, x, gamma):
+    def run(self, size, x, gamma) -> torch.Tensor:
         return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return x / ((x * x).mean() + float(self.args[0])).sqrt()

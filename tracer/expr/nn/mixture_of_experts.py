@@ -7,11 +7,13 @@ is an equation of its own, on the token and on the expert's share of the weights
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from sympy import sympify
 
-from tracer.expr.index_sets import IndexSet, plain, shape_of
-from tracer.expr.node import Node, ShapeError, Tensor, below, execute, infer
+from tracer.expr.index_sets import IndexSet, Term, plain, shape_of
+from tracer.expr.node import Node, Shape, ShapeError, Tensor, below, execute, infer
 
 TOKEN = "expert token"
 """The key of the token in an expert's equation; its weights are `expert 0`, `expert 1` … in order."""
@@ -28,19 +30,19 @@ class _Mixture(Node):
         return self.args[0]
 
     def _expert_output(self, x, expert: int, weights, size):
-        """What an expert makes of tokens, `[…, D]`."""
+        """Return the output of one expert for tokens `[…, D]`."""
         given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
         return execute(self.body, lambda tensor: given[tensor.key], size)
 
     def _weights(self, rest):
-        """The weights among the operands behind the gates."""
+        """Return the weights among the operands behind the gates."""
         return rest
 
     def _expert(self, term, rest) -> int:
         """Which expert a gate is of."""
         return term.index[-1]
 
-    def contributions(self, size, cell, x, gates, *rest):
+    def contributions(self, size, cell, x, gates, *rest) -> list[Term]:
         """Each gate has what its expert makes of the token as its factor."""
         found, weights = [], self._weights(rest)
         for term in super().contributions(size, cell, x, gates, *rest):
@@ -61,21 +63,22 @@ class Experts(_Mixture):
         return super().__new__(cls, body, x, gates, chosen, *weights)
 
     @property
-    def operands(self):
+    def operands(self) -> tuple[Node, ...]:
         return self.args[1:]
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         gates, chosen = (printer._print(one) for one in self.args[2:4])
         body = printer._print(self.body)
         return rf"\sum_{{e \in {chosen}}} {below(gates, 'e')}\,\left({body}\right)"
 
-    def infer(self, same, x, gates, chosen, *weights):
+    def infer(self, same, x, gates, chosen, *weights) -> Shape:
         if len(gates) != 2 or len(gates) != len(chosen) or not all(map(same, gates, chosen)):
             raise ShapeError(f"gates {gates} and chosen experts {chosen} don't fit")
         return infer(self.body, same)
 
-    def run(self, size, x, gates, chosen, *weights):
-        rows, made = x.reshape(-1, x.shape[-1]), None
+    def run(self, size, x, gates, chosen, *weights) -> torch.Tensor:
+        made: Any = None
+        rows = x.reshape(-1, x.shape[-1])
         for expert in chosen.unique().tolist():
             tokens, places = (chosen == expert).nonzero(as_tuple=True)
             found = self._expert_output(rows[tokens], expert, weights, size)
@@ -84,8 +87,8 @@ class Experts(_Mixture):
             made.index_add_(0, tokens, found * gates[tokens, places, None])
         return made.reshape(*x.shape[:-1], made.shape[-1])
 
-    def _dependencies(self, size, cells, x, gates, chosen, *weights):
-        """A token as a whole, the others not at all; of the weights those of its experts."""
+    def _dependencies(self, size, cells, x, gates, chosen, *weights) -> tuple[IndexSet, ...]:
+        """Return the cells that are read: the whole token, and of the weights those of its experts."""
         shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
         rows, experts = [0], None
         for places, count in zip(cells.axes[:-1], shapes[0][:-1], strict=True):
@@ -111,32 +114,32 @@ class AllExperts(_Mixture):
         return super().__new__(cls, body, sympify(count), x, gates, *weights)
 
     @property
-    def operands(self):
+    def operands(self) -> tuple[Node, ...]:
         return self.args[2:]
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         body, count, _, gates, *_ = (printer._print(one) for one in self.args)
         return rf"\sum_{{e < {count}}} {below(gates, 'e')}\,\left({body}\right)"
 
-    def infer(self, same, x, gates, *weights):
+    def infer(self, same, x, gates, *weights) -> Shape:
         if len(gates) != len(x) or not all(map(same, gates[:-1], x[:-1])):
             raise ShapeError(f"tokens {x} and the shares {gates} of their experts don't fit")
         if not all(same(self.args[1], one) for one in (gates[-1], *(weight[0] for weight in weights))):
             raise ShapeError(f"there are {self.args[1]} experts, but shares {gates} and parts of weights {weights}")
         return infer(self.body, same)
 
-    def run(self, size, x, gates, *weights):
+    def run(self, size, x, gates, *weights) -> torch.Tensor:
         return sum(gates[..., e, None] * self._expert_output(x, e, weights, size) for e in range(gates.shape[-1]))
 
-    def _dependencies(self, size, cells, x, gates, *weights):
-        """A token and its shares as a whole, the others not at all; all weights."""
+    def _dependencies(self, size, cells, x, gates, *weights) -> tuple[IndexSet, ...]:
+        """Return the cells that are read: the whole token and its gates, and all weights."""
         shapes = [shape_of(one) for one in (x, gates, *weights)]
         tokens = (IndexSet.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
         return *tokens, *map(IndexSet.all, shapes[2:])
 
 
 def part(weight: Tensor, number: int) -> Tensor:
-    """An expert's share of the weights: the placeholder for one of the operands, printed as its part number e."""
+    """Return the placeholder for one expert's part of an operand, printed with the index e."""
     rest = r",\,:" * (len(weight.shape) - 1)
     name = rf"{{{weight.name}}}_{{[e{rest}]}}"
     return Tensor(name, weight.shape[1:], f"expert {number}")

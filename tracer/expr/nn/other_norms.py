@@ -6,11 +6,13 @@ In `\left(…\right)_{\text{by channel}}` a vector lies along the channels, the 
 from __future__ import annotations
 
 import sympy
+import torch
 from sympy import sympify
 
 from tracer.expr.function_call import _WithFields, decimal, tight
 from tracer.expr.index_sets import (
     IndexSet,
+    Term,
     list_terms,
     merge_axes,
     replace_axes,
@@ -20,7 +22,7 @@ from tracer.expr.index_sets import (
     through_channel_broadcast,
 )
 from tracer.expr.math.reductions import along
-from tracer.expr.node import broadcast
+from tracer.expr.node import Shape, broadcast
 from tracer.expr.provenance_rules import Standardised
 
 
@@ -33,7 +35,7 @@ def _affine(text: str, given: str | None, operands, printer) -> str:
 
 
 def _by_channel(x, vector):
-    """A vector along the axis behind the batch."""
+    """Reshape a vector to lie along the axis behind the batch."""
     return vector.reshape(-1, *(1,) * (x.dim() - 2))
 
 
@@ -46,11 +48,11 @@ def _scale_and_shift(x, given: str | None, vectors):
 
 class _Normalisation(_WithFields):
     @property
-    def needs_parens(self):
+    def needs_parens(self) -> bool:
         return bool(self.get("given")) and not self.has_channel_vectors
 
     @property
-    def needs_parens_in_script(self):
+    def needs_parens_in_script(self) -> bool:
         return not self.has_channel_vectors
 
     @property
@@ -61,7 +63,7 @@ class _Normalisation(_WithFields):
     def around(self, text: str) -> str:
         return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.has_channel_vectors else text
 
-    def infer(self, same, x, *vectors):
+    def infer(self, same, x, *vectors) -> Shape:
         return x
 
     @property
@@ -69,7 +71,7 @@ class _Normalisation(_WithFields):
         return "weight" in (self.get("given") or "")
 
     def last_axes(self, cells, x, vectors):
-        """What a norm over the last axes reads."""
+        """Return the cells that a norm over the last axes reads."""
         shape = shape_of(x)
         over = range(len(shape) - len(self.get("axes") or (1,)), len(shape))
         return (
@@ -88,24 +90,24 @@ class BatchNorm(_Normalisation):
     fields = ("eps", "given", "wide")
 
     @property
-    def has_channel_vectors(self):
+    def has_channel_vectors(self) -> bool:
         return bool(self.get("wide"))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, mean, variance = (operand.inside(printer) for operand in self.operands[:3])
         text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
         return self.around(_affine(text, self.get("given"), self.operands[3:], printer))
 
-    def run(self, size, x, *vectors):
+    def run(self, size, x, *vectors) -> torch.Tensor:
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
         return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return through_broadcast(cells, shape_of(x)), *(
             through_channel_broadcast(cells, shape_of(vector)) for vector in vectors
         )
 
-    def contributions(self, size, cell, x, *vectors):
+    def contributions(self, size, cell, x, *vectors) -> list[Term]:
         read = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, *vectors)
         at, mean, variance, *rest = list_terms(read, (x, *vectors))
         scale = variance.value + self.get("eps")
@@ -130,7 +132,7 @@ class _Statistics(Standardised, _Normalisation):
     def axes_latex(self, printer) -> str:
         raise NotImplementedError
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, below = self.operands[0].inside(printer), self.axes_latex(printer)
         below = rf"_{{{below}}}" if below else ""
         added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
@@ -138,12 +140,12 @@ class _Statistics(Standardised, _Normalisation):
         text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
         return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
 
-    def normalise(self, x):
+    def normalise(self, x) -> torch.Tensor:
         """Over the last axis."""
         centred = x - x.mean(-1, keepdim=True)
         return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return (x - x.mean()) / (x.var(correction=0) + self.get("eps")).sqrt()
 
 
@@ -153,17 +155,17 @@ class GroupNorm(_Statistics):
     fields = ("eps", "given", "groups")
 
     @property
-    def has_channel_vectors(self):
+    def has_channel_vectors(self) -> bool:
         return bool(self.get("given"))
 
-    def axes_latex(self, printer):
+    def axes_latex(self, printer) -> str:
         return rf"\text{{groups }}{self.get('groups')}"
 
-    def run(self, size, x, *vectors):
+    def run(self, size, x, *vectors) -> torch.Tensor:
         made = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
         return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         counts = (self.get("groups"), shape[1] // self.get("groups"))
         channels = merge_axes([split_axis(cells.axes[1], counts)[0], range(counts[1])], counts)
@@ -178,19 +180,19 @@ class ChannelNorm(_Statistics):
     fields = ("eps", "given", "axes", "labels")
 
     @property
-    def has_channel_vectors(self):
+    def has_channel_vectors(self) -> bool:
         return bool(self.get("given"))
 
-    def axes_latex(self, printer):
+    def axes_latex(self, printer) -> str:
         return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
 
-    def run(self, size, x, *vectors):
+    def run(self, size, x, *vectors) -> torch.Tensor:
         axes = self.get("axes")
         centred = x - x.mean(axes, keepdim=True)
         made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
         return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         rows = replace_axes(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
         return rows, *(through_channel_broadcast(cells, shape_of(vector)) for vector in vectors)
@@ -202,17 +204,17 @@ class LayerNormOver(_Statistics):
 
     fields: tuple[str, ...] = ("eps", "given", "axes", "labels")
 
-    def axes_latex(self, printer):
+    def axes_latex(self, printer) -> str:
         return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, x, *vectors):
+    def run(self, size, x, *vectors) -> torch.Tensor:
         lead = x.shape[: -len(self.get("axes") or (1,))]
         return _scale_and_shift(self.normalise(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return self.last_axes(cells, x, vectors)
 
 
@@ -227,7 +229,7 @@ class DeviationNorm(LayerNormOver):
 
     fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, below = self.operands[0].inside(printer), self.axes_latex(printer)
         eps, how, count = self.get("eps"), self.get("how"), sympify(self.get("count"))
         added, below = f" + {decimal(eps)}" if eps else "", rf"_{{{below}}}" if below else ""
@@ -243,14 +245,14 @@ class DeviationNorm(LayerNormOver):
         above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
         return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
 
-    def normalise(self, x):
+    def normalise(self, x) -> torch.Tensor:
         centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
         variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
         eps, how = self.get("eps"), self.get("how")
         root = (variance + eps).sqrt() if how == INSIDE else variance.sqrt()
         return centred / (root + eps if how == OUTSIDE else root.clamp(min=eps) if how == CLAMPED else root)
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return self.normalise(x.reshape(-1)).reshape(x.shape)
 
 
@@ -260,7 +262,7 @@ class RMSNormOver(Standardised, _Normalisation):
 
     fields = ("eps", "given", "axes", "labels")
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
         below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
         below = rf"_{{{below} \to 1}}" if below else ""
@@ -268,18 +270,18 @@ class RMSNormOver(Standardised, _Normalisation):
         mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
         return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("given"), self.operands[1:], printer)
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, x, *vectors):
+    def run(self, size, x, *vectors) -> torch.Tensor:
         axes = tuple(range(-len(self.get("axes") or (1,)), 0))
         made = (
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
         return _scale_and_shift(made, self.get("given"), vectors)
 
-    def _dependencies(self, size, cells, x, *vectors):
+    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return self.last_axes(cells, x, vectors)
 
-    def unit(self, x):
+    def unit(self, x) -> torch.Tensor:
         return x / ((x * x).mean() + self.get("eps")).sqrt()

@@ -9,6 +9,7 @@ import torch
 
 from tracer.expr.function_call import _FunctionCall, setting_latex
 from tracer.expr.index_sets import IndexSet, shape_of, windows
+from tracer.expr.node import Shape
 from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
@@ -20,7 +21,7 @@ class _Pooling(OfAll, _FunctionCall):
 
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation", "up")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         window, stride = self.get("window"), self.get("stride")
         found = [r" \times ".join(setting_latex(one, printer) for one in window)]
         found += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
@@ -29,7 +30,7 @@ class _Pooling(OfAll, _FunctionCall):
                 found.append(rf"\text{{{word.removesuffix('ding')} }}{setting_latex(self.get(word), printer)}")
         return [*found, *[r"\text{ceil}"] * bool(self.get("up"))]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
         rank, made = len(window), []
         for size, k, s, p, d in zip(shape[-rank:], window, stride, padding, dilation, strict=True):
@@ -41,7 +42,7 @@ class _Pooling(OfAll, _FunctionCall):
                 made.append(sympy.floor(moved) + 1)
         return (*shape[:-rank], *made)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
         rank = len(window)
         sizes, counts = x.shape[-rank:], []
@@ -61,10 +62,10 @@ class _Pooling(OfAll, _FunctionCall):
             taps.append((made, inside))
         return self.reduce_taps(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
 
-    def reduce_taps(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         raise NotImplementedError
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape, window = shape_of(x), self.get("window")
         rank = len(window)
         every = zip(
@@ -81,11 +82,11 @@ class MaxPool(ArgSelect, _Pooling):
 
     word = r"\operatorname{maxpool}"
 
-    def reduce_taps(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
         return torch.stack(made).amax(0)
 
-    def choose(self, cell, numbers):
+    def choose(self, cell, numbers) -> float:
         return max(numbers)
 
 
@@ -98,12 +99,12 @@ class AveragePool(Linear, _Pooling):
     word = r"\operatorname{avgpool}"
     fields = ("window", "stride", "padding", "dilation", "up", "bare", "divisor")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         divisor = self.get("divisor")
         said = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
         return [*super().below(printer), *said, *([rf"\text{{by }}{divisor}"] if divisor else [])]
 
-    def reduce_taps(self, taps, ends, counts):
+    def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         total = sum(torch.where(inside, x, 0) for x, inside in taps)
         if divisor := self.get("divisor"):
             return total / divisor
@@ -123,24 +124,24 @@ class _AdaptivePooling(OfAll, _FunctionCall):
 
     fields = ("sizes",)
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [r"\to " + r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
         return (*shape[: -len(sizes)], *sizes)
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
         for axis, m in zip(range(-len(sizes), 0), sizes, strict=True):
             x = self.along(x.movedim(axis, -1), m).movedim(-1, axis)
         return x
 
-    def along(self, x, m):
+    def along(self, x, m) -> torch.Tensor:
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape, rank = shape_of(x), len(self.get("sizes"))
         sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
         found = [
@@ -157,7 +158,7 @@ class AdaptiveAverage(Linear, _AdaptivePooling):
 
     word = r"\operatorname{avgpool}"
 
-    def of(self, x):
+    def of(self, x) -> torch.Tensor:
         return x.sum(-1) / x.shape[-1]
 
 
@@ -166,8 +167,8 @@ class AdaptiveMax(ArgSelect, _AdaptivePooling):
 
     word = r"\operatorname{maxpool}"
 
-    def of(self, x):
+    def of(self, x) -> torch.Tensor:
         return x.amax(-1)
 
-    def choose(self, cell, numbers):
+    def choose(self, cell, numbers) -> float:
         return max(numbers)

@@ -7,7 +7,7 @@ import torch
 
 from tracer.expr.function_call import _WithFields, encode, whole
 from tracer.expr.index_sets import IndexSet, indices_in, replace_axes, shape_of
-from tracer.expr.node import Node, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, below
 from tracer.expr.provenance_rules import Copies, Linear
 
 
@@ -28,7 +28,7 @@ class Sinusoids(_WithFields):
             rest = tuple(map(encode, settings))
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(width), *rest)
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         base, halves, over, first = map(self.get, self.fields)
         width, over = self.args[1], sympy.sympify(over)
         below = printer._print(over) if over.is_Symbol or over.is_Integer else rf"\left({printer._print(over)}\right)"
@@ -43,10 +43,10 @@ class Sinusoids(_WithFields):
         half = printer._print(width / 2)
         return rf"\begin{{cases}} \sin{sine} & j < {half} \\ \cos{cosine} & \text{{else}} \end{{cases}}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return self.args[:2]
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         length, width = (int(size(argument)) for argument in self.args[:2])
         i = self.get("first") + torch.arange(length, dtype=torch.float64)[:, None]
         base, halves, over = self.get("base"), self.get("halves"), whole(self.get("over"), size)
@@ -67,14 +67,14 @@ class Distances(Node):
     def __new__(cls, length, reach):
         return super().__new__(cls, sympy.sympify(length), sympy.sympify(reach))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         reach = printer._print(self.args[1])
         return rf"\min\left(\max\left(j - i,\ -{reach}\right),\ {reach}\right) + {reach}"
 
-    def infer(self, same):
+    def infer(self, same) -> Shape:
         return (self.args[0], self.args[0])
 
-    def run(self, size):
+    def run(self, size) -> torch.Tensor:
         length, reach = (int(size(argument)) for argument in self.args)
         place = torch.arange(length)
         return (place - place[:, None]).clamp(-reach, reach) + reach
@@ -85,19 +85,19 @@ class AtDistance(Copies, Node):
 
     cells = "ij"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         values, distances = self.args
         return rf"\left({printer._print(values)}\right)_{{i,\,{below(printer._print(distances), 'ij')}}}"
 
-    def infer(self, same, values, distances):
+    def infer(self, same, values, distances) -> Shape:
         if not same(values[-2], distances[-2]):
             raise ShapeError(f"{values} at the distances {distances}: {values[-2]} is not {distances[-2]}")
         return (*values[:-1], distances[-1])
 
-    def run(self, size, values, distances):
+    def run(self, size, values, distances) -> torch.Tensor:
         return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
 
-    def _dependencies(self, size, cells, values, distances):
+    def _dependencies(self, size, cells, values, distances) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(values), shape_of(distances)
         where = IndexSet.of(asked, cells.axes[-2:])
         return replace_axes(cells, shape, {len(shape) - 1: indices_in(where, distances, shape[-1])}), where
@@ -116,18 +116,18 @@ class SumsByDistance(Linear, Node):
     def __new__(cls, weights, distances, count):
         return super().__new__(cls, weights, distances, sympy.sympify(count))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         weights, distances = (below(printer._print(operand), "ij") for operand in self.operands)
         return rf"\sum_{{j\,:\,{distances} = c}} {weights}"
 
-    def infer(self, same, weights, distances):
+    def infer(self, same, weights, distances) -> Shape:
         return (*weights[:-1], self.args[2])
 
-    def run(self, size, weights, distances):
+    def run(self, size, weights, distances) -> torch.Tensor:
         shares = torch.nn.functional.one_hot(distances, int(size(self.args[2]))).to(weights.dtype)  # [S, S, 2R+1]
         return (weights[..., None] * shares).sum(dim=-2)
 
-    def _dependencies(self, size, cells, weights, distances):
+    def _dependencies(self, size, cells, weights, distances) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(weights), shape_of(distances)
         *lead, rows, made = cells.axes
         where = IndexSet.of(asked, (rows, None))

@@ -9,7 +9,7 @@ import torch
 
 from tracer.expr.function_call import _FunctionCall
 from tracer.expr.index_sets import IndexSet, shape_of
-from tracer.expr.node import ShapeError
+from tracer.expr.node import Shape, ShapeError
 
 
 class _Recurrent(_FunctionCall):
@@ -19,18 +19,18 @@ class _Recurrent(_FunctionCall):
     fields: tuple[str, ...] = ("back", "last")
     states = 1
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         last = self.get("last")
         said = [] if last is None else [r"\text{last}" if not last else r"\text{last cell}"]
         return [*([r"\text{back}"] if self.get("back") else []), *said]
 
-    def infer(self, same, x, *rest):
+    def infer(self, same, x, *rest) -> Shape:
         state, (wide, narrow) = rest[0], (rest[self.states], rest[self.states + 1])
         if len(x) != 3 or not same(x[2], wide[1]) or not same(state[-1], narrow[1]):
             raise ShapeError(f"{x} and states {state} don't fit the weights {wide} and {narrow}")
         return (x[1], state[-1]) if self.get("last") is not None else (x[0], x[1], state[-1])
 
-    def run(self, size, x, *rest):
+    def run(self, size, x, *rest) -> torch.Tensor:
         rest = [one.to(x.dtype) for one in rest]
         states, weights, made = rest[: self.states], rest[self.states :], []
         steps = list(x.unbind(0))
@@ -42,11 +42,12 @@ class _Recurrent(_FunctionCall):
         return torch.stack(made[::-1] if self.get("back") else made)
 
     @staticmethod
-    def gates(x, h, w, u, b=0, d=0):
+    def gates(x, h, w, u, b=0, d=0) -> tuple[torch.Tensor, torch.Tensor]:
         return x @ w.T + b, h @ u.T + d
 
-    def _dependencies(self, size, cells, x, *rest):
-        """A state is read at its place in the batch, x at all steps up to the cell's, and the weights as a whole."""
+    def _dependencies(self, size, cells, x, *rest) -> tuple[IndexSet, ...]:
+        """Return the cells that are read: x at all steps up to the cell's, the states at its index in the batch, all
+        weights."""
         x, *shapes = map(shape_of, (x, *rest))
         batch, times = cells.axes[-2], None
         if self.get("last") is None:
@@ -63,7 +64,7 @@ class LSTM(_Recurrent):
     word = r"\operatorname{LSTM}"
     states = 2
 
-    def step(self, x, states, *weights):
+    def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         h, c = states
         i, f, g, o = sum(self.gates(x, h, *weights)).chunk(4, -1)
         c = c / (1 + (-f).exp()) + g.tanh() / (1 + (-i).exp())
@@ -76,7 +77,7 @@ class GRU(_Recurrent):
 
     word = r"\operatorname{GRU}"
 
-    def step(self, x, states, *weights):
+    def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         (h,) = states
         given, kept = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
         r, z = (1 / (1 + (-given[k] - kept[k]).exp()) for k in (0, 1))
@@ -89,9 +90,9 @@ class RNN(_Recurrent):
     word = r"\operatorname{RNN}"
     fields = ("relu", "back", "last")
 
-    def below(self, printer):
+    def below(self, printer) -> list[str]:
         return [*([r"\text{relu}"] if self.get("relu") else []), *super().below(printer)]
 
-    def step(self, x, states, *weights):
+    def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         made = sum(self.gates(x, states[0], *weights))
         return (made.clamp(min=0) if self.get("relu") else made.tanh(),)

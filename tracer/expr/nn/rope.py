@@ -7,7 +7,7 @@ import torch
 
 from tracer.expr.index_sets import IndexSet, align_axes, shape_of
 from tracer.expr.math.elementwise import _Named, function
-from tracer.expr.node import Node, ShapeError, broadcast
+from tracer.expr.node import Node, Shape, ShapeError, broadcast
 from tracer.expr.provenance_rules import Layout, Linear
 
 HALVES, NEIGHBOURS = "halves", "neighbours"
@@ -19,22 +19,22 @@ class Angles(Linear, Node):
 
     alone = False
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         places, frequencies = map(printer._print, self.args)
         places = rf"{{{places}}}" if "^" in places else places
         angles = rf"{places}^{{\top}}\,{frequencies}"
         return rf"\left[{angles}\ ,\ {angles}\right]"
 
-    def infer(self, same, places, frequencies):
+    def infer(self, same, places, frequencies) -> Shape:
         if len(frequencies) != 1:
             raise ShapeError(f"{frequencies} are no frequencies: [d_k/2] was expected")
         return (*places, 2 * frequencies[0])
 
-    def run(self, size, places, frequencies):
+    def run(self, size, places, frequencies) -> torch.Tensor:
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
-    def _dependencies(self, size, cells, places, frequencies):
+    def _dependencies(self, size, cells, places, frequencies) -> tuple[IndexSet, ...]:
         asked, shape = shape_of(places), shape_of(frequencies)
         return IndexSet.of(asked, cells.axes[:-1]), IndexSet.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
 
@@ -51,18 +51,18 @@ class ApplyRotary(Linear, Node):
 
     needs_parens = True
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         x, cosine, sine = (operand.inside(printer) for operand in self.operands)
         return rf"{x} \odot {cosine} + {RotateHalf.word}\left({x}\right) \odot {sine}"
 
-    def infer(self, same, x, cosine, sine):
+    def infer(self, same, x, cosine, sine) -> Shape:
         return broadcast(same, x, (cosine[0], sympy.Integer(1), *cosine[1:]), (sine[0], sympy.Integer(1), *sine[1:]))
 
-    def run(self, size, x, cosine, sine):
+    def run(self, size, x, cosine, sine) -> torch.Tensor:
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 
-    def _dependencies(self, size, cells, x, cosine, sine):
+    def _dependencies(self, size, cells, x, cosine, sine) -> tuple[IndexSet, ...]:
         shape, wide, tall = map(shape_of, (x, cosine, sine))
         half = shape[-1] // 2
         both = {i % half + half * side for i in cells.axes[-1] for side in (0, 1)}
@@ -82,21 +82,21 @@ class RotateHalf(Linear, Node):
 
     word = r"\operatorname{rotate\_half}"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"{self.word}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return shape
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         first, second = x.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
 
     def other(self, i: int, width: int) -> int:
-        """The other cell of a pair."""
+        """Return the other index of a pair."""
         return (i + width // 2) % width
 
-    def _dependencies(self, size, cells, x):
+    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         return (IndexSet.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
 
@@ -106,10 +106,10 @@ class RotateEveryTwo(RotateHalf):
 
     word = r"\operatorname{rotate\_every\_two}"
 
-    def run(self, size, x):
+    def run(self, size, x) -> torch.Tensor:
         return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
 
-    def other(self, i, width):
+    def other(self, i, width) -> int:
         return i ^ 1
 
 
@@ -122,14 +122,14 @@ class RepeatKV(Layout, Node):
     def __new__(cls, tensor, heads):
         return super().__new__(cls, tensor, sympy.sympify(heads))
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         return rf"\operatorname{{repeat}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape):
+    def infer(self, same, shape) -> Shape:
         return (*shape[:-3], self.args[1], *shape[-2:])
 
-    def run(self, size, tensor):
+    def run(self, size, tensor) -> torch.Tensor:
         return tensor.repeat_interleave(int(size(self.args[1])) // tensor.shape[-3], dim=-3)
 
-    def pattern(self, size, shape):
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         return "... k t d -> ... (k r) t d", {"r": int(size(self.args[1])) // shape[-3]}

@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from tracer.expr.function_call import COMMA, encode
-from tracer.expr.node import Node, Tensor, below, execute, infer, latex
+from tracer.expr.node import Node, Shape, Tensor, below, execute, infer, latex
 
 OPERAND = "turn "
 """The keys of the operands of one turn: `turn 0`, `turn 1` … in order."""
@@ -35,7 +35,7 @@ class Scan(Node):
         return super().__new__(cls, body, sympy.sympify(length), axis, way, places, *operands)
 
     @property
-    def operands(self):
+    def operands(self) -> tuple[Node, ...]:
         return self.args[5:]
 
     @property
@@ -63,7 +63,7 @@ class Scan(Node):
         """What stands below the name of what is made."""
         return "t"
 
-    def _latex(self, printer):
+    def _latex(self, printer) -> str:
         said = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"
         first = printer._print(self.args[1]) if self.back else "-1"
         starts = [
@@ -74,11 +74,11 @@ class Scan(Node):
         way = "back from" if self.back else "from"
         return said + (rf"\text{{ {way} }}{COMMA.join(starts)}" if starts else "")
 
-    def infer(self, same, *shapes):
+    def infer(self, same, *shapes) -> Shape:
         made, axis = list(infer(self.body, same)), int(self.args[2])
         return (*made[:axis], self.args[1], *made[axis + self.keeps_axis :])
 
-    def run(self, size, *tensors):
+    def run(self, size, *tensors) -> torch.Tensor:
         length, axis = int(size(self.args[1])), int(self.args[2])
         made = []
         for t in range(length):
@@ -108,7 +108,7 @@ class Scan(Node):
 
 
 def turn(text: str, number: int, what: int, shape: tuple, length, turned: bool = False, back: bool = False) -> Tensor:
-    """The placeholder for what a turn has of an operand, which is printed as `text`."""
+    """Return the placeholder for an operand's part in one iteration, printed as `text`."""
     indices = {SCANNED: "t", CARRY: "t+1" if back else "t-1", REVERSED: f"{latex(length - 1)} - t"}
     name = below(text, indices[what]) if what in indices else text
     return Tensor(name, shape, f"{TRANSPOSED_OPERAND if turned else OPERAND}{number}")
