@@ -12,7 +12,7 @@ import tracer
 from tracer.capture import record
 from tracer.capture.callable_module import as_module
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import IndexMap, factor, index_map, inverse, rebuilt, strided
+from tracer.graph.index_maps import IndexMap, expand_pattern, factor_index_map, from_strides, index_map, invert_map
 from tracer.inputs.model_inputs import Inputs
 from tracer.ops import is_layout
 from tracer.record.latex_reader.operands import names
@@ -179,9 +179,9 @@ def test_recording_calls_changes_neither_ops_nor_gradients(grad):
 def test_a_pattern_rebuilds_its_index_map(move):
     shape = (5, 4, 6)
     places = move(torch.arange(120).reshape(shape)).numpy()
-    pattern = factor(IndexMap(places.shape, places.reshape(-1).__getitem__), shape)
+    pattern = factor_index_map(IndexMap(places.shape, places.reshape(-1).__getitem__), shape)
     assert pattern is not None and (_laid_by(pattern, shape, places.shape) == places).all()
-    assert (rebuilt(pattern, shape, places.shape).table() == places).all()
+    assert (expand_pattern(pattern, shape, places.shape).table() == places).all()
 
 
 def _laid_by(pattern, shape, result):
@@ -226,11 +226,11 @@ def test_the_map_of_a_chain_is_what_the_chain_does_at_any_size(chain, rows):
     expected = chain(torch.arange(rows * 31 * 96).view(shape)).numpy()
     places = index_map(shape, steps)
     assert places.shape == expected.shape and (places.table() == expected).all()
-    pattern = factor(places, shape)
+    pattern = factor_index_map(places, shape)
     if pattern is not None:
         assert (_laid_by(pattern, shape, expected.shape) == expected).all()
         if not any(pattern.picked) and not pattern.repeated:
-            back = inverse(places, shape, pattern).table()
+            back = invert_map(places, shape, pattern).table()
             assert (expected.reshape(-1)[back] == np.arange(expected.size).reshape(shape)).all()
 
 
@@ -238,8 +238,8 @@ def test_a_map_takes_no_memory_for_its_cells():
     shape = (1, 16, 8192, 8192)
     tracemalloc.start()
     try:
-        places = strided(shape, (8192**2, 0, 8192, 1))
-        assert factor(places, (1, 8192, 8192)) == (
+        places = from_strides(shape, (8192**2, 0, 8192, 1))
+        assert factor_index_map(places, (1, 8192, 8192)) == (
             (None,) * 3,
             (16, 8192, 8192),
             ((), (1,), (2,)),
@@ -253,8 +253,8 @@ def test_a_map_takes_no_memory_for_its_cells():
 
 def test_what_is_no_pattern_has_none():
     rolled, windows = np.roll(np.arange(12), 1), torch.arange(12).unfold(0, 4, 2).numpy()
-    assert factor(IndexMap(rolled.shape, rolled.__getitem__), (12,)) is None
-    assert factor(IndexMap(windows.shape, windows.reshape(-1).__getitem__), (12,)) is None
+    assert factor_index_map(IndexMap(rolled.shape, rolled.__getitem__), (12,)) is None
+    assert factor_index_map(IndexMap(windows.shape, windows.reshape(-1).__getitem__), (12,)) is None
 
 
 @pytest.mark.parametrize(

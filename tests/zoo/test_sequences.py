@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tracer
-from tracer.graph.module_tree import _counts
+from tracer.graph.module_tree import _is_counter
 from tracer.zoo.hf import config_attributes
 from tracer.zoo.hf.dummy.input_signatures import Feed
 from tracer.zoo.hf.patch_positions import patches_start, segments_of
@@ -59,4 +59,4 @@ def test_what_code_takes_where_a_configuration_says_nothing_is_a_size():
 
 def test_the_number_in_the_name_of_a_model_counts_no_blocks():
     names = {"dinov2", "dinov2.layer", "stage3", "stage4", "block1", "lone.block0"}
-    assert [path for path in sorted(names) if path[-1].isdigit() and not _counts(names, path)] == ["dinov2"]
+    assert [path for path in sorted(names) if path[-1].isdigit() and not _is_counter(names, path)] == ["dinov2"]

@@ -10,7 +10,7 @@ from tracer.graph.dataflow import Graph
 from tracer.ops import ANCHORS, ATTENTION, MATMULS, SOFTMAXES, base
 
 
-class Site(NamedTuple):
+class AttentionSite(NamedTuple):
     """One attention, by the keys of its queries, keys, values, weights (None if fused) and result.
 
     `call` is the fused call, or the product of queries and keys. In linear attention it is the product of keys and
@@ -32,34 +32,36 @@ def is_heavy(name: str) -> bool:
     return base(name) == ATTENTION or base(name) in ANCHORS
 
 
-def sites(graph: Graph) -> Iterator[Site]:
+def find_attention_sites(graph: Graph) -> Iterator[AttentionSite]:
     """Yield the fused attention calls, and each softmax between a product and a product that uses it."""
-    for index in graph.computing():
+    for index in graph.computing_calls():
         call = graph.calls[index]
         if call.name == ATTENTION:
             q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
-            yield Site(q, k, v, None, call.outputs[0].key, index, True)
+            yield AttentionSite(q, k, v, None, call.outputs[0].key, index, True)
         elif call.name in SOFTMAXES:
             weights = call.outputs[0].key
-            after = _after(graph, weights)
-            before = _before(graph, call)
+            after = _find_value_product(graph, weights)
+            before = _find_score_product(graph, call)
             if after is None or before is None:
                 continue
             pair = [ref.key for ref in graph.inputs[before]][-2:]
             values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
             if len(pair) == 2 and values:
-                yield Site(pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False)
+                yield AttentionSite(
+                    pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False
+                )
 
 
-def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
+def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[AttentionSite]:
     """Yield the linear attentions: each product of keys and values over all tokens that queries are multiplied by.
 
     `sizes` returns the symbolic shape of a value.
     """
     tokens = {sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.given if len(ref.shape) > 1}
-    for index in graph.computing():
+    for index in graph.computing_calls():
         call, pair = graph.calls[index], graph.inputs[index]
-        summed = _summed(call) if base(call.name) in MATMULS and len(pair) == 2 else None
+        summed = _contracted_axis(call) if base(call.name) in MATMULS and len(pair) == 2 else None
         if summed is None or any(graph.depends[ref.key] != "x" for ref in pair):
             continue
         ref, axis = summed
@@ -72,13 +74,15 @@ def linear_sites(graph: Graph, sizes: Callable[[str], tuple]) -> Iterator[Site]:
             if not queries or any(graph.depends[ref.key] != "x" for ref in queries):
                 continue
             keys, values = (
-                pair if _summed_alone(graph, pair[0].key) or not _summed_alone(graph, pair[1].key) else pair[::-1]
+                pair if _is_summed_alone(graph, pair[0].key) or not _is_summed_alone(graph, pair[1].key) else pair[::-1]
             )
             q = max(queries, key=lambda ref: graph.count(ref.key))
-            yield Site(q.key, keys.key, values.key, None, graph.calls[after].outputs[0].key, index, False, True)
+            yield AttentionSite(
+                q.key, keys.key, values.key, None, graph.calls[after].outputs[0].key, index, False, True
+            )
 
 
-def _summed(call: Call) -> tuple[Ref, int] | None:
+def _contracted_axis(call: Call) -> tuple[Ref, int] | None:
     """Return the operand and the axis that a product contracts; None if it contracts several axes."""
     if base(call.name) != "einsum":
         return next(iter(refs(call.arguments))), -1
@@ -88,12 +92,12 @@ def _summed(call: Call) -> tuple[Ref, int] | None:
     return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 and "..." not in first else None
 
 
-def _summed_alone(graph: Graph, key: str) -> bool:
+def _is_summed_alone(graph: Graph, key: str) -> bool:
     """Return whether a value is also summed by itself, as keys are for the normaliser of linear attention."""
     return any(base(graph.calls[index].name) == "sum" for index in graph.consumers[graph.root(key)])
 
 
-def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
+def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | None:
     """Return the nearest product that multiplies values by these weights."""
     near = [weights]
     for _ in range(steps + 1):
@@ -106,12 +110,12 @@ def _after(graph: Graph, weights: str, steps: int = 3) -> int | None:
     return None
 
 
-def _before(graph: Graph, call: Call) -> int | None:
+def _find_score_product(graph: Graph, call: Call) -> int | None:
     """Return the product that computed the scores of a softmax."""
     waiting, seen = [next(iter(call.arguments.values())).key], 0
     while waiting and seen < 40:
         key, seen = graph.root(waiting.pop(0)), seen + 1
-        index = graph.maker.get(key)
+        index = graph.producer.get(key)
         if index is None:
             continue
         name, given = base(graph.calls[index].name), graph.inputs[index]

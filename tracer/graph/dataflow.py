@@ -13,7 +13,7 @@ from tracer.capture.composite_calls import Call, Calls, Ref, refs
 from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
 
 
-def loses(before: torch.dtype, after: torch.dtype) -> bool:
+def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
     """Return whether a cast to 16 bits loses precision or range.
 
     A cast from float64 to float32 does not count: it rounds no more than the ops around it.
@@ -36,7 +36,7 @@ class Graph:
         self.given, self.outputs, self.modules = run.inputs, run.outputs, run.modules
         self.returned = frozenset(ref.key for ref in run.outputs)
         self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in self.calls]
-        self.maker: dict[str, int] = {}
+        self.producer: dict[str, int] = {}
         self.users: dict[str, list[int]] = {}
         self.ref: dict[str, Ref] = {ref.key: ref for ref in run.inputs}
         for index, call in enumerate(self.calls):
@@ -46,14 +46,14 @@ class Graph:
                 self.ref.setdefault(ref.key, ref)
             for ref in call.outputs:
                 if ref.key not in taken:
-                    self.maker.setdefault(ref.key, index)
+                    self.producer.setdefault(ref.key, index)
                     self.ref[ref.key] = ref
 
     @classmethod
     def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
         """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls."""
         taken = {ref.key for call in run.made for ref in refs(call.arguments)}
-        return cls(cls._opened(run.made, known, taken), run)
+        return cls(cls._expand(run.made, known, taken), run)
 
     def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
         """Return the graph with each group of calls replaced by other calls, at the position of the group's last
@@ -75,12 +75,12 @@ class Graph:
         """Shapes of all values, including parameters that the run did not use."""
         return self.run.weights | {key: ref.shape for key, ref in self.ref.items()}
 
-    def only_in(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
+    def with_exclusive_producers(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
         """Return these calls and their producers that satisfy `may` and whose values are used nowhere else."""
         found, waiting = set(region), list(region)
         while waiting:
             for ref in self.inputs[waiting.pop()]:
-                index = self.maker.get(ref.key)
+                index = self.producer.get(ref.key)
                 if index is None or index in found or ref.key in self.returned or not may(self.calls[index]):
                     continue
                 if all(user in found for value in self.calls[index].outputs for user in self.users.get(value.key, ())):
@@ -100,24 +100,24 @@ class Graph:
         return {(module.path, module.call): (number, around[number]) for number, module in enumerate(self.modules)}
 
     @staticmethod
-    def _opened(made, known, taken: set[str]) -> Iterator[Call]:
+    def _expand(made, known, taken: set[str]) -> Iterator[Call]:
         for call in made:
             returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
             if returned and (call.name.endswith("_") or not call.inner):
                 continue  # it gave what it was given
             name = base(call.name)
-            saved = [one for one in call.inner if Graph._saved(one, call, taken)]
+            saved = [one for one in call.inner if Graph._escapes(one, call, taken)]
             if saved:  # a gradient that is computed in forward takes what was computed inside of this call
                 inside = {ref.key for one in call.inner for ref in one.outputs} - {ref.key for ref in call.outputs}
                 apart = not any(ref.key in inside for one in saved for ref in refs(one.arguments))
-                yield from (call, *saved) if apart else Graph._opened(call.inner, known, taken)
+                yield from (call, *saved) if apart else Graph._expand(call.inner, known, taken)
             elif call.inner and not (known(name) or name in LAYOUTS or name in IDENTITIES or name == ATTENTION):
-                yield from Graph._opened(call.inner, known, taken)
+                yield from Graph._expand(call.inner, known, taken)
             else:
                 yield call
 
     @staticmethod
-    def _saved(inner: Call, call: Call, taken: set[str]) -> bool:
+    def _escapes(inner: Call, call: Call, taken: set[str]) -> bool:
         """Return whether a later call uses a value that only the inside of an earlier call computed."""
         return not taken.isdisjoint(ref.key for ref in inner.outputs if ref not in call.outputs)
 
@@ -149,9 +149,9 @@ class Graph:
     def computes(self, index: int) -> bool:
         return self.kind[index] == "compute"
 
-    def computing(self) -> list[int]:
+    def computing_calls(self) -> list[int]:
         """Return the live calls that compute."""
-        return [index for index in range(len(self.calls)) if self.computes(index) and self.lives(index)]
+        return [index for index in range(len(self.calls)) if self.computes(index) and self.is_live(index)]
 
     def shape(self, key: str) -> tuple[int, ...]:
         return self.ref[key].shape
@@ -159,20 +159,20 @@ class Graph:
     def count(self, key: str) -> int:
         return prod(self.shape(key))
 
-    def made(self, key: str) -> Call | None:
+    def producing_call(self, key: str) -> Call | None:
         """Return the call that produced a value; None for inputs of the run."""
-        return self.calls[self.maker[key]] if key in self.maker else None
+        return self.calls[self.producer[key]] if key in self.producer else None
 
     def call_of(self, key: str) -> Call:
         """Return the call that produced a value. Raise LookupError for inputs of the run."""
-        call = self.made(key)
+        call = self.producing_call(key)
         if call is None:
             raise LookupError(f"{key} was given to the run, so no call made it")
         return call
 
     def source(self, key: str) -> str | None:
         """Return the value that this one is a rearrangement of; None if it was computed or is an input."""
-        index = self.maker.get(key)
+        index = self.producer.get(key)
         if index is None or self.kind[index] == "compute":
             return None
         call = self.calls[index]
@@ -182,18 +182,18 @@ class Graph:
             return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
         return self.inputs[index][0].key
 
-    def laid_from(self, key: str) -> str:
+    def layout_source(self, key: str) -> str:
         """Return the value that this one is a rearrangement of. Raise LookupError if there is none."""
         before = self.source(key)
         if before is None:
             raise LookupError(f"{key} is no rearrangement of another value")
         return before
 
-    def rounds(self, key: str) -> torch.dtype | None:
+    def rounding_dtype(self, key: str) -> torch.dtype | None:
         """Return the dtype of a cast that loses precision or range; None if the value is no such cast."""
         before = self.source(key)
         dtype = self.ref[key].dtype
-        return dtype if before is not None and loses(self.ref[before].dtype, dtype) else None
+        return dtype if before is not None and loses_precision(self.ref[before].dtype, dtype) else None
 
     def root(self, key: str) -> str:
         """Return the value at the start of the chain of layouts that ends with `key`."""
@@ -206,7 +206,7 @@ class Graph:
         found = []
         while key != start:
             found.append(key)
-            key = self.laid_from(key)
+            key = self.layout_source(key)
         return found[::-1]
 
     @cached_property
@@ -215,14 +215,14 @@ class Graph:
         depends: dict[str, str] = {}
         given = {ref.key for ref in self.given}
         for key in self.ref:
-            if key not in self.maker:
+            if key not in self.producer:
                 depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
         for index, call in enumerate(self.calls):
             of = {depends.get(ref.key, "c") for ref in self.inputs[index]}
             if takes_shape(call.name):
                 of = set()
             for ref in call.outputs:
-                if self.maker.get(ref.key) == index:
+                if self.producer.get(ref.key) == index:
                     depends[ref.key] = "x" if "x" in of else "p" if "p" in of else "c"
         return depends
 
@@ -233,37 +233,37 @@ class Graph:
         taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
         waiting = [ref.key for ref in self.outputs]
         for index in range(len(self.calls)):
-            own = self._own(index)
+            own = self._results(index)
             if self.kind[index] == "compute" and own and not any(key in taken for key in own):
                 waiting.append(own[0])
-        self._revive(live, waiting)
+        self._mark_live(live, waiting)
         for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
-            own = self._own(index)
+            own = self._results(index)
             if self.kind[index] == "compute" and own and self.inputs[index] and not live.intersection(own):
-                self._revive(live, own[:1])
+                self._mark_live(live, own[:1])
         return live
 
-    def _own(self, index: int) -> list[str]:
+    def _results(self, index: int) -> list[str]:
         """Return the values that a call produced."""
-        return [ref.key for ref in self.calls[index].outputs if self.maker.get(ref.key) == index]
+        return [ref.key for ref in self.calls[index].outputs if self.producer.get(ref.key) == index]
 
-    def _revive(self, live: set[str], waiting: list[str]) -> None:
+    def _mark_live(self, live: set[str], waiting: list[str]) -> None:
         """Add these values, and all that they were computed from, to the live ones."""
         while waiting:
             key = waiting.pop()
             if key in live:
                 continue
             live.add(key)
-            if key in self.maker:
-                waiting += [ref.key for ref in self.inputs[self.maker[key]]]
+            if key in self.producer:
+                waiting += [ref.key for ref in self.inputs[self.producer[key]]]
 
-    def lives(self, index: int) -> bool:
+    def is_live(self, index: int) -> bool:
         return any(ref.key in self.live for ref in self.calls[index].outputs)
 
     @cached_property
     def live_users(self) -> dict[str, list[int]]:
         """The live calls that use each value."""
-        users = {key: [index for index in found if self.lives(index)] for key, found in self.users.items()}
+        users = {key: [index for index in found if self.is_live(index)] for key, found in self.users.items()}
         return defaultdict(list, {key: found for key, found in users.items() if found})
 
     @cached_property
@@ -271,17 +271,17 @@ class Graph:
         """The live calls that compute with a value, directly or through layouts, by the root of these layouts."""
         consumers: dict[str, list[int]] = defaultdict(list)
         for index in range(len(self.calls)):
-            if self.lives(index) and self.computes(index):
+            if self.is_live(index) and self.computes(index):
                 for root in dict.fromkeys(self.root(ref.key) for ref in self.inputs[index]):
                     consumers[root].append(index)
         return consumers
 
-    def within(self, index: int) -> int:
+    def module_call(self, index: int) -> int:
         """Return the index of the module call that contains a call; -1 outside all modules."""
         call = self.calls[index]
         return self.instance.get((call.module, call.call), (-1, 0))[0]
 
-    def children(self, index: int) -> int:
+    def child_count(self, index: int) -> int:
         """Return the number of child modules that the module of a call calls."""
         call = self.calls[index]
         return self.instance.get((call.module, call.call), (-1, 1))[1]

@@ -13,29 +13,32 @@ DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".spli
 """Ops whose results are fractions even for integer operands."""
 
 
-class Unplayable(ValueError):
+class CannotReplay(ValueError):
     """Raised for a call that cannot be replayed."""
 
 
-def play(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def replay(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Run calls on the values `given` and return all values by their keys."""
     values = dict(given)
     with torch.no_grad():
         for call in calls:
-            made = _overwritten(call, values) if call.name == "overwrite" else _made(call, values)
+            made = _run_overwrite(call, values) if call.name == "overwrite" else _run_call(call, values)
             values.update(zip((ref.key for ref in call.outputs), made, strict=False))
     return values
 
 
-def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Run one call and return its results."""
     if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
-        raise Unplayable(f"{call.name} is not run again")
+        raise CannotReplay(f"{call.name} is not run again")
     if takes_shape(call.name):
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
-    schema, arguments = call.func._schema, {name: _real(value, values) for name, value in call.arguments.items()}
+    schema, arguments = (
+        call.func._schema,
+        {name: _replay_argument(value, values) for name, value in call.arguments.items()},
+    )
     if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
-        arguments = {n: one.double() if _whole(one) else one for n, one in arguments.items()}
+        arguments = {n: one.double() if _is_integer(one) else one for n, one in arguments.items()}
     if schema.is_mutable:
         arguments = {n: one.clone() if isinstance(one, torch.Tensor) else one for n, one in arguments.items()}
     positional = []
@@ -44,27 +47,27 @@ def _made(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ..
             break
         positional.append(arguments.pop(argument.name))
     made = call.func(*positional, **arguments)
-    return tuple(map(_wide, made if isinstance(made, (tuple, list)) else (made,)))
+    return tuple(map(_to_float64, made if isinstance(made, (tuple, list)) else (made,)))
 
 
-def _whole(value) -> bool:
+def _is_integer(value) -> bool:
     """Return whether a value is an integer tensor."""
     return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
-def _wide(value: torch.Tensor) -> torch.Tensor:
+def _to_float64(value: torch.Tensor) -> torch.Tensor:
     """Return a tensor with floating-point values cast to float64."""
     return value.double() if value.is_floating_point() else value
 
 
-def _real(value, values: dict[str, torch.Tensor]):
+def _replay_argument(value, values: dict[str, torch.Tensor]):
     """Return an argument for the replay: tensors by their keys, float64 for every floating-point dtype."""
     if isinstance(value, Ref):
         if value.key not in values:
-            raise Unplayable(f"{value.key} is not there")
+            raise CannotReplay(f"{value.key} is not there")
         return values[value.key]
     if isinstance(value, tuple):
-        return [_real(one, values) for one in value]
+        return [_replay_argument(one, values) for one in value]
     if isinstance(value, torch.dtype) and value.is_floating_point:
         return torch.float64
     if isinstance(value, torch.dtype) and value.is_complex:
@@ -72,15 +75,15 @@ def _real(value, values: dict[str, torch.Tensor]):
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
-def _overwritten(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
+def _run_overwrite(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
     """Return a tensor after a write into a part of its memory."""
     old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
     last = max(
         one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))
         for one in (into, part)
     )
-    value = _real(old, values)
+    value = _replay_argument(old, values)
     memory = torch.zeros(last + 1, dtype=value.dtype)
     memory.as_strided(into.shape, into.stride, into.offset).copy_(value)
-    memory.as_strided(part.shape, part.stride, part.offset).copy_(_real(new, values))
+    memory.as_strided(part.shape, part.stride, part.offset).copy_(_replay_argument(new, values))
     return (memory.as_strided(into.shape, into.stride, into.offset).clone(),)

@@ -85,17 +85,17 @@ def separable(shape: Sequence[int], lines: Sequence[np.ndarray], first: int = 0)
     return IndexMap(shape, at)
 
 
-def strided(shape: Sequence[int], strides: Sequence[int], first: int = 0) -> IndexMap:
+def from_strides(shape: Sequence[int], strides: Sequence[int], first: int = 0) -> IndexMap:
     """Return the map of a tensor with these strides."""
     return separable(shape, [stride * np.arange(size) for size, stride in zip(shape, strides, strict=True)], first)
 
 
-def contiguous(shape: Sequence[int]) -> list[int]:
+def contiguous_strides(shape: Sequence[int]) -> list[int]:
     """Return the strides of a row-major tensor."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-class Pattern(NamedTuple):
+class RearrangePattern(NamedTuple):
     """A rearrangement of a tensor, as einops has it.
 
     First `picked` slices each axis of the input: (start, stop, step) within the axis, or None for all of it. Then axis
@@ -110,12 +110,12 @@ class Pattern(NamedTuple):
     repeated: tuple[int, ...]
 
 
-class Maps:
+class IndexMapCache:
     """A cache of index maps and their patterns for equal chains, such as those of repeated blocks."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple, IndexMap] = {}
-        self._patterns: dict[tuple, Pattern | None] = {}
+        self._patterns: dict[tuple, RearrangePattern | None] = {}
 
     def of(self, shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
         """Return the index map of a chain of layouts from a tensor of `shape`."""
@@ -126,7 +126,7 @@ class Maps:
         """Return the inverse of `there`, a map into a tensor of `shape`, composed with the layout `then`."""
 
         def back() -> IndexMap:
-            found = inverse(there, shape, self.pattern(there, shape))
+            found = invert_map(there, shape, self.pattern(there, shape))
             return found if then is None else found.then(then)
 
         return self._once(("inverse", there, shape, then), back)
@@ -141,10 +141,10 @@ class Maps:
 
         return self._once(("rows", places, width, laid), lambda: IndexMap((*laid.shape[:-1], width), at))
 
-    def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+    def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern | None:
         """Return the pattern of a map into a tensor of `shape`, or None if it has none."""
         if (places, shape) not in self._patterns:
-            self._patterns[places, shape] = factor(places, shape)
+            self._patterns[places, shape] = factor_index_map(places, shape)
         return self._patterns[places, shape]
 
     def _once(self, key: tuple, make: Callable[[], IndexMap]) -> IndexMap:
@@ -164,11 +164,11 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap
     """Return the index map of a chain of layouts from a tensor of `shape`."""
     places = IndexMap(shape)
     for call, position in chain:
-        places = places.then(_layout(places.shape, call, position))
+        places = places.then(_layout_map(places.shape, call, position))
     return places
 
 
-def _layout(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
+def _layout_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     """Return the index map of one layout of a row-major tensor of `shape`."""
     name, after = base(call.name), call.outputs[position].shape
     if call.func is None or name in JOINS | RESHAPES | SQUEEZES | IDENTITIES - {"copy"}:
@@ -176,31 +176,31 @@ def _layout(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     if name == "copy":
         view = torch.empty(shape, device="meta").expand(after)
     elif call.func._schema.returns[0].alias_info is not None:  # a view: its strides say all
-        view = _play(torch.empty(shape, device="meta"), call, position)
+        view = _run_layout(torch.empty(shape, device="meta"), call, position)
     elif name in REPEATS_AXES and (name != "repeat_interleave" or isinstance(call.arguments.get("dim"), int)):
-        return _repeated(shape, call, position)
+        return _repeat_map(shape, call, position)
     else:
-        places = _play(torch.arange(prod(shape), device="cpu").reshape(shape), call, position)
+        places = _run_layout(torch.arange(prod(shape), device="cpu").reshape(shape), call, position)
         return IndexMap(after, places.reshape(-1).numpy().__getitem__)
-    return strided(view.shape, view.stride(), view.storage_offset())
+    return from_strides(view.shape, view.stride(), view.storage_offset())
 
 
-def _repeated(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
+def _repeat_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     """Return the index map of a call that repeats numbers along each axis separately."""
     after = call.outputs[position].shape
     lines = [np.zeros(size, int) for size in after[: len(after) - len(shape)]]
-    for axis, (size, stride) in enumerate(zip(shape, contiguous(shape), strict=True)):
+    for axis, (size, stride) in enumerate(zip(shape, contiguous_strides(shape), strict=True)):
         alone = torch.arange(size, device="cpu").reshape((size, *[1] * (len(shape) - axis - 1)))
-        repeated = _play(alone.expand([size if one == axis else 1 for one in range(len(shape))]), call, position)
+        repeated = _run_layout(alone.expand([size if one == axis else 1 for one in range(len(shape))]), call, position)
         lines.append(stride * repeated.movedim(len(lines), 0).flatten(1)[:, 0].numpy())
     return separable(after, lines)
 
 
-def _play(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
+def _run_layout(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
     """Run a layout call on another tensor."""
     first = True
 
-    def given(value):
+    def substitute(value):
         nonlocal first
         if isinstance(value, Ref):
             if first:
@@ -208,16 +208,16 @@ def _play(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
                 return x
             return torch.empty(value.shape, dtype=torch.long, device=x.device)
         if isinstance(value, tuple):
-            return [given(item) for item in value]
+            return [substitute(item) for item in value]
         return value
 
     schema = call.func._schema.arguments
-    args = [given(call.arguments[a.name]) for a in schema if a.name in call.arguments and not a.kwarg_only]
+    args = [substitute(call.arguments[a.name]) for a in schema if a.name in call.arguments and not a.kwarg_only]
     made = call.func(*args)
     return made[position] if isinstance(made, (list, tuple)) else made
 
 
-def digits(steps: np.ndarray) -> list[tuple[int, int]] | None:
+def factor_axis(steps: np.ndarray) -> list[tuple[int, int]] | None:
     """Return the factors (size, stride), outer to inner, of an axis with the indices `steps`, from 0 on; None if it has
     none."""
     count = len(steps)
@@ -232,30 +232,30 @@ def digits(steps: np.ndarray) -> list[tuple[int, int]] | None:
             continue
         rows = steps.reshape(count // size, size)
         if (rows == rows[:, :1] + stride * np.arange(size)).all():
-            outer = digits(rows[:, 0])
+            outer = factor_axis(rows[:, 0])
             if outer is not None:
                 return [*outer, (size, stride)]
     return None
 
 
-def factor(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+def factor_index_map(places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern | None:
     """Return the pattern of an index map into a tensor of `shape`; None if there is none, as for overlapping
     windows."""
     if not places.size or not prod(shape):
         return None
-    pattern = _factors(places, shape)
-    return pattern if pattern is not None and rebuilt(pattern, shape, places.shape).equals(places) else None
+    pattern = _factor_axes(places, shape)
+    return pattern if pattern is not None and expand_pattern(pattern, shape, places.shape).equals(places) else None
 
 
-def _factors(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
+def _factor_axes(places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern | None:
     """Return the pattern of a map by its indices along each axis from the first element on."""
-    first, strides = int(places.at(np.zeros(1, int))[0]), contiguous(shape)
+    first, strides = int(places.at(np.zeros(1, int))[0]), contiguous_strides(shape)
     start = [first // stride % size for stride, size in zip(strides, shape, strict=True)]
     sizes: list[int] = []
     repeated, right = [], []
     within: list[list[tuple[int, int, int]]] = [[] for _ in shape]
     for axis in range(len(places.shape)):
-        found = digits(places.along(axis) - first)
+        found = factor_axis(places.along(axis) - first)
         if found is None:
             return None
         names = []
@@ -281,15 +281,15 @@ def _factors(places: IndexMap, shape: tuple[int, ...]) -> Pattern | None:
         right.append(tuple(names))
     picked, left = [], []
     for k, size in enumerate(shape):
-        found = _axis(sorted(within[k]), size, start[k])
+        found = _axis_factors(sorted(within[k]), size, start[k])
         if found is None:
             return None
         picked.append(found[0])
         left.append(found[1])
-    return Pattern(tuple(picked), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
+    return RearrangePattern(tuple(picked), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
 
 
-def _axis(parts: list[tuple[int, int, int]], size: int, start: int):
+def _axis_factors(parts: list[tuple[int, int, int]], size: int, start: int):
     """Return the slice of one axis and its factors, outer to inner; None if no slice with a step fits."""
     if not parts:
         return (None if size == 1 else (start, start + 1, 1)), ()
@@ -310,10 +310,10 @@ def _axis(parts: list[tuple[int, int, int]], size: int, start: int):
     return taken, tuple(atom for *_, atom in reversed(parts))
 
 
-def rebuilt(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...]) -> IndexMap:
+def expand_pattern(pattern: RearrangePattern, shape: tuple[int, ...], result: tuple[int, ...]) -> IndexMap:
     """Return the index map of a pattern."""
     first, steps = 0, dict.fromkeys(pattern.repeated, 0)
-    for stride, taken, side in zip(contiguous(shape), pattern.picked, pattern.left, strict=True):
+    for stride, taken, side in zip(contiguous_strides(shape), pattern.picked, pattern.left, strict=True):
         start, _, step = taken or (0, 0, 1)
         first += start * stride
         stride *= step
@@ -321,15 +321,17 @@ def rebuilt(pattern: Pattern, shape: tuple[int, ...], result: tuple[int, ...]) -
             steps[part] = stride
             stride *= pattern.sizes[part]
     order = [part for side in pattern.right for part in side]
-    return IndexMap(result, strided([pattern.sizes[part] for part in order], [steps[part] for part in order], first).at)
+    return IndexMap(
+        result, from_strides([pattern.sizes[part] for part in order], [steps[part] for part in order], first).at
+    )
 
 
-def inverse(there: IndexMap, shape: tuple[int, ...], pattern: Pattern | None) -> IndexMap:
+def invert_map(there: IndexMap, shape: tuple[int, ...], pattern: RearrangePattern | None) -> IndexMap:
     """Return the inverse of a map of this pattern into a tensor of `shape`."""
     if pattern is None or any(pattern.picked) or pattern.repeated:
         back = np.empty(there.size, int)
         back[there.table().reshape(-1)] = np.arange(there.size)
         return IndexMap(shape, back.__getitem__)
     before, after = ([part for side in sides for part in side] for sides in (pattern.left, pattern.right))
-    steps = dict(zip(after, contiguous([pattern.sizes[part] for part in after]), strict=True))
-    return IndexMap(shape, strided([pattern.sizes[part] for part in before], [steps[part] for part in before]).at)
+    steps = dict(zip(after, contiguous_strides([pattern.sizes[part] for part in after]), strict=True))
+    return IndexMap(shape, from_strides([pattern.sizes[part] for part in before], [steps[part] for part in before]).at)

@@ -12,14 +12,14 @@ from tracer.graph.dataflow import Graph
 GIVEN = "parameter "
 
 
-class Listed(NamedTuple):
+class ListParameter(NamedTuple):
     """A parameter of a module in a list: the key of the stack, and the index of the module."""
 
     key: str
     number: int
 
 
-def listed(graph: Graph, key: str, count: int) -> Listed | None:
+def list_parameter(graph: Graph, key: str, count: int) -> ListParameter | None:
     """Return the stack that a parameter belongs to; None unless exactly `count` modules have one of its name and
     shape."""
     parts = key.split(".")
@@ -27,5 +27,5 @@ def listed(graph: Graph, key: str, count: int) -> Listed | None:
         if parts[place].isdecimal() and int(parts[place]) < count:
             others = [".".join([*parts[:place], str(number), *parts[place + 1 :]]) for number in range(count + 1)]
             if [graph.shapes.get(other) == graph.shapes[key] for other in others] == [True] * count + [False]:
-                return Listed(".".join([*parts[:place], "*", *parts[place + 1 :]]), int(parts[place]))
+                return ListParameter(".".join([*parts[:place], "*", *parts[place + 1 :]]), int(parts[place]))
     return None

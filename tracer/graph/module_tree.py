@@ -18,7 +18,7 @@ TOWERS = {
 }
 
 
-class Places:
+class ModuleTree:
     """The block and the tower of each module.
 
     Blocks are modules with children whose names end in consecutive numbers. They count from 1, in the order in which
@@ -29,14 +29,14 @@ class Places:
         parents = {
             ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
         }
-        parents -= experts(graph) | parts_of_blocks(graph) | {path for path in parents if is_norm(path)}
+        parents -= find_experts(graph) | find_block_parts(graph) | {path for path in parents if is_norm(path)}
         names = {module.path for module in graph.modules}
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
             around, _, own = module.path.rpartition(".")
             stem = re.sub(r"\d+$", "", own)
-            if not own.isdecimal() and not _counts(names, module.path):
+            if not own.isdecimal() and not _is_counter(names, module.path):
                 continue
             if stem != own and module.path in parents and module.path not in self._number:
                 self._number[module.path] = count[around, stem] = count.get((around, stem), 0) + 1
@@ -96,7 +96,7 @@ class Places:
         return self._towers.get(self.part(path), "")
 
 
-def _counts(names: set[str], path: str) -> bool:
+def _is_counter(names: set[str], path: str) -> bool:
     """Return whether the number at the end of a name counts: it is 0 or 1, or has a neighbour. `dinov2` does not."""
     stem = path.rstrip("0123456789")
     number = int(path[len(stem) :] or 0)
@@ -114,7 +114,7 @@ def is_norm(path: str) -> bool:
     return "norm" in path.rpartition(".")[2].lower()
 
 
-def parts_of_blocks(graph: Graph) -> set[str]:
+def find_block_parts(graph: Graph) -> set[str]:
     """Return the paths of modules numbered within a block, as `block.0.layer.0`, that do not repeat: attention, MLP."""
     kinds: dict[str, dict[str, str]] = {}
     for module in graph.modules:
@@ -125,7 +125,7 @@ def parts_of_blocks(graph: Graph) -> set[str]:
     return {path for of in unlike for path in of}
 
 
-def experts(graph: Graph) -> set[str]:
+def find_experts(graph: Graph) -> set[str]:
     """Return the paths of modules that are experts in a list: parallel, not sequential."""
     stacks = {ref.key for call in graph.calls if call.name == "experts" for ref in call.arguments["weights"]}
     lists = {key.removeprefix("parameter ").partition("*")[0] for key in stacks if "*" in key}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 
-class Made(NamedTuple):
+class SyntheticOp(NamedTuple):
     """A stand-in for an op: a name and argument names, for a call that no ATen op computes."""
 
     name: str

@@ -13,7 +13,7 @@ import sympy
 from tracer.capture.composite_calls import Call, Calls, refs
 from tracer.expr.nn.scan import PARTS
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import Pattern
+from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.passes.loop_body import JOIN
 from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
 from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, same_at, value_of
@@ -61,18 +61,22 @@ def solved_shapes(
     return found, differ
 
 
-def _brought(calls: Calls, solution: Solution | None) -> frozenset[str]:
+def _external_keys(calls: Calls, solution: Solution | None) -> frozenset[str]:
     """Return the keys of tensors that nothing in the run computed and that depend on the values of the input."""
     if solution is None or not solution.brought:
         return frozenset()
-    given = {(op.first, place): ref.key for op in _ops(calls.made) for place, ref in enumerate(refs(op.arguments))}
+    given = {
+        (op.first, place): ref.key
+        for op in _innermost_calls(calls.made)
+        for place, ref in enumerate(refs(op.arguments))
+    }
     return frozenset(key for at in solution.brought if (key := given.get(at, "")).startswith("constant "))
 
 
-def _ops(calls: Iterable[Call]) -> Iterator[Call]:
+def _innermost_calls(calls: Iterable[Call]) -> Iterator[Call]:
     """Yield the innermost calls."""
     for call in calls:
-        yield from _ops(call.inner) if call.inner else (call,)
+        yield from _innermost_calls(call.inner) if call.inner else (call,)
 
 
 @lru_cache(maxsize=4096)
@@ -91,7 +95,7 @@ def _factors(size: sympy.Expr) -> list[sympy.Expr]:
     return found
 
 
-def _in_order(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
+def _sort_factors(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
     """Return the factors of an axis in the order of the sizes that it was merged from; unchanged if these differ."""
     waiting, found = list(parts), []
     for size in order:
@@ -112,30 +116,30 @@ class Shapes:
         self.same = lambda a, b: same(a, b) or same_at(sympy.sympify(a), sympy.sympify(b), units)
         """Return whether two sizes are equal at all multiples of the sizes of the runs."""
         self._values: dict[sympy.Expr, int] = {}
-        self.solved, self.differ = solved_shapes(calls, solution, self._mixed())
+        self.solved, self.differ = solved_shapes(calls, solution, self._expert_ops())
         self._solution = solution
-        self.brought = _brought(calls, solution)
+        self.brought = _external_keys(calls, solution)
         """Values from outside PyTorch that depend on the values of the input."""
-        self._sequences()
-        self._lists()
+        self._solve_loops()
+        self._solve_expert_lists()
         self.plain = False
         """Whether a layout was printed in numbers since this was last reset."""
         self.remarks: dict[str, None] = {}
         """Remarks on the numbers that were printed since this was last emptied."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
 
-    def within(self, graph: Graph) -> Shapes:
+    def for_graph(self, graph: Graph) -> Shapes:
         """Return the same shapes for a rewritten graph of the run."""
         one = copy(self)
         one._graph, one._made = graph, {}
         return one
 
-    def _mixed(self) -> frozenset[int]:
+    def _expert_ops(self) -> frozenset[int]:
         """Return the ops of mixtures of experts: which of them run, and how often, depends on the values."""
         inner = (one for call in self._graph.calls if call.name == "experts" for one in call.inner)
         return frozenset(op for one in inner for op in range(one.first, one.last))
 
-    def _sequences(self) -> None:
+    def _solve_loops(self) -> None:
         """Set the shapes of what loops carry: the shape in one iteration, and the number of iterations."""
         for call in self._graph.calls:
             if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
@@ -147,7 +151,7 @@ class Shapes:
                     behind = one[turn.axis + 1 :] if turn.kept else one[turn.axis :]
                     self.solved[key] = (*one[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
 
-    def _lists(self) -> None:
+    def _solve_expert_lists(self) -> None:
         """Set the shapes of stacked experts' parameters: the number of experts and the shape of one."""
         for call in self._graph.calls:
             if call.name == "experts":
@@ -168,7 +172,7 @@ class Shapes:
                 )
         return self._made[key]
 
-    def numbers(self, call: Call) -> dict[Where, str]:
+    def varying_numbers(self, call: Call) -> dict[Where, str]:
         """Return the numbers among a call's arguments that differ between runs, by argument name and position.
 
         A value is a formula, "?" if none fits, or `DATA` if it depends on the values of the input.
@@ -177,16 +181,16 @@ class Shapes:
             return {}
         return self._solution.scalars.get((call.name, call.first, call.last), {})
 
-    def maker(self, key: str) -> Call | None:
+    def producer(self, key: str) -> Call | None:
         """Return the call that produced a value, or None."""
-        return self._graph.made(key)
+        return self._graph.producing_call(key)
 
-    def of_data(self, key: str) -> bool:
+    def depends_on_values(self, key: str) -> bool:
         """Return whether a size of a value depends on the values of the input."""
         op = key.partition(".")[0]
         return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
 
-    def part(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+    def slice_bounds(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of the slice of an axis that a call takes, in numbers `taken`; None if it is no
         slice."""
         if self._solution is None:
@@ -194,15 +198,15 @@ class Shapes:
         edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
         if edge is not None:
             ends = [self._end(text, number) for text, number in zip(edge[:2], taken, strict=True)]
-            if [self.value(one) for one in ends] == list(taken):
+            if [self.number(one) for one in ends] == list(taken):
                 return ends[0], ends[1]
-        return self._dealt(call, output, taken)
+        return self._split_bounds(call, output, taken)
 
-    def repeats(self, before: str, after: str) -> bool:
+    def has_repeats(self, before: str, after: str) -> bool:
         """Return whether a layout has more elements than its source, here or at other sizes."""
         if self._graph.count(before) != self._graph.count(after):
             return self._graph.count(before) < self._graph.count(after)
-        call = self._graph.made(after)
+        call = self._graph.producing_call(after)
         sizes = [sympy.prod(self.of(key)) for key in (before, after)]
         return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
 
@@ -212,7 +216,7 @@ class Shapes:
         if self._solution is None:
             return
         for call in map(self._graph.call_of, chain):
-            for (name, place), text in self.numbers(call).items():
+            for (name, place), text in self.varying_numbers(call).items():
                 if text == DATA:
                     value = call.arguments[name]
                     self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
@@ -222,11 +226,11 @@ class Shapes:
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
 
-    def remark_open(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
+    def remark_unsolved(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
         """Add remarks on sizes of a layout that are numbers of this run, from axes of the chain without a symbol."""
         for key in chain:
             for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
-                known = MOVES.format(number) in self.remarks or self.of_data(key)
+                known = MOVES.format(number) in self.remarks or self.depends_on_values(key)
                 if size == UNKNOWN and number > 1 and number in sizes and not known:
                     self.remarks[OPEN.format(number)] = None
 
@@ -235,7 +239,7 @@ class Shapes:
             self.remarks[MOVES.format(number)] = None
         return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
 
-    def _dealt(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+    def _split_bounds(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of one output of a call that splits an axis into several tensors."""
         if base(call.name) not in SPLITS or len(call.outputs) <= output:
             return None
@@ -247,7 +251,7 @@ class Shapes:
         first = sympy.Add(*(size for size, _ in sizes[:-1]))
         return first, first + sizes[-1][0]
 
-    def named_as(self, key: str, shape: tuple) -> None:
+    def restate(self, key: str, shape: tuple) -> None:
         """Write a value's sizes as its equation does, where they are equal: `h·d_k` for `D`."""
         stated = self.of(key)
         if len(stated) == len(shape):
@@ -255,12 +259,14 @@ class Shapes:
                 sympy.sympify(b) if self.same(a, b) else a for a, b in zip(stated, shape, strict=True)
             )
 
-    def first(self, chain: list[str]) -> bool:
+    def starts_at_zero(self, chain: list[str]) -> bool:
         """Return whether all slices of a chain start at 0."""
         cuts = [call for key in chain if (call := self._graph.call_of(key)).name in ("slice", "narrow")]
         return bool(cuts) and all(call.arguments.get("start", 0) in (0, None) for call in cuts)
 
-    def parts(self, pattern: Pattern, chain: list[str], before: tuple, after: tuple) -> tuple[tuple, ...]:
+    def factor_sizes(
+        self, pattern: RearrangePattern, chain: list[str], before: tuple, after: tuple
+    ) -> tuple[tuple, ...]:
         """Return a pattern in symbols: (sizes, left, right, repeated).
 
         It has factors of size 1 that only symbols show, such as a batch of one. `before` and `after` are the shapes
@@ -270,68 +276,68 @@ class Shapes:
         for shape in (before, after, *map(self.of, chain)):
             for size in shape:
                 if not size.is_Integer:
-                    found = known.setdefault(self.value(size), [])
+                    found = known.setdefault(self.number(size), [])
                     if size not in found:
                         found.append(size)
         for size in [one for sizes in [*known.values()] for one in sizes if one.is_Mul]:
             for factor in size.args:  # the heads of `B*h`, which no axis has alone
-                if factor.is_Symbol and factor not in (found := known.setdefault(self.value(factor), [])):
+                if factor.is_Symbol and factor not in (found := known.setdefault(self.number(factor), [])):
                     found.append(factor)
         choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
         for size, side in zip(after, pattern.right, strict=True):
             if len(side) == 2 and set(side) & set(pattern.repeated):  # heads that are repeated: h/h_kv times
                 one, other = side if side[1] in pattern.repeated else side[::-1]
                 times = [_quotient(size, known_size) for known_size in choices[one]]
-                fit = [n for n in times if n.free_symbols and self.value(n) == pattern.sizes[other]]
+                fit = [n for n in times if n.free_symbols and self.number(n) == pattern.sizes[other]]
                 choices[other] = [*fit, *choices[other]]
-        orders = self._dealt_out(chain, before), self._merged(chain, after)
+        orders = self._split_sizes(chain, before), self._merged_sizes(chain, after)
         for tried, sizes in enumerate(product(*choices)):
             if tried > TRIES:
                 break
-            if (made := self._completed(pattern, sizes, before, after, known.get(1, ()), orders)) is not None:
+            if (made := self._complete_factors(pattern, sizes, before, after, known.get(1, ()), orders)) is not None:
                 return made
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
         return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
 
-    def taken_otherwise(self, key: str, call: Call) -> bool:
+    def has_other_operand(self, key: str, call: Call) -> bool:
         """Return whether a call has another operand, computed from this value, at other sizes."""
         return any(call.first <= op < call.last for op in self.differ.get(key, ()))
 
-    def value(self, size: sympy.Expr) -> int:
+    def number(self, size: sympy.Expr) -> int:
         """Return the number of a symbolic size in this run."""
         if size not in self._values:
             self._values[size] = int(value_of(str(size), self.sizes))
         return self._values[size]
 
-    def more_than_one(self, size: sympy.Expr) -> sympy.Expr:
+    def without_units(self, size: sympy.Expr) -> sympy.Expr:
         """Return a size without the factors that are 1 in this run: `2` of `2*B` at B = 1."""
-        return sympy.Mul(*(one for one in size.args if self.value(one) != 1)) if size.is_Mul else size
+        return sympy.Mul(*(one for one in size.args if self.number(one) != 1)) if size.is_Mul else size
 
-    def _merged(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
+    def _merged_sizes(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
         """Return the sizes that each axis of a result was merged from, outer to inner, by the chain's last reshapes; or
         None."""
         found, steps = None, reversed(chain)
-        while (key := next(steps, None)) is not None and (before := self._reshaped(key)) is not None:
-            found = self._grouped(self.of(before), after) or found
+        while (key := next(steps, None)) is not None and (before := self._reshape_source(key)) is not None:
+            found = self._group_sizes(self.of(before), after) or found
         return found
 
-    def _dealt_out(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
+    def _split_sizes(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
         """Return the sizes that each axis was split into, outer to inner, by the chain's first reshapes; or None."""
         found, steps, start = None, iter(chain), before
-        while (key := next(steps, None)) is not None and (source := self._reshaped(key)) is not None:
+        while (key := next(steps, None)) is not None and (source := self._reshape_source(key)) is not None:
             if self.of(source) != start:
                 break
             start = self.of(key)
-            found = self._grouped(start, before) or found
+            found = self._group_sizes(start, before) or found
         return found
 
-    def _reshaped(self, key: str) -> str | None:
+    def _reshape_source(self, key: str) -> str | None:
         """Return the operand of a call whose result has the same numbers in the same order; None for any other call."""
-        call = self._graph.made(key)
+        call = self._graph.producing_call(key)
         return self._graph.source(key) if call and base(call.name) in RESHAPES | IDENTITIES | SQUEEZES else None
 
-    def _grouped(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
+    def _group_sizes(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
         """Return sizes, outer to inner, grouped by the axes whose product they are; None if they do not fit or are no
         more."""
         left, found = list(sizes), []
@@ -342,7 +348,7 @@ class Shapes:
             found.append(group)
         return found if not left and len(sizes) > len(whole) else None
 
-    def _completed(self, pattern: Pattern, sizes: tuple, before: tuple, after: tuple, units, orders):
+    def _complete_factors(self, pattern: RearrangePattern, sizes: tuple, before: tuple, after: tuple, units, orders):
         """Return the factors with these sizes, or None if they do not give the shapes.
 
         `units` are sizes of 1 around them. `orders` is what each axis was split into, and what each of the result was
@@ -352,18 +358,18 @@ class Shapes:
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
         for axis, (whole, side) in enumerate(zip(before, left, strict=True)):
-            missing = self._missing(whole, sizes, side, units)
+            missing = self._missing_factor(whole, sizes, side, units)
             if missing is None:
                 return None
-            parts = self._single(missing, dealt[axis] if dealt else ())
+            parts = self._unit_factors(missing, dealt[axis] if dealt else ())
             ones += range(len(sizes), len(sizes) + len(parts))
             side[:0] = range(len(sizes), len(sizes) + len(parts))
             sizes += parts
             if dealt and parts:
-                side[:] = _in_order(tuple(side), sizes, dealt[axis])
+                side[:] = _sort_factors(tuple(side), sizes, dealt[axis])
         for whole, side in zip(after, pattern.right, strict=True):
             side = list(side)
-            missing = self._missing(whole, sizes, side, units)
+            missing = self._missing_factor(whole, sizes, side, units)
             if missing is None:
                 return None
             front = []
@@ -384,17 +390,17 @@ class Shapes:
                 front.append(match)
                 missing = sympy.Integer(1)
             made = (*front, *side)
-            right.append(_in_order(made, sizes, merged[len(right)]) if merged and front else made)
+            right.append(_sort_factors(made, sizes, merged[len(right)]) if merged and front else made)
         if ones:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
 
-    def _single(self, missing: sympy.Expr, known: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+    def _unit_factors(self, missing: sympy.Expr, known: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """Return the sizes of 1 whose product is `missing`, from `known` if these fit."""
-        ones = [size for size in known if size != 1 and self.value(size) == 1]
+        ones = [size for size in known if size != 1 and self.number(size) == 1]
         return ones if ones and self.same(sympy.prod(ones), missing) else _factors(missing)
 
-    def _missing(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
+    def _missing_factor(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
         """Return what an axis has besides its factors: 1, or sizes that are 1 in this run; None if they do not fit."""
         made = prod((sizes[part] for part in side), start=sympy.Integer(1))
         if self.same(whole, made):
@@ -404,4 +410,4 @@ class Shapes:
         rest = _quotient(whole, made)
         if rest.is_Integer or not sympy.fraction(rest)[1].is_number or not rest.free_symbols:
             return None
-        return rest if self.value(rest) == 1 else None
+        return rest if self.number(rest) == 1 else None

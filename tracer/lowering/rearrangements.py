@@ -15,7 +15,7 @@ from tracer.expr.layout.split_heads import MergeHeads, SplitHeads
 from tracer.expr.math.algebra import Row, Transposed
 from tracer.expr.nn.rope import RepeatKV
 from tracer.expr.nn.token_embedding import Patches, Rows
-from tracer.graph.index_maps import Pattern
+from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.value_shapes import Shapes
 from tracer.symbols.notation import symbol
 
@@ -28,23 +28,25 @@ class Layouts:
     def __init__(self, shapes: Shapes):
         self._shapes = shapes
 
-    def node(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+    def node(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
         """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
         With `loose`, axes of size 1 in front are left out."""
         made, before = self._whole(made, pattern, chain, before, after)
         made, pattern, before = self._picked(made, pattern, chain, before, after)
         return self._split(made, pattern, chain, before, after, loose)
 
-    def _whole(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
+    def _whole(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
         """The first rows of a table that are all of them at this run: `P[:T]` where T is T_max."""
         if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
             return made, before
         other = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
-        if other != [len(before) - 2] or not self._shapes.first(chain):
+        if other != [len(before) - 2] or not self._shapes.starts_at_zero(chain):
             return made, before
         return Rows(made, after[-2]), (*before[:-2], *after[-2:])
 
-    def _picked(self, made: Node, pattern: Pattern, chain, before: tuple, result: tuple) -> tuple[Node, Pattern, tuple]:
+    def _picked(
+        self, made: Node, pattern: RearrangePattern, chain, before: tuple, result: tuple
+    ) -> tuple[Node, RearrangePattern, tuple]:
         """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
         in the result."""
         if not any(pattern.picked):
@@ -64,10 +66,10 @@ class Layouts:
             else:
                 start, stop, step = taken
                 lengths = self.lengths(pattern, side, result)
-                if step != 1 and stop + step > self._shapes.value(size):  # every so many of all from the first on
+                if step != 1 and stop + step > self._shapes.number(size):  # every so many of all from the first on
                     ranges.append((start or None, None, step))
                     count = len(range(start, stop, step))
-                    fitting = (one for one in lengths if self._shapes.value(one) == count)
+                    fitting = (one for one in lengths if self._shapes.number(one) == count)
                     size = next(fitting, sympy.Integer(count))
                 else:
                     known = self._part(chain, start, stop, step, axis, used)
@@ -89,10 +91,10 @@ class Layouts:
             made = Slice(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
-    def lengths(self, pattern: Pattern, side: tuple, result: tuple) -> list[sympy.Expr]:
+    def lengths(self, pattern: RearrangePattern, side: tuple, result: tuple) -> list[sympy.Expr]:
         """Sizes of the result that the parts of one axis may have together."""
         own = [
-            self._shapes.more_than_one(size)
+            self._shapes.without_units(size)
             for size, parts in zip(result, pattern.right, strict=True)
             if parts and set(parts) <= set(side)
         ]
@@ -105,11 +107,11 @@ class Layouts:
         which names the axis. What was `taken` is so no more."""
         found = {}
         for key in chain if step == 1 else ():
-            call = self._shapes.maker(key)
+            call = self._shapes.producer(key)
             if call is None or key in taken or "dim" not in call.arguments:
                 continue
             output = next((i for i, ref in enumerate(call.outputs) if ref.key == key), 0)
-            if (edges := self._shapes.part(call, output, (start, stop))) is not None:
+            if (edges := self._shapes.slice_bounds(call, output, (start, stop))) is not None:
                 rank = len(call.arguments["self"].shape) if "self" in call.arguments else 0
                 found[key] = edges, rank and call.arguments["dim"] % rank == axis
         if not found:
@@ -123,7 +125,7 @@ class Layouts:
     ) -> tuple[sympy.Expr, sympy.Expr]:
         """Where a part of an axis begins and ends of which no one call says it, in sizes where the part is one of
         them."""
-        whole = self._shapes.value(size)
+        whole = self._shapes.number(size)
         length = stop - start
         if step == 1 and not size.is_Integer and 0 < length < whole and not whole % length and not start % length:
             part = sympy.cancel(size * length / whole)
@@ -137,7 +139,7 @@ class Layouts:
             if one.is_Integer or step != 1 or not one.free_symbols:
                 continue
             try:
-                value = self._shapes.value(one)
+                value = self._shapes.number(one)
             except ValueError:
                 continue
             if value == length and value > 1 and start % value == 0:
@@ -150,11 +152,11 @@ class Layouts:
             return size - length, size
         return sympy.Integer(start), sympy.Integer(stop)
 
-    def _split(self, made: Node, pattern: Pattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+    def _split(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
         """Axes split, exchanged and joined."""
         if (known := _shared(made, pattern, before, after)) is not None:
             return known
-        sizes, left, right, repeated = self._shapes.parts(pattern, chain, before, after)
+        sizes, left, right, repeated = self._shapes.factor_sizes(pattern, chain, before, after)
         if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
             right, repeated = shorter
         if loose:
@@ -173,7 +175,7 @@ class Layouts:
             for known in (_heads, _patches, _grid, _fold, _windows):
                 if (found := known(made, sizes, left, right)) is not None:
                     return found
-        self._shapes.remark_open(chain, sizes)
+        self._shapes.remark_unsolved(chain, sizes)
         return Rearrange(made, sizes, left, right, repeated)
 
 
@@ -196,7 +198,7 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
     return None
 
 
-def _shared(made: Node, pattern: Pattern, before: tuple, after: tuple) -> Node | None:
+def _shared(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
     """Keys or values of the one head that there is at this run, whose axis only symbols show, for all queries."""
     left, right = pattern.left, pattern.right
     if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:

@@ -28,7 +28,7 @@ def _above(graph: Graph, key: str) -> set[str]:
     seen: set[int] = set()
     waiting = [key]
     while waiting:
-        index = graph.maker.get(waiting.pop())
+        index = graph.producer.get(waiting.pop())
         if index is None or index in seen:
             continue
         seen.add(index)

@@ -20,12 +20,12 @@ from tracer.expr.math.algebra import Plus
 from tracer.expr.math.comparisons import Compare
 from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
 from tracer.graph.dataflow import Graph
-from tracer.graph.module_tree import Places
-from tracer.graph.passes.cancel_unbind import rejoined
-from tracer.graph.passes.fuse_slice_writes import written
-from tracer.graph.passes.fuse_topk_moe import mixed
-from tracer.graph.passes.recognize_idioms import idioms
-from tracer.graph.passes.roll_loops import rolled
+from tracer.graph.module_tree import ModuleTree
+from tracer.graph.passes.cancel_unbind import cancel_unbinds
+from tracer.graph.passes.fuse_slice_writes import fuse_slice_writes
+from tracer.graph.passes.fuse_topk_moe import fuse_moe
+from tracer.graph.passes.recognize_idioms import recognise_idioms
+from tracer.graph.passes.roll_loops import roll_loops
 from tracer.graph.value_shapes import HERE, OF_INPUT, Shapes
 from tracer.lowering.aten import kernels, known
 from tracer.ops import ATTENTION
@@ -163,11 +163,11 @@ def _derived(
 ) -> Book:
     named: set[int] = set()
     graph = Graph.of(calls, known)
-    named_too = partial(idioms, numbers=numbers, spelled=spelled, named=named)
-    for rewrite in (written, rejoined, named_too, mixed, rolled):
+    named_too = partial(recognise_idioms, numbers=numbers, spelled=spelled, named=named)
+    for rewrite in (fuse_slice_writes, cancel_unbinds, named_too, fuse_moe, roll_loops):
         graph = rewrite(graph)
     shapes = Shapes(graph, calls, solution, sizes, same)
-    places = Places(graph)
+    places = ModuleTree(graph)
     plan = Plan(graph, shapes, places, hints.apart)
     roles = Roles(plan, places)
     parts = {key: step_labels.part(roles, key, shapes.of(key)) for key in plan.lines}
@@ -204,7 +204,7 @@ def _derived(
         if part in ("X", "Y"):
             equation = _stream_first(roles, ids, equation)
         if part == "H" and not note.startswith(HERE):
-            shapes.named_as(key, infer(equation, fits))
+            shapes.restate(key, infer(equation, fits))
         if part == "M" and equation.has(CausalMask, PrefixMask):
             kind = "causal M" if equation.has(CausalMask) else "prefix M"
             part, equation = kind, writer.provided(equation)
@@ -216,7 +216,7 @@ def _derived(
             book.found.insert(at, Found(told, _kernel(recording, graph, plan, key), ()))
         outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
         remarks = [*shapes.remarks, *(BROUGHT.format(f"${one.name}$") for one in outside)]
-        remarks += [SIZED] if shapes.of_data(key) else []
+        remarks += [SIZED] if shapes.depends_on_values(key) else []
         if any(remark.startswith(HERE) for remark in remarks) and note.startswith(HERE):
             note = ""
         subject.equations[key] = equation
@@ -252,7 +252,7 @@ def _printed(made: Tensor, equation: Node) -> None:
     statement(made, equation)
 
 
-def _block(book: Book, places: Places, module: str, layer: int | None) -> int:
+def _block(book: Book, places: ModuleTree, module: str, layer: int | None) -> int:
     """Where the lines of the block that a module is in begin: what all blocks share stands before it."""
     for number, step in enumerate(book.found):
         there = step.line.place.module if step.line.place else ""
@@ -309,7 +309,7 @@ def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -
     """A note where a line may be another one at other sizes."""
     raw = plan.raw(key)
     taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
-    otherwise = any(shapes.taken_otherwise(key, graph.calls[index]) for key, index in taken)
+    otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
         return f"{HERE}: at others, the code takes another way to it."
     if shapes.plain:
@@ -339,16 +339,16 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
 
     def layouts(at: str) -> None:
         while at not in plan.named and (before := graph.source(at)) is not None:
-            cover(graph.maker[at])
+            cover(graph.producer[at])
             at = before
 
     raw = plan.raw(key)
     if raw is None:
-        cover(graph.maker[key])
-        layouts(graph.laid_from(key))
+        cover(graph.producer[key])
+        layouts(graph.layout_source(key))
     else:
         for step in graph.chain(key, raw):
-            cover(graph.maker[step])
+            cover(graph.producer[step])
         for index in plan.inside[raw]:
             cover(index)
             for ref in graph.inputs[index]:

@@ -14,7 +14,7 @@ from tracer.expr.layout.gather_scatter import IndexPut
 from tracer.expr.math.elementwise import Cast
 from tracer.expr.nn.attention_masks import Provided
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import IndexMap, Maps, contiguous, strided
+from tracer.graph.index_maps import IndexMap, IndexMapCache, contiguous_strides, from_strides
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import node
 from tracer.lowering.call_arguments import Given
@@ -37,8 +37,8 @@ class Unwritten(ValueError):
 def _within(part: Layout, into: Layout) -> IndexMap | None:
     """Where the numbers of a part of the memory stand in a tensor of it; None where they are not of it. Unwritten where
     only some are."""
-    lies, places = strided(*into), strided(*part)
-    if strided(into.shape, contiguous(into.shape), into.offset).equals(lies):
+    lies, places = from_strides(*into), from_strides(*part)
+    if from_strides(into.shape, contiguous_strides(into.shape), into.offset).equals(lies):
         first = part.offset - into.offset
         last = first + sum((size - 1) * step for size, step in zip(part.shape, part.stride, strict=True))
         inside, outside = first >= 0 and last < lies.size, last < 0 or lies.size <= first
@@ -67,12 +67,12 @@ class Writer:
         """What the code asked of the places of tokens before it took a causal mask."""
         self._constants: dict[str, str] = {}
         self._layouts = Layouts(shapes)
-        self._maps = Maps()
+        self._maps = IndexMapCache()
         self._parts: dict[str, Tensor] = {}
 
     def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
         """The writer of calls inside of one, which are given these tensors."""
-        one = Writer(graph, plan, self.names, self.shapes.within(graph), self.fits)
+        one = Writer(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
         one._parts, one._maps = parts, self._maps
         return one
 
@@ -99,7 +99,7 @@ class Writer:
         """The right side of a line."""
         raw = self.plan.raw(key)
         if raw is None:
-            start = self.plan.named_root(self.graph.laid_from(key))
+            start = self.plan.named_root(self.graph.layout_source(key))
             return recognised(self._laid(self._start(start), start, key))
         if raw != key and (made := self._mapped(raw, key)) is not None:
             return made
@@ -110,10 +110,10 @@ class Writer:
         """The right side of a line for which no equation could be written: its call, and the lines and givens that
         went into it."""
         raw = self.plan.raw(key)
-        index = self.graph.maker[raw or key]
+        index = self.graph.producer[raw or key]
         calls = (index,) if raw is None else self.plan.inside[raw]
         roots = (self.graph.root(ref.key) for one in calls for ref in self.graph.inputs[one])
-        outside = (root for root in roots if root not in self.graph.maker)
+        outside = (root for root in roots if root not in self.graph.producer)
         operands = dict.fromkeys((*self.plan.operands(key), *outside))
         name = base(self.graph.calls[index].name)
         return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
@@ -164,7 +164,7 @@ class Writer:
         if key in self.plan.named:
             return self.tensor(key)
         root = self.graph.root(key)
-        return self._body(root) if root in self.graph.maker else self.tensor(root)
+        return self._body(root) if root in self.graph.producer else self.tensor(root)
 
     def value(self, key: str, loose: bool = False) -> Node:
         """An operand; with `loose`, axes of size 1 in front are left out."""
@@ -179,7 +179,7 @@ class Writer:
 
     def _body(self, key: str) -> Node:
         """What the call that made a value computes."""
-        index = self.graph.maker[key]
+        index = self.graph.producer[key]
         call = self.graph.calls[index]
         name = base(call.name)
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
@@ -220,7 +220,7 @@ class Writer:
             else:
                 arguments[name] = list(value) if isinstance(value, tuple) else value
         made = call.outputs[position]
-        shape, numbers, remarks = self.shapes.of(made.key), self.shapes.numbers(call), self.shapes.remarks
+        shape, numbers, remarks = self.shapes.of(made.key), self.shapes.varying_numbers(call), self.shapes.remarks
         given = Given(
             call.func,
             arguments,
@@ -235,7 +235,9 @@ class Writer:
             self.shapes.sizes,
         )
         given.of_data = frozenset(
-            name for name, value in call.arguments.items() if isinstance(value, Ref) and self.shapes.of_data(value.key)
+            name
+            for name, value in call.arguments.items()
+            if isinstance(value, Ref) and self.shapes.depends_on_values(value.key)
         )
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.tied(weight.key):
@@ -278,7 +280,7 @@ class Writer:
     def _cast(self, made: Node, chain: list[str]) -> Node:
         """`made` with the casts of a chain of layouts that round."""
         for key in chain:
-            if dtype := self.graph.rounds(key):
+            if dtype := self.graph.rounding_dtype(key):
                 made = Cast(made, to=dtype_name(dtype))
         return made
 
@@ -288,7 +290,7 @@ class Writer:
             return made
         chain = self.graph.chain(end, start)
         self.shapes.remark(chain)
-        if all(self.graph.kind[self.graph.maker[key]] == "same" for key in chain) and (
+        if all(self.graph.kind[self.graph.producer[key]] == "same" for key in chain) and (
             self.graph.shape(start) == self.graph.shape(end)
         ):
             return made

@@ -14,8 +14,8 @@ import torch
 
 from tracer.capture.composite_calls import Ref, refs
 from tracer.expr.nn.scan import CARRY, PARTS
-from tracer.graph.attention_sites import Site
-from tracer.graph.module_tree import Places, own_name
+from tracer.graph.attention_sites import AttentionSite
+from tracer.graph.module_tree import ModuleTree, own_name
 from tracer.ops import (
     ACTIVATIONS,
     ARITHMETIC,
@@ -34,7 +34,7 @@ from tracer.textbook.attention_bias import bias
 from tracer.textbook.step_selection import Plan
 
 if TYPE_CHECKING:
-    from tracer.graph.passes.loop_body import Turn
+    from tracer.graph.passes.loop_body import LoopBody
 
 HALF = 2
 """A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
@@ -46,7 +46,7 @@ class Roles:
     that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks.
     `alone` are queries, keys and values not dealt out to heads; `mixed` has what learned numbers mix two by."""
 
-    def __init__(self, plan: Plan, places: Places):
+    def __init__(self, plan: Plan, places: ModuleTree):
         self.plan, self.graph, self.places = plan, plan.graph, places
         self.of: dict[str, str] = {}
         self.nth: dict[str, int] = {}
@@ -79,11 +79,11 @@ class Roles:
     def call(self, key: str):
         """The call whose value a line is, or None for a layout."""
         raw = self.plan.raw(key)
-        return None if raw is None else self.graph.made(raw)
+        return None if raw is None else self.graph.producing_call(raw)
 
     def given(self, key: str) -> tuple[Ref, ...]:
         """What the call of a line that computes takes."""
-        return self.graph.inputs[self.graph.maker[self.plan.computed(key)]]
+        return self.graph.inputs[self.graph.producer[self.plan.computed(key)]]
 
     def name(self, key: str) -> str:
         """The name of that call, "" for a layout."""
@@ -115,7 +115,7 @@ class Roles:
             at = above[0] if above else None
         return found
 
-    def _attention(self, site: Site) -> None:
+    def _attention(self, site: AttentionSite) -> None:
         given = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
         trails = {letter: self.trail(key) for letter, key in given.items()}
         shared = Counter(trail[-1] for trail in trails.values() if trail)
@@ -222,11 +222,11 @@ class Roles:
         the one before, and no residual sum; "" for any other sum."""
         weights = []
         for root in map(self.graph.root, given):
-            call = self.graph.made(root)
+            call = self.graph.producing_call(root)
             if call is None or base(call.name) != "mul" or root in self.plan.named or root in self.plan.ends:
                 return ""
             learned = [
-                ref.key for ref in self.graph.inputs[self.graph.maker[root]] if self.graph.depends[ref.key] == "p"
+                ref.key for ref in self.graph.inputs[self.graph.producer[root]] if self.graph.depends[ref.key] == "p"
             ]
             weights += map(self.graph.root, learned[:1])
         return next((key for key in weights if key.startswith("parameter ")), "") if len(weights) == 2 else ""
@@ -326,7 +326,7 @@ class Roles:
         """The line that forward returns a value of: before what is only laid out to be returned."""
         found = self.plan.upstream(key)
         while found in self.plan.results:
-            found = self.plan.upstream(self.graph.laid_from(found))
+            found = self.plan.upstream(self.graph.layout_source(found))
         return found
 
     def _layout(self, key: str) -> str:
@@ -352,7 +352,7 @@ class Roles:
     def tied(self, key: str) -> bool:
         """Whether the matrix of a line is a table that tokens are looked up in."""
         raw = self.plan.raw(key)
-        given = self.graph.inputs[self.graph.maker[raw]] if raw is not None else ()
+        given = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()
         users = (index for ref in given for index in self.graph.consumers[self.graph.root(ref.key)])
         return any(base(self.graph.calls[index].name) == "embedding" for index in users)
 
@@ -430,7 +430,7 @@ def _adds_positions(roles: Roles, key: str) -> bool:
     """Whether a sum is of tokens and positions, for queries and keys alone."""
     users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
     given = [roles.graph.root(ref.key) for ref in roles.given(key)]
-    made = [call.module if (call := roles.graph.made(root)) is not None else root for root in given]
+    made = [call.module if (call := roles.graph.producing_call(root)) is not None else root for root in given]
     return bool(users) and users <= {"Q", "K"} and any(map(_of_position, made))
 
 
@@ -528,10 +528,10 @@ def _find_loops(roles: Roles) -> None:
                     _step_size(roles, lines[wholes[at]], role)
 
 
-def _cells(roles: Roles, turns: dict[str, Turn], carried: set[str]) -> None:
+def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
     """The states of a loop beside the one that linear maps take: of a cell, what that is divided by, and the largest
     exponent (Hochreiter and Schmidhuber 1997; Beck et al. 2024)."""
-    found: dict[tuple, dict[str, Turn]] = {}
+    found: dict[tuple, dict[str, LoopBody]] = {}
     for key, turn in turns.items():
         if turn.own in carried and (call := roles.call(key)) is not None:
             found.setdefault((call.module, call.call), {})[key] = turn

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from tracer.graph.attention_sites import is_heavy, linear_sites, sites
+from tracer.graph.attention_sites import find_attention_sites, find_linear_attention_sites, is_heavy
 from tracer.graph.dataflow import Graph
-from tracer.graph.module_tree import Places
+from tracer.graph.module_tree import ModuleTree
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import known
 from tracer.ops import (
@@ -44,7 +44,7 @@ class Plan:
     """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
     stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
 
-    def __init__(self, graph: Graph, shapes: Shapes, places: Places, apart: Callable[[str, str], bool]):
+    def __init__(self, graph: Graph, shapes: Shapes, places: ModuleTree, apart: Callable[[str, str], bool]):
         self.graph, self._shapes, self.apart = graph, shapes, apart
         self.named: dict[str, str] = {}
         self.ends: dict[str, str] = {}
@@ -53,23 +53,25 @@ class Plan:
         self.inside: dict[str, tuple[int, ...]] = {}
         self.batch = next((shapes.of(ref.key)[0] for ref in graph.given if ref.shape), None)
         self._per_instance: dict[int, int] = {}
-        for index in graph.computing():
-            module = graph.within(index)
+        for index in graph.computing_calls():
+            module = graph.module_call(index)
             self._per_instance[module] = self._per_instance.get(module, 0) + 1
-        for index in graph.computing():
+        for index in graph.computing_calls():
             self._place(index)
-        self.sites = (*sites(graph), *linear_sites(graph, shapes.of))
+        self.sites = (*find_attention_sites(graph), *find_linear_attention_sites(graph, shapes.of))
         self._operands_of_attention()
         self._layouts_apart()
-        for index in graph.computing():
+        for index in graph.computing_calls():
             self.named.update(dict.fromkeys(_layout_lines(self, shapes, places, index), "layout"))
         self.results = self._results()
-        order = {key: (graph.maker[key], key) for key in self.named}
+        order = {key: (graph.producer[key], key) for key in self.named}
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
 
     def leaf(self, index: int) -> bool:
         """Whether a call was made in a module that calls no other, and does not do much."""
-        return self.graph.children(index) == 0 and self._per_instance.get(self.graph.within(index), 0) <= IN_LEAF
+        return (
+            self.graph.child_count(index) == 0 and self._per_instance.get(self.graph.module_call(index), 0) <= IN_LEAF
+        )
 
     def named_root(self, key: str) -> str:
         """The nearest value with a line at or above this one, along the chain of layouts, else the chain's start."""
@@ -91,7 +93,7 @@ class Plan:
             self.inside[ref.key] = tuple(dict.fromkeys(inside))
         if not _is_inlined(self, index):
             for ref in call.outputs:
-                if ref.key in graph.live and graph.maker.get(ref.key) == index:
+                if ref.key in graph.live and graph.producer.get(ref.key) == index:
                     self._name(ref.key)
 
     def _name(self, key: str) -> None:
@@ -107,9 +109,9 @@ class Plan:
             following = [ref.key for ref in graph.calls[taker].outputs if ref.key in graph.live]
             if graph.kind[taker] == "compute" or len(following) != 1 or graph.source(following[0]) != end:
                 break
-            if graph.rounds(following[0]):
+            if graph.rounding_dtype(following[0]):
                 break
-            if graph.count(following[0]) != graph.count(end) or self._shapes.repeats(end, following[0]):
+            if graph.count(following[0]) != graph.count(end) or self._shapes.has_repeats(end, following[0]):
                 break
             if self._turned(end, following[0]):
                 break
@@ -154,13 +156,13 @@ class Plan:
     def _repeats(self, key: str, taker: int) -> bool:
         """Whether a call repeats what it takes, or takes more of it at other sizes."""
         made = [ref.key for ref in self.graph.calls[taker].outputs]
-        more = any(self.graph.source(one) == key and self._shapes.repeats(key, one) for one in made)
-        return more or self._shapes.taken_otherwise(key, self.graph.calls[taker])
+        more = any(self.graph.source(one) == key and self._shapes.has_repeats(key, one) for one in made)
+        return more or self._shapes.has_other_operand(key, self.graph.calls[taker])
 
     def _turned(self, key: str, after: str) -> bool:
         """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
         shape, turned = self.graph.shape(key), self.graph.shape(after)
-        name = base(self.graph.calls[self.graph.maker[after]].name)
+        name = base(self.graph.calls[self.graph.producer[after]].name)
         if name not in TRANSPOSES or turned != (*shape[:-2], *shape[:-3:-1]):
             return False
         takers = [base(self.graph.calls[index].name) for index in self.graph.live_users[after]]
@@ -173,7 +175,7 @@ class Plan:
             for key in map(self._unscaled, (site.q, site.k, site.v)):
                 root = self.named_root(key)
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
-                    before = graph.laid_from(key)
+                    before = graph.layout_source(key)
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
 
     def _results(self) -> frozenset[str]:
@@ -196,7 +198,7 @@ class Plan:
         """What a value was before a number was multiplied to it within a line, as to queries before their product."""
         root = self.graph.root(key)
         scaled = root in self.cost and base(self.graph.call_of(root).name) in ("mul", "div")
-        given = self.graph.inputs[self.graph.maker[root]] if scaled else ()
+        given = self.graph.inputs[self.graph.producer[root]] if scaled else ()
         return given[0].key if len(given) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
@@ -216,15 +218,15 @@ class Plan:
                 found.append(near)
             elif root in self.ends:
                 found.append(self.ends[root])
-            elif root in graph.maker and root not in self.named:
-                for ref in graph.inputs[graph.maker[root]]:
+            elif root in graph.producer and root not in self.named:
+                for ref in graph.inputs[graph.producer[root]]:
                     walk(ref.key)
 
         raw = self.raw(key)
         if raw is None:
-            walk(graph.laid_from(key))
+            walk(graph.layout_source(key))
         else:
-            for ref in graph.inputs[graph.maker[raw]]:
+            for ref in graph.inputs[graph.producer[raw]]:
                 walk(ref.key)
         return tuple(one for one in dict.fromkeys(found) if one != key)
 
@@ -263,9 +265,9 @@ class Plan:
             root = graph.root(near)
             if root in self.ends:
                 return self.ends[root]
-            if root not in graph.maker:
+            if root not in graph.producer:
                 return None
-            key = next((r.key for r in graph.inputs[graph.maker[root]] if graph.depends[r.key] == "x"), None)
+            key = next((r.key for r in graph.inputs[graph.producer[root]] if graph.depends[r.key] == "x"), None)
             if key is None:
                 return None
         return None
@@ -301,7 +303,9 @@ def _is_inlined(plan: Plan, index: int) -> bool:
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
-    if any(graph.within(other) != graph.within(index) for other in consumers) and not _shifts(graph, index, consumers):
+    if any(graph.module_call(other) != graph.module_call(index) for other in consumers) and not _shifts(
+        graph, index, consumers
+    ):
         return False
     leaf = plan.leaf(index)
     if name in JOINS and graph.depends[key] == "x" and not leaf:
@@ -354,7 +358,7 @@ def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> 
 
 def _also_a_product(graph: Graph, key: str) -> bool:
     """Whether a value is a product that only the sum takes in which it meets another."""
-    made = graph.made(key)
+    made = graph.producing_call(key)
     return made is not None and base(made.name) in MATMULS and len(graph.consumers[key]) == 1
 
 
@@ -404,7 +408,7 @@ def _gates(graph: Graph, key: str, index: int) -> bool:
 
 def _of_map(graph: Graph, index: int) -> bool:
     """Whether a call takes what a linear map gave."""
-    makers = [graph.made(graph.root(ref.key)) for ref in graph.inputs[index]]
+    makers = [graph.producing_call(graph.root(ref.key)) for ref in graph.inputs[index]]
     return any(call is not None and base(call.name) in PROJECTIONS for call in makers)
 
 
@@ -414,7 +418,7 @@ def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
     return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in calls)
 
 
-def _layout_lines(plan: Plan, shapes: Shapes, places: Places, index: int) -> Iterator[str]:
+def _layout_lines(plan: Plan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:
     """Of what a call is given, the layouts of lines that have a line."""
     graph = plan.graph
     given = {ref.key for ref in graph.given}
@@ -428,7 +432,7 @@ def _layout_lines(plan: Plan, shapes: Shapes, places: Places, index: int) -> Ite
         if root in given:
             if ref.dtype.is_floating_point and graph.count(root) > 1 and _moves(graph, shapes, ref.key, root):
                 yield ref.key
-        elif root in plan.named and graph.within(graph.maker[root]) != graph.within(index):
+        elif root in plan.named and graph.module_call(graph.producer[root]) != graph.module_call(index):
             if fewer and len(ref.shape) < len(graph.shape(root)):
                 yield ref.key
             elif base(graph.calls[index].name) in ANCHORS and not places.numbers(graph.calls[index].module):
@@ -438,7 +442,7 @@ def _layout_lines(plan: Plan, shapes: Shapes, places: Places, index: int) -> Ite
 def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
     """Whether a layout does more than put in or leave out axes of size 1, at any sizes."""
     after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
-    names = {base(graph.calls[graph.maker[k]].name) for k in graph.chain(key, root)}
+    names = {base(graph.calls[graph.producer[k]].name) for k in graph.chain(key, root)}
     return after != before or bool(names & TRANSPOSES)
 
 

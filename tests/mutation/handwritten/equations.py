@@ -7,8 +7,8 @@ from tests.mutation.rules import code, text
 RULES = (
     code(
         "parts of a tensor that all begin at its first number",
-        {"strided($view.shape, $view.stride(), $view.storage_offset())": "strided($view.shape, $view.stride())"},
-        within="index_maps._layout",
+        {"from_strides($v.shape, $v.stride(), $v.storage_offset())": "from_strides($v.shape, $v.stride())"},
+        within="index_maps._layout_map",
     ),
     code(
         "the scale dropped from the printed scores",

@@ -9,16 +9,18 @@ from tracer.graph.dataflow import Graph
 from tracer.ops import JOINS, SPLITS
 
 
-def rejoined(graph: Graph) -> Graph:
+def cancel_unbinds(graph: Graph) -> Graph:
     """Return the graph with each join of all parts of one tensor, in order, as one layout of that tensor."""
-    return graph.replace([found for index in range(len(graph.calls)) if (found := _whole(graph, index)) is not None])
+    return graph.replace(
+        [found for index in range(len(graph.calls)) if (found := _match_rejoin(graph, index)) is not None]
+    )
 
 
-def _whole(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
+def _match_rejoin(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
     """Return the two calls and their replacement; None if a part has another user or is left out."""
     join = graph.calls[index]
     parts: tuple[Ref, ...] = tuple(join.arguments.get("tensors", ())) if graph.name(index) in JOINS else ()
-    deal = graph.maker.get(parts[0].key) if parts else None
+    deal = graph.producer.get(parts[0].key) if parts else None
     if deal is None or graph.name(deal) not in SPLITS | {"unbind"} or graph.calls[deal].outputs != parts:
         return None
     if any(graph.users[part.key] != [index] or part.key in graph.returned for part in parts):

@@ -6,9 +6,9 @@ from math import prod
 
 from tracer.capture.composite_calls import Call, Ref
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import factor, index_map
-from tracer.graph.list_parameters import Listed, listed
-from tracer.graph.passes.expert_tree import Applied, Columns, Part, Product, Token
+from tracer.graph.index_maps import factor_index_map, index_map
+from tracer.graph.list_parameters import ListParameter, list_parameter
+from tracer.graph.passes.expert_tree import ColumnSlice, ExpertInput, ExpertWeight, MatMul, Pointwise
 from tracer.ops import IDENTITIES, LINEAR, MATMULS, POINTWISE, RESHAPES, SQUEEZES, TRANSPOSES, base, takes_shape
 
 MULTIPLIES = MATMULS | LINEAR | {"_grouped_mm"}
@@ -18,16 +18,16 @@ MOVES = FLAT | SQUEEZES | TRANSPOSES | {"index", "select", "index_select", "repe
 """Calls that select, or change the layout."""
 
 
-class Unclear(Exception):
+class NoMatch(Exception):
     """Raised if calls match no known mixture of experts."""
 
 
-def _tensor(value) -> bool:
+def _has_tensor(value) -> bool:
     """Return whether an argument is a tensor, or contains one."""
-    return isinstance(value, Ref) or (isinstance(value, tuple) and any(map(_tensor, value)))
+    return isinstance(value, Ref) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
 
 
-class Bodies:
+class ExpertMatcher:
     """Matcher for the MLPs of `count` experts over `rows` tokens.
 
     `token` is the value whose rows the experts get. `ups` are the values from the operand of the first product up to
@@ -39,158 +39,162 @@ class Bodies:
         self.token = ""
         self.ups: list[str] = []
         self.weights: list[Ref] = []
-        self.turned: dict[str, bool] = {}
+        self.transposed: dict[str, bool] = {}
         self.members: dict[str, str] = {}
         self.stacked: set[str] = set()
 
     @staticmethod
-    def _helps(call: Call) -> bool:
+    def _is_auxiliary(call: Call) -> bool:
         """Return whether a call only changes the layout, or has no tensor as input."""
         name = base(call.name)
         return (
-            name in FLAT | SQUEEZES | TRANSPOSES or takes_shape(name) or not any(map(_tensor, call.arguments.values()))
+            name in FLAT | SQUEEZES | TRANSPOSES
+            or takes_shape(name)
+            or not any(map(_has_tensor, call.arguments.values()))
         )
 
-    def _up(self, key: str) -> list[str]:
+    def _trace_up(self, key: str) -> list[str]:
         """Return the values from a selected row or slice up to the tensor that it was selected from."""
         found = [key]
-        while (call := self.graph.made(found[-1])) is not None and len(found) < 40:
+        while (call := self.graph.producing_call(found[-1])) is not None and len(found) < 40:
             name = base(call.name)
-            moves = name in MOVES and (name != "index" or self._by_numbers(call))
+            moves = name in MOVES and (name != "index" or self._indexes_by_integers(call))
             if not moves:
                 break
-            first = next((ref for ref in self.graph.inputs[self.graph.maker[found[-1]]]), None)
+            first = next((ref for ref in self.graph.inputs[self.graph.producer[found[-1]]]), None)
             if first is None:
                 break
             found.append(first.key)
         return found
 
     @staticmethod
-    def _by_numbers(call: Call) -> bool:
+    def _indexes_by_integers(call: Call) -> bool:
         given = (one for one in call.arguments.get("indices", ()) if isinstance(one, Ref))
         return not any(one.dtype.is_floating_point for one in given)
 
-    def _token(self, product: int, whole: set[int]) -> str:
+    def _find_token(self, product: int, whole: set[int]) -> str:
         """Return the value whose rows the experts get."""
         for ref in self.graph.inputs[product]:
-            self.ups = self._up(ref.key)
+            self.ups = self._trace_up(ref.key)
             top = self.ups[-1]
-            maker = self.graph.maker.get(top)
+            maker = self.graph.producer.get(top)
             outside = maker is None or maker not in whole
             if outside and not top.startswith("parameter ") and ref.dtype.is_floating_point:
                 return top
-        raise Unclear
+        raise NoMatch
 
-    def _whole_token(self, result: Ref) -> Ref:
+    def _find_tokens(self, result: Ref) -> Ref:
         """Return the tokens in the shape of the mixture's result, except the last axis; or one row for each token."""
         for key in self.ups:
             shape = self.graph.shapes[key]
             if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == self.rows:
                 return self.graph.ref[key]
-        raise Unclear
+        raise NoMatch
 
-    def _body(self, key: str, depth: int = 0):
+    def _match(self, key: str, depth: int = 0):
         """Return the expression tree from the token to a value. Raise NoMatch for unknown ops."""
         if depth > 40:
-            raise Unclear
-        graph, call = self.graph, self.graph.made(key)
-        tops = self._up(key)
+            raise NoMatch
+        graph, call = self.graph, self.graph.producing_call(key)
+        tops = self._trace_up(key)
         if self.token in tops:
-            return Token()
+            return ExpertInput()
         if call is None:
-            raise Unclear
-        name, given = base(call.name), graph.inputs[graph.maker[key]]
+            raise NoMatch
+        name, given = base(call.name), graph.inputs[graph.producer[key]]
         if name in MULTIPLIES:
-            return self._product(call, given, depth)
+            return self._match_product(call, given, depth)
         if name == "select" and prod(call.outputs[0].shape) == prod(given[0].shape):
-            return self._body(given[0].key, depth + 1)
+            return self._match(given[0].key, depth + 1)
         if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
-            return self._columns(call, key, depth)
+            return self._match_columns(call, key, depth)
         if name in FLAT | SQUEEZES:
-            return self._body(given[0].key, depth + 1)
-        if name == "add" and len(given) == 2 and (bias := self._bias(given[1])) is not None:
-            inner = self._body(given[0].key, depth + 1)
-            if isinstance(inner, Product) and inner.bias is None:
-                return Product(inner.left, inner.weight, bias)
+            return self._match(given[0].key, depth + 1)
+        if name == "add" and len(given) == 2 and (bias := self._match_bias(given[1])) is not None:
+            inner = self._match(given[0].key, depth + 1)
+            if isinstance(inner, MatMul) and inner.bias is None:
+                return MatMul(inner.left, inner.weight, bias)
         if name not in POINTWISE:
-            raise Unclear
+            raise NoMatch
         arguments = {
-            one: self._body(value.key, depth + 1) if isinstance(value, Ref) else value
+            one: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
             for one, value in call.arguments.items()
         }
-        return Applied(call, arguments)
+        return Pointwise(call, arguments)
 
-    def _bias(self, ref: Ref) -> Part | None:
-        top = self._up(ref.key)[-1]
+    def _match_bias(self, ref: Ref) -> ExpertWeight | None:
+        top = self._trace_up(ref.key)[-1]
         shape = self.graph.shapes[top]
         if not top.startswith("parameter "):
             return None
         if len(shape) == 2 and shape[0] == self.count:
             self.stacked.add(top)
-        return self._part(top) if top in self.stacked or (len(shape) == 1 and self._of_each(top)) else None
+        return self._slice_of(top) if top in self.stacked or (len(shape) == 1 and self._list_parameter(top)) else None
 
-    def _of_each(self, key: str) -> Listed | None:
+    def _list_parameter(self, key: str) -> ListParameter | None:
         """Return the stack of parameters that a matrix or vector belongs to, if experts are modules in a list."""
         shape = self.graph.shapes[key]
-        return listed(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
+        return list_parameter(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
 
-    def _weight(self, operands: list[Ref]) -> Ref | None:
+    def _find_weight(self, operands: list[Ref]) -> Ref | None:
         """Return the operand of a product that is a parameter."""
-        return next((ref for ref in operands if self._up(ref.key)[-1].startswith("parameter ")), None)
+        return next((ref for ref in operands if self._trace_up(ref.key)[-1].startswith("parameter ")), None)
 
-    def _part(self, key: str, turned: bool = False) -> Part:
+    def _slice_of(self, key: str, transposed: bool = False) -> ExpertWeight:
         shape, dtype = self.graph.shapes[key], self.graph.ref[key].dtype
-        if (one := self._of_each(key)) is not None:
+        if (one := self._list_parameter(key)) is not None:
             self.members.setdefault(one.key, key)
             key, shape = one.key, (self.count, *shape)
-        if key not in self.turned:
-            self.turned[key] = turned
+        if key not in self.transposed:
+            self.transposed[key] = transposed
             self.weights.append(Ref(key, shape, dtype))
-        if self.turned[key] != turned:
-            raise Unclear
-        return Part([ref.key for ref in self.weights].index(key), turned)
+        if self.transposed[key] != transposed:
+            raise NoMatch
+        return ExpertWeight([ref.key for ref in self.weights].index(key), transposed)
 
-    def _product(self, call: Call, given, depth: int) -> Product:
+    def _match_product(self, call: Call, given, depth: int) -> MatMul:
         operands = [ref for ref in given if ref.dtype.is_floating_point]
-        weight = self._weight(operands)
+        weight = self._find_weight(operands)
         left = next((ref for ref in operands if ref is not weight), None)
         if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
-            raise Unclear
-        ups = self._up(weight.key)
+            raise NoMatch
+        ups = self._trace_up(weight.key)
         shape = self.graph.shapes[ups[-1]]
-        single = len(shape) == 2 and self._of_each(ups[-1])
+        single = len(shape) == 2 and self._list_parameter(ups[-1])
         if not single and (len(shape) != 3 or shape[0] != self.count):
-            raise Unclear
+            raise NoMatch
         if base(call.name) == "einsum":
-            turned = self._named(call, weight)
+            transposed = self._is_transposed(call, weight)
         else:
-            turned = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
-        turns = sum(base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.graph.made(key)) is not None)
-        inner = self._body(left.key, depth + 1)  # weights are numbered in the order in which they are taken
-        part = self._part(ups[-1], turned != bool(turns % 2))
+            transposed = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
+        turns = sum(
+            base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.graph.producing_call(key)) is not None
+        )
+        inner = self._match(left.key, depth + 1)  # weights are numbered in the order in which they are taken
+        part = self._slice_of(ups[-1], transposed != bool(turns % 2))
         bias = None
         if base(call.name) == "linear" and isinstance(call.arguments.get("bias"), Ref):
-            bias = self._bias(call.arguments["bias"])
+            bias = self._match_bias(call.arguments["bias"])
             if bias is None:
-                raise Unclear
-        return Product(inner, part, bias)
+                raise NoMatch
+        return MatMul(inner, part, bias)
 
-    def _named(self, call: Call, weight: Ref) -> bool:
+    def _is_transposed(self, call: Call, weight: Ref) -> bool:
         """Return whether an einsum takes its weight with the last two axes transposed. Raise NoMatch if it selects
         experts."""
-        raise Unclear
+        raise NoMatch
 
-    def _columns(self, call: Call, key: str, depth: int):
+    def _match_columns(self, call: Call, key: str, depth: int):
         """Return the slice of the last axis that a call takes."""
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         given = next(iter(call.arguments.values()))
-        pattern = factor(index_map(given.shape, [(call, position)]), given.shape)
+        pattern = factor_index_map(index_map(given.shape, [(call, position)]), given.shape)
         if pattern is None or any(pattern.picked[:-1]) or len(call.outputs[position].shape) != len(given.shape):
-            raise Unclear
-        inner = self._body(given.key, depth + 1)
-        return Columns(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
+            raise NoMatch
+        inner = self._match(given.key, depth + 1)
+        return ColumnSlice(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
 
-    def _laid_back(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
+    def _with_reshapes(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
         """Return the result after a chain of reshapes, and the calls with these reshapes added."""
         while True:
             takers = self.graph.users.get(result.key, [])

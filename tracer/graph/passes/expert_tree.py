@@ -8,20 +8,20 @@ from tracer.capture.composite_calls import Call
 
 
 @dataclass(frozen=True)
-class Token:
+class ExpertInput:
     """The token that is an expert's input."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """An expert's slice of weight `number`, with its last two axes transposed if `turned`."""
+class ExpertWeight:
+    """An expert's slice of weight `number`, with its last two axes transposed if `transposed`."""
 
     number: int
-    turned: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnSlice:
     """A slice of the last axis of `of`: `start`, `stop`, `step`."""
 
     of: object
@@ -31,7 +31,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Applied:
+class Pointwise:
     """A pointwise call, with nodes of this tree among its arguments."""
 
     call: Call
@@ -39,35 +39,37 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Product:
+class MatMul:
     """A node of this tree times a weight, with an optional bias."""
 
     left: object
-    weight: Part
-    bias: Part | None = None
+    weight: ExpertWeight
+    bias: ExpertWeight | None = None
 
 
-def turns(what) -> dict[int, bool]:
+def find_transposed(what) -> dict[int, bool]:
     """Return for each weight of an expert whether its last two axes are transposed."""
     match what:
-        case Product(left, weight, bias):
-            return turns(left) | {weight.number: weight.turned} | (turns(bias) if bias else {})
-        case Columns(inner):
-            return turns(inner)
-        case Applied(_, arguments):
-            return {number: turned for one in arguments.values() for number, turned in turns(one).items()}
+        case MatMul(left, weight, bias):
+            return find_transposed(left) | {weight.number: weight.transposed} | (find_transposed(bias) if bias else {})
+        case ColumnSlice(inner):
+            return find_transposed(inner)
+        case Pointwise(_, arguments):
+            return {
+                number: transposed for one in arguments.values() for number, transposed in find_transposed(one).items()
+            }
     return {}
 
 
-def alike(one, other) -> bool:
+def same_structure(one, other) -> bool:
     """Return whether two experts have the same structure, each with its own tensors."""
     match one, other:
-        case (Applied(call, given), Applied(name_of, others)):
+        case (Pointwise(call, given), Pointwise(name_of, others)):
             same = call.name == name_of.name and given.keys() == others.keys()
-            return same and all(alike(given[name], others[name]) for name in given)
-        case (Product(left, weight, bias), Product(other_left, other_weight, other_bias)):
-            return (weight, bias) == (other_weight, other_bias) and alike(left, other_left)
-        case (Columns(), Columns()):
+            return same and all(same_structure(given[name], others[name]) for name in given)
+        case (MatMul(left, weight, bias), MatMul(other_left, other_weight, other_bias)):
+            return (weight, bias) == (other_weight, other_bias) and same_structure(left, other_left)
+        case (ColumnSlice(), ColumnSlice()):
             ranges = [(columns.start, columns.stop, columns.step) for columns in (one, other)]
-            return ranges[0] == ranges[1] and alike(one.of, other.of)
+            return ranges[0] == ranges[1] and same_structure(one.of, other.of)
     return one == other

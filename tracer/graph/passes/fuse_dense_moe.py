@@ -14,8 +14,8 @@ import numpy as np
 from tracer.capture.composite_calls import Call, Ref
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import index_map
-from tracer.graph.passes.expert_body import FLAT, MULTIPLIES, Bodies, Unclear
-from tracer.graph.passes.expert_tree import alike
+from tracer.graph.passes.expert_body import FLAT, MULTIPLIES, ExpertMatcher, NoMatch
+from tracer.graph.passes.expert_tree import same_structure
 from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
 
 FEWEST, MOST = 2, 64
@@ -28,22 +28,22 @@ WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
 """Calls that an expert can consist of."""
 
 
-def weighted(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
+def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
     """Yield the calls of each such mixture, with the result and the arguments of the call that replaces them."""
-    counts = _counts(graph)
+    counts = _expert_counts(graph)
     for index in reversed(range(len(graph.calls)) if counts else ()):
         call = graph.calls[index]
         gates = call.outputs[0] if call.outputs else None
         if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
             continue
-        if graph.maker.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
+        if graph.producer.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
             try:
-                yield _Weighted(graph, gates).mixture()
-            except Unclear:
+                yield _DenseMoE(graph, gates).match()
+            except NoMatch:
                 continue
 
 
-def _counts(graph: Graph) -> set[int]:
+def _expert_counts(graph: Graph) -> set[int]:
     """Return possible numbers of experts: lengths of module lists and of the first axis of parameters."""
     lists: dict[str, int] = {}
     found = set()
@@ -58,31 +58,31 @@ def _counts(graph: Graph) -> set[int]:
     return {count for count in found | set(lists.values()) if FEWEST <= count <= MOST}
 
 
-class _Weighted(Bodies):
+class _DenseMoE(ExpertMatcher):
     """Matcher for the mixture with the gates `gates`, `[…, E]`."""
 
     def __init__(self, graph: Graph, gates: Ref):
         super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
         self.gates = gates
 
-    def mixture(self) -> tuple[set[int], tuple[Ref, dict]]:
+    def match(self) -> tuple[set[int], tuple[Ref, dict]]:
         """Return the calls of the mixture, its result, and the arguments of the call that replaces it."""
-        result, outputs = self._result()
-        self.token = self._common(outputs) if len(outputs) > 1 else ""
-        self.ups = self._first(outputs[0])
+        result, outputs = self._find_result()
+        self.token = self._common_input(outputs) if len(outputs) > 1 else ""
+        self.ups = self._trace_first_operand(outputs[0])
         self.token = self.token or self.ups[-1]
-        body = self._body(outputs[0])
-        if not self.weights or not all(alike(body, self._body(one)) for one in outputs[1:]):
-            raise Unclear
-        x, whole = self._whole_token(result), self._calls(result)
-        result, whole = self._laid_back(result, whole)
+        body = self._match(outputs[0])
+        if not self.weights or not all(same_structure(body, self._match(one)) for one in outputs[1:]):
+            raise NoMatch
+        x, whole = self._find_tokens(result), self._collect_calls(result)
+        result, whole = self._with_reshapes(result, whole)
         members = tuple(self.members.get(one.key, one.key) for one in self.weights)
         given = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
         return whole, (result, given | {"members": members})
 
-    def _result(self) -> tuple[Ref, list[str]]:
+    def _find_result(self) -> tuple[Ref, list[str]]:
         """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
-        known, start = {self.gates.key}, self.graph.maker[self.gates.key] + 1
+        known, start = {self.gates.key}, self.graph.producer[self.gates.key] + 1
         for index in range(start, min(len(self.graph.calls), start + LARGEST)):
             call = self.graph.calls[index]
             if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
@@ -92,96 +92,100 @@ class _Weighted(Bodies):
             if self.graph.name(index) not in SUMS or made.shape[:-1] != self.gates.shape[:-1]:
                 continue
             try:
-                found = self._terms(made.key)
-            except Unclear:
+                found = self._match_sum(made.key)
+            except NoMatch:
                 continue
             if found.keys() in ({None}, set(range(self.count))):
                 return made, [found[number] for number in sorted(found, key=str)]
-        raise Unclear
+        raise NoMatch
 
-    def _terms(self, key: str, depth: int = 0) -> dict[int | None, str]:
+    def _match_sum(self, key: str, depth: int = 0) -> dict[int | None, str]:
         """Return the terms of a sum by the expert's index; under None, the term of all experts together."""
-        call = self.graph.made(key)
+        call = self.graph.producing_call(key)
         if call is None or depth > MOST + 40:
-            raise Unclear
-        name, given = base(call.name), self.graph.inputs[self.graph.maker[key]]
+            raise NoMatch
+        name, given = base(call.name), self.graph.inputs[self.graph.producer[key]]
         if name in FACTORIES or (takes_shape(name) and "zeros" in name):
             return {}
         if name in FLAT | SQUEEZES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
-            return self._terms(given[0].key, depth + 1)
+            return self._match_sum(given[0].key, depth + 1)
         if name == "add" and call.arguments.get("alpha", 1) == 1:
             rest = [one for one in call.arguments.values() if not isinstance(one, Ref) and one not in (0, 1)]
-            parts = [self._terms(ref.key, depth + 1) for ref in given]
+            parts = [self._match_sum(ref.key, depth + 1) for ref in given]
             found = {number: value for part in parts for number, value in part.items()}
             if rest or len(found) < sum(map(len, parts)):
-                raise Unclear
+                raise NoMatch
             return found
         if name == "mul" and len(given) == 2:
-            return self._part_of(given)
+            return self._match_gated(given)
         if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
-            product = self.graph.made(given[0].key)
+            product = self.graph.producing_call(given[0].key)
             if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
-                places, other = self._shared(self.graph.inputs[self.graph.maker[given[0].key]])
+                places, other = self._split_gates(self.graph.inputs[self.graph.producer[given[0].key]])
                 axis = dims[0] % len(given[0].shape)
-                if self._axis(places) == axis and len(other.shape) == places.ndim:
-                    return self._stacked(other, axis)
+                if self._expert_axis(places) == axis and len(other.shape) == places.ndim:
+                    return self._match_stack(other, axis)
         if name in ("matmul", "bmm") and len(given) == 2:
-            places, other = self._shared(given)
+            places, other = self._split_gates(given)
             row, column = (-2, -1) if other.key == given[1].key else (-1, -2)
-            if places.ndim == len(other.shape) == self._axis(places) - column and places.shape[row] == 1:
-                return self._stacked(other, places.ndim + row)
+            if places.ndim == len(other.shape) == self._expert_axis(places) - column and places.shape[row] == 1:
+                return self._match_stack(other, places.ndim + row)
         if name == "einsum" and len(given) == 2:
-            return self._summed(call)
-        raise Unclear
+            return self._match_einsum(call)
+        raise NoMatch
 
-    def _shared(self, given: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
+    def _split_gates(self, given: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
         """Return the index map of the operand that is a layout of the gates, and the other operand."""
         for one, other in (given, given[::-1]):
-            if (places := self._places(one.key)) is not None:
+            if (places := self._gate_indices(one.key)) is not None:
                 return places, other
-        raise Unclear
+        raise NoMatch
 
-    def _places(self, key: str) -> np.ndarray | None:
+    def _gate_indices(self, key: str) -> np.ndarray | None:
         """Return the index in the gates of each element of a value; None if it is no layout of them."""
         chain: list[tuple[Call, int]] = []
-        return index_map(self.gates.shape, chain[::-1]).table() if self._chain(key, self.gates.key, chain) else None
+        return (
+            index_map(self.gates.shape, chain[::-1]).table()
+            if self._collect_layouts(key, self.gates.key, chain)
+            else None
+        )
 
-    def _chain(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
+    def _collect_layouts(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
         """Return whether a value is a layout of another; append the layouts to `chain`, the last one first."""
         while key != top:
-            call = self.graph.made(key)
+            call = self.graph.producing_call(key)
             if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
                 return False
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
-            key = self.graph.inputs[self.graph.maker[key]][0].key
+            key = self.graph.inputs[self.graph.producer[key]][0].key
         return True
 
-    def _part_of(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
+    def _match_gated(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
         """Return the result of one expert, multiplied by its column of the gates."""
-        places, other = self._shared(given)
+        places, other = self._split_gates(given)
         number = int(places.flat[0]) % self.count
         column = np.arange(self.rows) * self.count + number
         if places.shape != (*self.gates.shape[:-1], 1) or (places.reshape(-1) != column).any():
-            raise Unclear
+            raise NoMatch
         return {number: other.key}
 
-    def _axis(self, places: np.ndarray) -> int:
+    def _expert_axis(self, places: np.ndarray) -> int:
         """Return the axis of the experts in a layout of all gates that keeps the order of tokens."""
         for axis, size in enumerate(places.shape):
             fits = size == self.count and places.size == self.rows * self.count
             if fits and (np.moveaxis(places, axis, -1).reshape(-1) == np.arange(places.size)).all():
                 return axis
-        raise Unclear
+        raise NoMatch
 
-    def _stacked(self, made: Ref, axis: int) -> dict[int | None, str]:
+    def _match_stack(self, made: Ref, axis: int) -> dict[int | None, str]:
         """Return the results of the experts that are stacked along an axis."""
         if made.shape[axis] != self.count:
-            raise Unclear
+            raise NoMatch
         chain: list[tuple[Call, int]] = []
         key: str = made.key
-        while (call := self.graph.made(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
-            self._chain(key, self.graph.inputs[self.graph.maker[key]][0].key, chain)
-            key = self.graph.inputs[self.graph.maker[key]][0].key
+        while (call := self.graph.producing_call(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
+            self._collect_layouts(key, self.graph.inputs[self.graph.producer[key]][0].key, chain)
+            key = self.graph.inputs[self.graph.producer[key]][0].key
         joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
         if call is None or not joined:
             return {None: made.key}
@@ -192,10 +196,10 @@ class _Weighted(Bodies):
         one = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
         in_order = (numbers == np.arange(self.count)).all() and (np.diff(one) > 0).all()
         if len(parts) != self.count or shape[along] != self.count or not in_order:
-            raise Unclear
+            raise NoMatch
         return {number: part.key for number, part in enumerate(parts)}
 
-    def _summed(self, call: Call) -> dict[int | None, str]:
+    def _match_einsum(self, call: Call) -> dict[int | None, str]:
         """Return the results of the experts from an einsum such as `bte,bted->btd`."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
         names, given = left.split(","), call.arguments["tensors"]
@@ -203,37 +207,37 @@ class _Weighted(Bodies):
             ((given[0], names[0]), (given[1], names[1])),
             ((given[1], names[1]), (given[0], names[0])),
         ):
-            places = self._places(one.key)
+            places = self._gate_indices(one.key)
             if places is None or places.shape != self.gates.shape or (np.diff(places.reshape(-1)) != 1).any():
                 continue
             letter = its[-1]
             if letter not in after and after[:-1] == its[:-1] and others.replace(letter, "") == after:
                 axis = others.index(letter) - len(others) + len(other.shape)
-                return self._stacked(other, axis)
-        raise Unclear
+                return self._match_stack(other, axis)
+        raise NoMatch
 
-    def _named(self, call: Call, weight: Ref) -> bool:
+    def _is_transposed(self, call: Call, weight: Ref) -> bool:
         """Return whether an einsum takes its weight with the last two axes transposed."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
         names, given = left.split(","), call.arguments["tensors"]
         if len(given) != 2 or not weight.key.startswith("parameter "):
-            raise Unclear
+            raise NoMatch
         number = next(number for number, ref in enumerate(given) if ref.key == weight.key)
         its, others = names[number], names[1 - number]
-        for turned, (within, out) in enumerate((its[1:], its[:0:-1])):
+        for transposed, (within, out) in enumerate((its[1:], its[:0:-1])):
             if within == others[-1] and within not in after and after[-1] == out and its[0] in after:
-                return bool(turned)
-        raise Unclear
+                return bool(transposed)
+        raise NoMatch
 
-    def _common(self, outputs: list[str]) -> str:
+    def _common_input(self, outputs: list[str]) -> str:
         """Return the common input of all experts: the latest value that each result was computed from."""
-        above = [self._above(one) for one in outputs]
+        above = [self._ancestors(one) for one in outputs]
         shared = set.intersection(*map(set, above)) - {self.gates.key}
         if not shared:
-            raise Unclear
-        return max(shared, key=lambda key: self.graph.maker.get(key, -1))
+            raise NoMatch
+        return max(shared, key=lambda key: self.graph.producer.get(key, -1))
 
-    def _above(self, key: str) -> dict[str, None]:
+    def _ancestors(self, key: str) -> dict[str, None]:
         """Return the values that one was computed from, by calls that an expert can contain."""
         found: dict[str, None] = {}
         waiting = [key]
@@ -242,35 +246,35 @@ class _Weighted(Bodies):
             if at in found or at.startswith("parameter "):
                 continue
             found[at] = None
-            index = self.graph.maker.get(at)
+            index = self.graph.producer.get(at)
             if index is not None and self.graph.name(index) in WITHIN:
                 waiting += [ref.key for ref in self.graph.inputs[index]]
         return found
 
-    def _first(self, output: str) -> list[str]:
+    def _trace_first_operand(self, output: str) -> list[str]:
         """Return the values from the operand of an expert's first product up to the token."""
-        for key in self._above(output):
-            index = self.graph.maker.get(key)
+        for key in self._ancestors(output):
+            index = self.graph.producer.get(key)
             if index is None or self.graph.name(index) not in MULTIPLIES:
                 continue
             given = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
-            weight = self._weight(given)
+            weight = self._find_weight(given)
             left = next((ref for ref in given if ref is not weight), None)
             if weight is None or left is None:
                 continue
-            ups = self._up(left.key)
+            ups = self._trace_up(left.key)
             if self.token in ups if self.token else prod(left.shape[:-1]) == self.rows:
                 return ups
-        raise Unclear
+        raise NoMatch
 
-    def _calls(self, result: Ref) -> set[int]:
+    def _collect_calls(self, result: Ref) -> set[int]:
         """Return the calls from the token and the gates to the result. Raise NoMatch if anything else uses their
         values."""
         found: set[int] = set()
         waiting = [result.key]
         while waiting:
             key = waiting.pop()
-            index = self.graph.maker.get(key)
+            index = self.graph.producer.get(key)
             if index is None or index in found or key in (self.gates.key, self.token, *self.ups):
                 continue
             found.add(index)
@@ -279,5 +283,5 @@ class _Weighted(Bodies):
             for ref in self.graph.calls[index].outputs:
                 others = set(self.graph.users.get(ref.key, ())) - found
                 if ref.key != result.key and (others or ref.key in self.graph.returned):
-                    raise Unclear
+                    raise NoMatch
         return found

@@ -12,19 +12,19 @@ FEWEST = 2
 """Smallest number of slices of such a tensor."""
 
 
-def written(graph: Graph) -> Graph:
+def fuse_slice_writes(graph: Graph) -> Graph:
     """Return the graph with all writes into the slices of one tensor as one `stack` of the written values."""
     writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
-    return graph.replace([found for index in writes if (found := _stacked(graph, index)) is not None])
+    return graph.replace([found for index in writes if (found := _match_writes(graph, index)) is not None])
 
 
-def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
+def _match_writes(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
     """Return the writes that end with this one, and their replacement.
 
     Return None if they leave a slice unwritten, or if anything else uses the unfinished tensor.
     """
     last = graph.calls[index]
-    into, axis = last.arguments["into"], _axis(last)
+    into, axis = last.arguments["into"], _written_axis(last)
     if axis is None or into.shape[axis] < FEWEST:
         return None
     parts: dict[int, Ref] = {}
@@ -33,26 +33,31 @@ def _stacked(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
     backwards = last.arguments["part"].offset == into.offset
     for number in range(count) if backwards else reversed(range(count)):
         call = graph.calls[index]
-        source = _written(graph, call, group)
+        source = _written_value(graph, call, group)
         at = call.arguments["part"].offset - into.offset
-        if source is None or call.arguments["into"] != into or at != number * into.stride[axis] or _axis(call) != axis:
+        if (
+            source is None
+            or call.arguments["into"] != into
+            or at != number * into.stride[axis]
+            or _written_axis(call) != axis
+        ):
             return None
         parts[number] = source
         group.add(index)
-        before = graph.maker.get(call.arguments["old"].key)
+        before = graph.producer.get(call.arguments["old"].key)
         if len(parts) < count and (before is None or graph.calls[before].name != "overwrite"):
             return None
         index = before if before is not None else -1
     for one in sorted(group)[:-1]:
         if any(taker not in group for ref in graph.calls[one].outputs for taker in graph.users.get(ref.key, ())):
             return None
-    group = graph.only_in(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
+    group = graph.with_exclusive_producers(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
     func, inner = torch.ops.aten.stack.default, tuple(graph.calls[one] for one in sorted(group))
     arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
     return group, [last._replace(func=func, name="stack", arguments=arguments, inner=inner)]
 
 
-def _axis(call: Call) -> int | None:
+def _written_axis(call: Call) -> int | None:
     """Return the axis along which a write covers one index; None if there is none."""
     into, part = call.arguments["into"], call.arguments["part"]
     for axis in range(len(into.shape)):
@@ -62,13 +67,13 @@ def _axis(call: Call) -> int | None:
     return None
 
 
-def _written(graph: Graph, call: Call, group: set[int]) -> Ref | None:
+def _written_value(graph: Graph, call: Call, group: set[int]) -> Ref | None:
     """Return the value that is written unchanged, and add its copy and the written slice to the group."""
-    copy = graph.maker.get(call.arguments["new"].key)
+    copy = graph.producer.get(call.arguments["new"].key)
     if copy is None or base(graph.calls[copy].name) != "copy":
         return None
     source, part = graph.calls[copy].arguments["src"], graph.calls[copy].arguments["self"]
-    picked = graph.maker.get(part.key)
+    picked = graph.producer.get(part.key)
     if picked is None or (source.shape, source.dtype) != (part.shape, part.dtype):
         return None
     if len(graph.users[part.key]) != 1 or len(graph.users[call.arguments["new"].key]) != 1:

@@ -11,76 +11,76 @@ from math import prod
 
 from tracer.capture.composite_calls import Call, Ref
 from tracer.graph.dataflow import Graph
-from tracer.graph.passes.expert_body import MULTIPLIES, Bodies, Unclear
-from tracer.graph.passes.expert_tree import Product, alike
-from tracer.graph.passes.fuse_dense_moe import weighted
-from tracer.graph.subgraph import Made
+from tracer.graph.passes.expert_body import MULTIPLIES, ExpertMatcher, NoMatch
+from tracer.graph.passes.expert_tree import MatMul, same_structure
+from tracer.graph.passes.fuse_dense_moe import find_dense_moe
+from tracer.graph.subgraph import SyntheticOp
 
 CHOOSES = frozenset(("topk",))
 FEWEST = 2
 """Smallest number of products in an expert."""
-FUNC = Made("experts", ("x", "gates", "chosen", "weights", "body", "members"))
+FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members"))
 LARGEST = 4000
 """Largest number of calls in a mixture."""
 
 
-def mixed(graph: Graph) -> Graph:
+def fuse_moe(graph: Graph) -> Graph:
     """Return the graph with each mixture of experts as one call."""
     groups: list[tuple[set[int], list[Call]]] = []
     taken: set[int] = set()
     for index in reversed(range(len(graph.calls))):
         if graph.name(index) in CHOOSES and len(graph.calls[index].outputs) == 2 and index not in taken:
             try:
-                group, call = _Mixture(graph, index).call()
-            except Unclear:
+                group, call = _TopKMoE(graph, index).match()
+            except NoMatch:
                 continue
             if not group & taken:
                 groups.append((group, [call]))
                 taken |= group
-    for group, (result, given) in weighted(graph):
+    for group, (result, given) in find_dense_moe(graph):
         if not group & taken:
-            groups.append((group, [_one(graph, group, max(group), result, given)]))
+            groups.append((group, [_experts_call(graph, group, max(group), result, given)]))
             taken |= group
     return graph.replace(groups)
 
 
-def _one(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
+def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
     """Return the call that replaces a group of calls."""
     call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
     return Call(FUNC, "experts", given, (result,), call.module, call.call, call.first, call.last, ops)
 
 
-class _Mixture(Bodies):
+class _TopKMoE(ExpertMatcher):
     """Matcher for the mixture whose experts a `topk` selects."""
 
     def __init__(self, graph: Graph, index: int):
         self.topk, self.chosen = index, graph.calls[index].outputs[1]
         if len(self.chosen.shape) != 2:
-            raise Unclear
+            raise NoMatch
         super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
 
-    def call(self) -> tuple[set[int], Call]:
+    def match(self) -> tuple[set[int], Call]:
         """Return the calls of the mixture, and their replacement."""
-        region, result = self._region()
+        region, result = self._find_region()
         products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
-        whole = self.graph.only_in(region, self._helps)
+        whole = self.graph.with_exclusive_producers(region, self._is_auxiliary)
         if len(products) < FEWEST:
-            raise Unclear
-        self.token = self._token(products[0], whole)
-        lasts = self._lasts(products)
-        body = self._body(lasts[0])
-        if not all(alike(body, self._body(last)) for last in lasts[1:]):
-            raise Unclear
-        gates = self._gates(whole)
-        result, whole = self._laid_back(result, whole)
-        if not isinstance(body, Product) or len(self.weights) < FEWEST:
-            raise Unclear
-        x = self._whole_token(result)
+            raise NoMatch
+        self.token = self._find_token(products[0], whole)
+        lasts = self._expert_results(products)
+        body = self._match(lasts[0])
+        if not all(same_structure(body, self._match(last)) for last in lasts[1:]):
+            raise NoMatch
+        gates = self._find_gates(whole)
+        result, whole = self._with_reshapes(result, whole)
+        if not isinstance(body, MatMul) or len(self.weights) < FEWEST:
+            raise NoMatch
+        x = self._find_tokens(result)
         given = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
         given["members"] = tuple(self.members.get(one.key, one.key) for one in self.weights)
-        return whole, _one(self.graph, whole, max(region), result, given)
+        return whole, _experts_call(self.graph, whole, max(region), result, given)
 
-    def _region(self) -> tuple[set[int], Ref]:
+    def _find_region(self) -> tuple[set[int], Ref]:
         """Return the calls that depend on the experts' indices, up to the one value that leaves them."""
         graph, region = self.graph, set()
         last_use = {key: takers[-1] for key, takers in graph.users.items()}
@@ -89,7 +89,7 @@ class _Mixture(Bodies):
             call = graph.calls[index]
             if not any(ref.key in open_values for ref in graph.inputs[index]):
                 continue
-            if self._routes(call):
+            if self._computes_gates(call):
                 continue
             region.add(index)
             open_values |= {ref.key for ref in call.outputs}
@@ -104,33 +104,33 @@ class _Mixture(Bodies):
                 whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
                 if whole and last_use.get(self.chosen.key, -1) <= index:
                     return region, result
-        raise Unclear
+        raise NoMatch
 
-    def _routes(self, call: Call) -> bool:
+    def _computes_gates(self, call: Call) -> bool:
         """Return whether a call computes gates of the selected experts, which come before the mixture."""
         return bool(call.outputs) and all(
             ref.shape == self.chosen.shape and ref.dtype.is_floating_point for ref in call.outputs
         )
 
-    def _lasts(self, products: list[int]) -> list[str]:
+    def _expert_results(self, products: list[int]) -> list[str]:
         """Return the results of the experts: of the last product, or of each expert in a module list."""
         last = {}
         for index in products:
             call = self.graph.calls[index]
-            weight = self._weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
-            one = weight and self._of_each(self._up(weight.key)[-1])
+            weight = self._find_weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
+            one = weight and self._list_parameter(self._trace_up(weight.key)[-1])
             last[one and one.number] = call.outputs[0].key
         return list(last.values())
 
-    def _gates(self, whole: set[int]) -> Ref:
+    def _find_gates(self, whole: set[int]) -> Ref:
         """Return the gates of the selected experts: the input of the mixture that has their shape."""
         found = {}
         for index in sorted(whole):
             for ref in self.graph.inputs[index]:
-                maker = self.graph.maker.get(ref.key)
+                maker = self.graph.producer.get(ref.key)
                 inside = maker is not None and maker in whole
                 if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
                     found[ref.key] = ref
         if len(found) != 1:
-            raise Unclear
+            raise NoMatch
         return next(iter(found.values()))

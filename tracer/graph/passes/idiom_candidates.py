@@ -12,8 +12,8 @@ import torch
 from tracer.capture.composite_calls import Call, Ref
 from tracer.expr.nn.other_norms import CLAMPED, INSIDE, OUTSIDE
 from tracer.expr.nn.rope import HALVES, NEIGHBOURS
-from tracer.graph.float64_replay import Unplayable, play
-from tracer.graph.subgraph import Made
+from tracer.graph.float64_replay import CannotReplay, replay
+from tracer.graph.subgraph import SyntheticOp
 from tracer.ops import IDENTITIES, LAYOUTS, base
 
 aten = torch.ops.aten
@@ -59,17 +59,17 @@ EXPONENTIALS = frozenset("exp exp2 pow logsumexp softmax _softmax log_softmax _l
 """Calls that can compute a softmax."""
 
 
-class Place(NamedTuple):
+class Placeholder(NamedTuple):
     """A placeholder for input `number` of a region among a call's arguments; `vector`: before it was broadcast."""
 
     number: int
     vector: bool = False
 
 
-X = Place(0)
+X = Placeholder(0)
 
 
-class Named(NamedTuple):
+class NamedCall(NamedTuple):
     """A call that replaces a region: its op, and its arguments."""
 
     func: Any
@@ -84,12 +84,12 @@ class Trial:
         self._numbers = {key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items()}
         self.names = {base(call.name) for call in self.calls}
         self.shape, self.end = given[0].shape if given else (), end.shape
-        self.axes = self._axes()
+        self.axes = self._reduced_axes()
         self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
         """Whether it has no layouts, and so may be tried with any sizes along the axes that do not matter."""
-        self.smaller = self._smaller()
+        self.smaller = self._smaller_sizes()
 
-    def _axes(self) -> tuple[int, ...]:
+    def _reduced_axes(self) -> tuple[int, ...]:
         """Return the axes, from 0, along which its calls reduce."""
         rank, found = len(self.shape), set()
         for call in self.calls:
@@ -106,7 +106,7 @@ class Trial:
                 found.update(one % rank for one in dims if rank)
         return tuple(sorted(found))
 
-    def _smaller(self) -> dict[int, int]:
+    def _smaller_sizes(self) -> dict[int, int]:
         """Return a smaller size for each size that does not matter; empty if the sizes of the run are small."""
         matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
         found, count = {}, prod(self.shape)
@@ -117,14 +117,14 @@ class Trial:
                 found[size], count = few, count // size * few
         return found
 
-    def _sized(self, value):
+    def _shrink(self, value):
         """Return a size, or several, as they are in the trial."""
         if isinstance(value, tuple) and not isinstance(value, Ref):
-            return tuple(map(self._sized, value))
+            return tuple(map(self._shrink, value))
         return self.smaller.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @property
-    def cell_by_cell(self) -> bool:
+    def is_pointwise(self) -> bool:
         """Whether it can be a pointwise function."""
         alone = len(self.given) == 1 and self.end == self.shape
         return alone and self.names <= POINTWISE | IDENTITIES | {"zeros_like", "ones_like", "full_like"}
@@ -132,24 +132,24 @@ class Trial:
     def draw(self, number: int) -> torch.Tensor:
         """Return random numbers for one input of the region. Raise Unplayable if it is too large, or not of numbers."""
         ref = self.given[number]
-        shape, behind = self._sized(ref.shape), len(self.shape) - len(ref.shape)
+        shape, behind = self._shrink(ref.shape), len(self.shape) - len(ref.shape)
         if self.by_axis:
             shape = tuple(n if axis + behind in self.axes else min(n, SMALL[0]) for axis, n in enumerate(shape))
         if prod(shape) > MOST_CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
-            raise Unplayable(f"{ref} is too large to be run again, or holds no numbers with a fraction")
+            raise CannotReplay(f"{ref} is too large to be run again, or holds no numbers with a fraction")
         dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
         return torch.randn(shape, generator=torch.Generator().manual_seed(number), dtype=dtype)
 
     def run(self, *given: torch.Tensor) -> torch.Tensor:
         """Run the region on these inputs and return its result."""
         values = {ref.key: value for ref, value in zip(self.given, given, strict=True)}
-        return play(map(self._call, self.calls), self._numbers | values)[self._end.key]
+        return replay(map(self._shrink_call, self.calls), self._numbers | values)[self._end.key]
 
-    def _call(self, call: Call) -> Call:
+    def _shrink_call(self, call: Call) -> Call:
         """Return a call with the sizes of the trial."""
         if not self.smaller or base(call.name) not in LAYOUTS:
             return call
-        return call._replace(arguments={name: self._sized(value) for name, value in call.arguments.items()})
+        return call._replace(arguments={name: self._shrink(value) for name, value in call.arguments.items()})
 
     def beside_constants(self) -> torch.Tensor:
         """Return numbers on both sides of the code's constants, where a function can change its definition."""
@@ -159,7 +159,7 @@ class Trial:
             [s * value + d for value in sorted(named) for s in (-1, 1) for d in (-1, -0.01, 0.01, 1)]
         ).double()
 
-    def numbers(self, count: int) -> Iterator[float]:
+    def epsilons(self, count: int) -> Iterator[float]:
         """Yield candidates for the epsilon of a norm over `count` elements, from small constants of the calls; and
         0."""
         yield 0.0
@@ -168,20 +168,24 @@ class Trial:
                 yield from (value, value**2, value / count, value / count**0.5)
 
 
-def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two results are equal up to rounding."""
     return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
 
 
-def _close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
+def _is_close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
     """Return whether a function equals a named one wherever its spelling does not overflow."""
     finite = made.isfinite()
-    return made.shape == named.shape and bool(finite[:257].all()) and _close(made[finite], named[finite])
+    return made.shape == named.shape and bool(finite[:257].all()) and _is_close(made[finite], named[finite])
 
 
-def recognised(trial: Trial) -> Named | None:
+def recognise(trial: Trial) -> NamedCall | None:
     """Return the call of a named function that equals a region; None if no known one does."""
-    for known in (_activation, _leaky, _softmax, _norm, _rotation) if trial.given else (_sinusoids,):
+    for known in (
+        (_match_activation, _match_leaky_relu, _match_softmax, _match_norm, _match_rotary)
+        if trial.given
+        else (_match_sinusoids,)
+    ):
         try:
             if (named := known(trial)) is not None:
                 return named
@@ -214,30 +218,30 @@ LOWER = (0.0, 40.0)
 """Offset of the inputs of a softmax: a constant added to its sum of exponentials shows if these are small."""
 
 
-def _activation(trial: Trial) -> Named | None:
+def _match_activation(trial: Trial) -> NamedCall | None:
     """Return the call of a pointwise activation, or None."""
-    if not trial.cell_by_cell or not trial.names & (CURVED | HINGES):
+    if not trial.is_pointwise or not trial.names & (CURVED | HINGES):
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
     made = trial.run(x)
     for func, settings in ACTIVATIONS:
-        if _close_where_finite(made, func(x, **settings)):
-            return Named(func, {func._schema.arguments[0].name: X, **settings})
+        if _is_close_where_finite(made, func(x, **settings)):
+            return NamedCall(func, {func._schema.arguments[0].name: X, **settings})
     return None
 
 
-def _leaky(trial: Trial) -> Named | None:
+def _match_leaky_relu(trial: Trial) -> NamedCall | None:
     """Return the call of a leaky ReLU, or None."""
-    if not trial.cell_by_cell or not trial.names & HINGES:
+    if not trial.is_pointwise or not trial.names & HINGES:
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
     made, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
-    if 0 < slope < 1 and _close(made, aten.leaky_relu.default(x, slope)):
-        return Named(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
+    if 0 < slope < 1 and _is_close(made, aten.leaky_relu.default(x, slope)):
+        return NamedCall(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
     return None
 
 
-def _softmax(trial: Trial) -> Named | None:
+def _match_softmax(trial: Trial) -> NamedCall | None:
     """Return the call of a softmax along one axis, of its logarithm, or of log-sum-exp; or None."""
     if len(trial.axes) != 1 or len(trial.given) > 1 or not trial.names & EXPONENTIALS:
         return None
@@ -247,12 +251,12 @@ def _softmax(trial: Trial) -> Named | None:
     made = trial.run(x)
     if trial.end == trial.shape:
         for func in (aten.softmax.int, aten.log_softmax.int):
-            if all(_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
-                return Named(func, {"self": X, "dim": axis, "dtype": None})
+            if all(_is_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
+                return NamedCall(func, {"self": X, "dim": axis, "dtype": None})
         return None
     keeps = len(trial.end) == len(trial.shape)
-    same = _close(made, aten.logsumexp.default(x, [axis], keeps))
-    return Named(aten.logsumexp.default, {"self": X, "dim": (axis,), "keepdim": keeps}) if same else None
+    same = _is_close(made, aten.logsumexp.default(x, [axis], keeps))
+    return NamedCall(aten.logsumexp.default, {"self": X, "dim": (axis,), "keepdim": keeps}) if same else None
 
 
 class Norm(NamedTuple):
@@ -275,7 +279,7 @@ class Norm(NamedTuple):
             return x / (variance + eps).sqrt()
         return x / (variance.sqrt() + eps if self.how == OUTSIDE else variance.sqrt().clamp(min=eps))
 
-    def call(self, trial: Trial, eps: float, gamma: Place | None, beta: Place | None) -> Named | None:
+    def call(self, trial: Trial, eps: float, gamma: Placeholder | None, beta: Placeholder | None) -> NamedCall | None:
         """Return its call; None if it has none with that γ and β."""
         axes, usual = trial.axes, self.less == 0 and self.how == INSIDE
         given: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
@@ -283,23 +287,25 @@ class Norm(NamedTuple):
             if axes != (1,) or not self.centred or not usual:
                 return None
             vectors = {name: None if given[name] is None else given[name]._replace(vector=True) for name in AFFINE}
-            return Named(CHANNELS, given | vectors | {"dims": axes})
+            return NamedCall(CHANNELS, given | vectors | {"dims": axes})
         if not self.mean:
-            return Named(UNIT, {"input": X}) if len(axes) == 1 and gamma == beta is None and not eps else None
+            return NamedCall(UNIT, {"input": X}) if len(axes) == 1 and gamma == beta is None and not eps else None
         given["normalized_shape"] = trial.shape[-len(axes) :]
         if usual and self.centred:
-            return Named(aten.layer_norm.default, given)
+            return NamedCall(aten.layer_norm.default, given)
         if usual and beta is None:
             del given["bias"]
-            return Named(aten.rms_norm.default, given)
+            return NamedCall(aten.rms_norm.default, given)
         settings = {"centred": self.centred, "less": self.less, "how": self.how}
-        return Named(DEVIATION, given | settings)
+        return NamedCall(DEVIATION, given | settings)
 
 
 AFFINE = "weight", "bias"
-DEVIATION = Made("deviation_norm", ("input", "normalized_shape", "weight", "bias", "eps", "centred", "less", "how"))
-UNIT = Made("unit_length", ("input",))
-CHANNELS = Made("channel_norm", ("input", "weight", "bias", "eps", "dims"))
+DEVIATION = SyntheticOp(
+    "deviation_norm", ("input", "normalized_shape", "weight", "bias", "eps", "centred", "less", "how")
+)
+UNIT = SyntheticOp("unit_length", ("input",))
+CHANNELS = SyntheticOp("channel_norm", ("input", "weight", "bias", "eps", "dims"))
 NORMS = (
     Norm(False),
     Norm(True),
@@ -311,7 +317,7 @@ SCALES = (1.0, 1e-2, 1e-4, 1e-6, 0.0)
 """Scales of the inputs of a norm: small ones show what is added to the variance."""
 
 
-def _norm(trial: Trial) -> Named | None:
+def _match_norm(trial: Trial) -> NamedCall | None:
     """Return the call of a layer norm or an RMS norm over the last axes, with or without γ and β; or None."""
     axes, beside = trial.axes, trial.given[1:]
     count = prod(trial.shape[axis] for axis in axes)
@@ -324,16 +330,16 @@ def _norm(trial: Trial) -> Named | None:
         return None
     vectors = [trial.draw(1 + place) for place in range(len(beside))]
     x, made = trial.draw(0), {}
-    for eps, norm, (gamma, beta) in product(dict.fromkeys(trial.numbers(count)), NORMS, PLACES[len(beside)]):
+    for eps, norm, (gamma, beta) in product(dict.fromkeys(trial.epsilons(count)), NORMS, PLACES[len(beside)]):
         for scale in (*SCALES, eps, eps**0.5):
             if scale not in made:
                 made[scale] = trial.run(x * scale, *vectors)
             normed = norm.run(x * scale, axes, eps)
             normed = normed if gamma is None else normed * vectors[gamma]
-            if not _close(made[scale], normed if beta is None else normed + vectors[beta]):
+            if not _is_close(made[scale], normed if beta is None else normed + vectors[beta]):
                 break
         else:
-            places = (None if one is None else Place(1 + one) for one in (gamma, beta))
+            places = (None if one is None else Placeholder(1 + one) for one in (gamma, beta))
             if (named := norm.call(trial, eps, *places)) is not None:
                 return named
     return None
@@ -343,17 +349,17 @@ PLACES = ([(None, None)], [(0, None), (None, 0)], [(0, 1), (1, 0)])
 """Which of so many vectors may be γ and β."""
 
 
-ROPE = Made("rope", ("x", "cosine", "sine", "pairs"))
-COMPLEX, OF_ANGLES = (Made("rope", ("x", name, "pairs")) for name in ("table", "angles"))
+ROPE = SyntheticOp("rope", ("x", "cosine", "sine", "pairs"))
+COMPLEX, OF_ANGLES = (SyntheticOp("rope", ("x", name, "pairs")) for name in ("table", "angles"))
 
 
-def rotated(x: torch.Tensor, pairs: str) -> torch.Tensor:
+def rotate_pairs(x: torch.Tensor, pairs: str) -> torch.Tensor:
     """Return each pair (a, b) as (-b, a): of the two halves of the last axis, or of neighbours."""
     first, second = x.chunk(2, -1) if pairs == HALVES else (x[..., ::2], x[..., 1::2])
     return torch.cat([-second, first], -1) if pairs == HALVES else torch.stack([-second, first], -1).flatten(-2)
 
 
-def _rotation(trial: Trial) -> Named | None:
+def _match_rotary(trial: Trial) -> NamedCall | None:
     """Return the call of rotary positions, `x ⊙ cos + rotate(x) ⊙ sin`, with tables as wide as x or half as wide; or
     None."""
     tables, width = trial.given[1:], trial.shape[-1] if trial.shape else 1
@@ -370,29 +376,29 @@ def _rotation(trial: Trial) -> Named | None:
         func, names, cosine, sine = OF_ANGLES, ("angles",), drawn[0].cos(), drawn[0].sin()
     alike = (NEIGHBOURS, HALVES) if trial.names & {"stack", "view_as_complex", "complex"} else (HALVES, NEIGHBOURS)
     for pairs in alike:  # one pair alone is of both
-        tall = [spread(one, pairs) if half else one for one in (cosine, sine)]
-        if _close(made, x * tall[0] + rotated(x, pairs) * tall[1]):
-            given = {name: Place(1 + number) for number, name in enumerate(names)}
-            return Named(func, {"x": X, **given, "pairs": pairs})
+        tall = [expand_pairs(one, pairs) if half else one for one in (cosine, sine)]
+        if _is_close(made, x * tall[0] + rotate_pairs(x, pairs) * tall[1]):
+            given = {name: Placeholder(1 + number) for number, name in enumerate(names)}
+            return NamedCall(func, {"x": X, **given, "pairs": pairs})
     return None
 
 
-def spread(table: torch.Tensor, pairs: str) -> torch.Tensor:
+def expand_pairs(table: torch.Tensor, pairs: str) -> torch.Tensor:
     """Return a table with one number for each pair, expanded to both elements of the pairs."""
     return torch.cat([table, table], -1) if pairs == HALVES else table.repeat_interleave(2, -1)
 
 
-SINUSOIDS = Made("sinusoids", ("base", "halves", "steps", "first"))
+SINUSOIDS = SyntheticOp("sinusoids", ("base", "halves", "steps", "first"))
 
 
-def _longer(call: Call, length: int) -> Call:
+def _lengthen(call: Call, length: int) -> Call:
     """Return a call that counts one position, changed so that it counts several."""
     start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
     alone = base(call.name) == "arange" and call.outputs[0].shape == (1,)
     return call._replace(arguments=call.arguments | {"end": start + length * step}) if alone else call
 
 
-def _sinusoids(trial: Trial) -> Named | None:
+def _match_sinusoids(trial: Trial) -> NamedCall | None:
     """Return the call of sinusoidal positions, `sin` and `cos` of `i / b^(k/steps)`; or None.
 
     They are interleaved, or in two halves. b and the first i are fitted.
@@ -401,7 +407,7 @@ def _sinusoids(trial: Trial) -> Named | None:
     if width < 4 or width % 2 or prod(trial.end) > LARGEST_TABLE:
         return None
     if length == 1:  # one place says nothing of rates
-        length, trial.calls = 3, [_longer(call, 3) for call in trial.calls]
+        length, trial.calls = 3, [_lengthen(call, 3) for call in trial.calls]
     made, pairs = trial.run().reshape(length, width), width // 2
     for halves in (False, True):
         sines, cosines = (made[:, :pairs], made[:, pairs:]) if halves else (made[:, ::2], made[:, 1::2])
@@ -413,7 +419,7 @@ def _sinusoids(trial: Trial) -> Named | None:
                 base = float(rates[1]) ** -steps
                 spaced = round(base) ** (-torch.arange(pairs, dtype=made.dtype) / steps)
                 if base < LARGEST_BASE and round(base) > 1 and torch.allclose(rates, spaced, rtol=NEAR):
-                    return Named(
+                    return NamedCall(
                         SINUSOIDS, {"base": round(base), "halves": halves, "steps": steps, "first": int(first)}
                     )
     return None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracer.capture.composite_calls import Call
-from tracer.graph.subgraph import Made
+from tracer.graph.subgraph import SyntheticOp
 
-FUNC = Made("turns", ("turn", "given", "starts"))
+FUNC = SyntheticOp("turns", ("turn", "given", "starts"))
 JOIN = "|"
 """Separator of the keys of the values in one sequence, none of which was in memory as a tensor of its own."""
 
 
 @dataclass(frozen=True)
-class Turn:
+class LoopBody:
     """One recorded iteration: its calls, the key of its result, the axis of iterations, and their number.
 
     `places` are the operands: (key in the iteration, kind, axis, key of the whole, index in `starts`). `own` is the key

@@ -13,8 +13,17 @@ from math import prod
 from typing import NamedTuple
 
 from tracer.capture.composite_calls import Call, Ref
-from tracer.graph.dataflow import Graph, loses
-from tracer.graph.passes.idiom_candidates import COMPUTES, CURVED, HINGES, ROOTS, Named, Place, Trial, recognised
+from tracer.graph.dataflow import Graph, loses_precision
+from tracer.graph.passes.idiom_candidates import (
+    COMPUTES,
+    CURVED,
+    HINGES,
+    ROOTS,
+    NamedCall,
+    Placeholder,
+    Trial,
+    recognise,
+)
 from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
 from tracer.utils.cache import Cache
 
@@ -70,7 +79,7 @@ class _Run(NamedTuple):
 _decided = Cache(HELD)
 
 
-def idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
+def recognise_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
     """Return the graph with each region that computes a named function as one call.
 
     Regions that end in ops of `spelled` stay. The ops of replaced regions are added to `named`. `numbers` are the
@@ -85,19 +94,19 @@ def idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], nam
     for index in reversed(range(len(graph.calls))):
         if index in gone or graph.calls[index].last - 1 in spelled:
             continue
-        tables = _tables(run, varies, index)
-        regions = [*tables, *reversed([*_regions(run, varies, index)]), *_rotations(run, index)]
+        tables = _find_tables(run, varies, index)
+        regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, index)]
         for region in regions:
-            if gone.isdisjoint(region.calls) and (found := _decision(run, region)) is not None:
+            if gone.isdisjoint(region.calls) and (found := _recognise_region(run, region)) is not None:
                 group = _with_constants(graph, region, found)
-                groups.append((group, [_call(graph, region, found, group)]))
+                groups.append((group, [_build_call(graph, region, found, group)]))
                 named.add(graph.calls[index].last - 1)
                 gone |= group
                 break
     return graph.replace(groups)
 
 
-def _regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
+def _find_regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     """Yield the regions with one input that end with a call, smallest first; values without inputs count as
     constants."""
     end = run.graph.calls[last].outputs
@@ -109,21 +118,21 @@ def _regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     ):
         return
     beside: dict[str, Ref] = {}
-    for region, waiting in _upwards(run, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
+    for region, waiting in _grow_upwards(run, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
         alone = len(waiting) == 1 and waiting[0].dtype.is_floating_point
         if not alone:
             continue
-        found = _region(run, region, [waiting[0], *beside.values()], end[0])
+        found = _build_region(run, region, [waiting[0], *beside.values()], end[0])
         if sum(run.graph.name(one) in COMPUTES for one in region) + len(found.constants) > 1:
             yield found
 
 
-def _region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
+def _build_region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
     """Return the region of these calls, which also computes its constants."""
     constants: set[int] = set()
     open_ = []
     for ref in given:
-        closed = _closure(run, ref.key)
+        closed = _constant_calls(run, ref.key)
         if closed is None or len(closed) > LONGEST or COUNTS & {run.graph.name(one) for one in closed}:
             open_.append(ref)
         else:
@@ -131,13 +140,13 @@ def _region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
     return Region(tuple(sorted(calls)), tuple(open_), end, tuple(sorted(constants)))
 
 
-def _closure(run: _Run, key: str) -> set[int] | None:
+def _constant_calls(run: _Run, key: str) -> set[int] | None:
     """Return the calls that compute a value from numbers and shapes alone; None if it has other inputs."""
     found: set[int] = set()
     waiting = [key]
     while waiting:
         key = waiting.pop()
-        index = run.graph.maker.get(key)
+        index = run.graph.producer.get(key)
         if index is None and key not in run.numbers:
             return None
         if index is not None and index not in found:
@@ -146,20 +155,20 @@ def _closure(run: _Run, key: str) -> set[int] | None:
     return found
 
 
-def _rotations(run: _Run, last: int) -> Iterator[Region]:
+def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
     """Yield the regions that can rotate pairs: of a tensor and two tables, or one of complex numbers or angles."""
     call = run.graph.calls[last]
-    source = run.graph.made(run.graph.inputs[last][0].key) if run.graph.inputs[last] else None
+    source = run.graph.producing_call(run.graph.inputs[last][0].key) if run.graph.inputs[last] else None
     joins = source is not None and base(source.name) in ROTATES | {"matmul", "einsum", "squeeze"}
     if run.graph.name(last) not in ENDS_ROTATION and not (run.graph.name(last) in RESHAPES and joins):
         return
     (end,) = call.outputs[:1]
     ways = (ROTATIONS | LAYOUTS, ROTATIONS | LAYOUTS | TURNS)  # of tables, else of the angles that these are of
-    for region, waiting in chain.from_iterable(_upwards(run, last, may, lambda key: True, {}) for may in ways):
+    for region, waiting in chain.from_iterable(_grow_upwards(run, last, may, lambda key: True, {}) for may in ways):
         names = {run.graph.name(one) for one in region}
         if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MOST_GIVEN:
             continue
-        found = _region(run, region, waiting, end)
+        found = _build_region(run, region, waiting, end)
         if len(found.given) not in (2, 3):
             continue
         for x in (ref for ref in found.given if ref.shape == end.shape and ref.dtype.is_floating_point):
@@ -168,7 +177,7 @@ def _rotations(run: _Run, last: int) -> Iterator[Region]:
                 yield found._replace(given=(x, *order))
 
 
-def _tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
+def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     """Yield the regions that compute a table of sines and cosines from constants."""
     call = run.graph.calls[last]
     if not call.outputs or call.outputs[0].key in varies or run.graph.name(last) not in ENDS_TABLE:
@@ -176,12 +185,12 @@ def _tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     end = call.outputs[0]
     if len(end.shape) < 2 or prod(end.shape[:-2]) != 1 or not end.dtype.is_floating_point:
         return
-    closed = _closure(run, end.key)
+    closed = _constant_calls(run, end.key)
     if closed and len(closed) <= MOST_CALLS and {"sin", "cos"} & {run.graph.name(one) for one in closed}:
         yield Region((last,), (), end, tuple(sorted(closed - {last})))
 
 
-def _upwards(
+def _grow_upwards(
     run: _Run, last: int, may: frozenset[str], follows: Callable[[str], bool], beside: dict[str, Ref]
 ) -> Iterator[tuple[list[int], list[Ref]]]:
     """Yield ever larger sets of calls, upwards from one, and their inputs.
@@ -191,10 +200,10 @@ def _upwards(
     region: list[int] = []
     waiting = {ref.key: ref for ref in run.graph.calls[last].outputs}
     while waiting and len(region) < LONGEST:
-        able = [key for key in waiting if _joins(run.graph, run.graph.maker.get(key), region, last, may)]
+        able = [key for key in waiting if _can_join(run.graph, run.graph.producer.get(key), region, last, may)]
         if not able:
             return
-        index = max(run.graph.maker[key] for key in able)
+        index = max(run.graph.producer[key] for key in able)
         region.append(index)
         for ref in run.graph.calls[index].outputs:
             waiting.pop(ref.key, None)
@@ -204,7 +213,7 @@ def _upwards(
         yield region, list(waiting.values())
 
 
-def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: frozenset[str]) -> bool:
+def _can_join(graph: Graph, index: int | None, region: list[int], last: int, may: frozenset[str]) -> bool:
     """Return whether a call can be part of an idiom, and nothing outside its region uses its value."""
     if index is None:
         return False
@@ -213,7 +222,7 @@ def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: f
     if (
         name not in may | IDENTITIES
         or drops
-        or any(loses(ref.dtype, one.dtype) for ref in graph.inputs[index] for one in call.outputs)
+        or any(loses_precision(ref.dtype, one.dtype) for ref in graph.inputs[index] for one in call.outputs)
     ):
         return False
     return index == last or all(
@@ -222,54 +231,60 @@ def _joins(graph: Graph, index: int | None, region: list[int], last: int, may: f
     )
 
 
-def _decision(run: _Run, region: Region) -> Named | None:
+def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
     """Return the call that computes the same as a region; None if no known one does."""
-    local: dict[str, object] = {ref.key: Place(number) for number, ref in enumerate(region.given)}
+    local: dict[str, object] = {ref.key: Placeholder(number) for number, ref in enumerate(region.given)}
     said: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
     local |= {key: ("number", number) for key, number in run.numbers.items()}
     for index in sorted({*region.calls, *region.constants}):
         call = run.graph.calls[index]
         local.update({ref.key: len(local) for ref in call.outputs if ref.key not in local})
-        said.append((str(call.func), repr([_signed(value, local) for value in call.arguments.values()])))
+        said.append((str(call.func), repr([_signature(value, local) for value in call.arguments.values()])))
     key = tuple(said)
     found = _decided.get(key)
     if found is None:
         order = sorted({*region.calls, *region.constants})
         trial = Trial([run.graph.calls[one] for one in order], region.given, region.end, run.numbers)
-        _decided.put(key, found := (recognised(trial),))
+        _decided.put(key, found := (recognise(trial),))
     return found[0]
 
 
-def _signed(value, local: dict) -> object:
+def _signature(value, local: dict) -> object:
     """Return an argument with tensors replaced by placeholders of the region."""
     if isinstance(value, Ref):
         return local.get(value.key), value.shape
-    return tuple(_signed(one, local) for one in value) if isinstance(value, tuple) else value
+    return tuple(_signature(one, local) for one in value) if isinstance(value, tuple) else value
 
 
-def _with_constants(graph: Graph, region: Region, named: Named) -> set[int]:
+def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
     """Return a region with the calls that compute constants for it alone, except those that its replacement uses."""
     if not region.given:
-        return graph.only_in({region.calls[-1]}, lambda call: True)
+        return graph.with_exclusive_producers({region.calls[-1]}, lambda call: True)
     taken = {
-        graph.maker.get(_given(graph, region, one).key) for one in named.arguments.values() if isinstance(one, Place)
+        graph.producer.get(_fill_placeholder(graph, region, one).key)
+        for one in named.arguments.values()
+        if isinstance(one, Placeholder)
     }
-    return graph.only_in(set(region.calls), lambda call: graph.maker.get(call.outputs[0].key) not in taken)
+    return graph.with_exclusive_producers(
+        set(region.calls), lambda call: graph.producer.get(call.outputs[0].key) not in taken
+    )
 
 
-def _call(graph: Graph, region: Region, named: Named, group: set[int]) -> Call:
+def _build_call(graph: Graph, region: Region, named: NamedCall, group: set[int]) -> Call:
     """Return the call that replaces a region."""
     places = ((name, one) for name, one in named.arguments.items())
-    arguments = {name: _given(graph, region, one) if isinstance(one, Place) else one for name, one in places}
+    arguments = {
+        name: _fill_placeholder(graph, region, one) if isinstance(one, Placeholder) else one for name, one in places
+    }
     name = named.func._schema.name.split("::")[-1]
     inner = tuple(graph.calls[one] for one in sorted(group))
     return graph.calls[region.calls[-1]]._replace(func=named.func, name=name, arguments=arguments, inner=inner)
 
 
-def _given(graph: Graph, region: Region, place: Place) -> Ref:
+def _fill_placeholder(graph: Graph, region: Region, place: Placeholder) -> Ref:
     """Return the tensor of a placeholder; a vector, as before it was broadcast."""
     ref = region.given[place.number]
-    while place.vector and len(ref.shape) > 1 and (index := graph.maker.get(ref.key)) is not None:
+    while place.vector and len(ref.shape) > 1 and (index := graph.producer.get(ref.key)) is not None:
         if graph.name(index) not in LAYOUTS | IDENTITIES:
             break
         ref = graph.inputs[index][0]

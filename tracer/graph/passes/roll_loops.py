@@ -14,8 +14,8 @@ import torch
 from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.expr.nn.scan import CARRY, INVARIANT, REVERSED, SCANNED
 from tracer.graph.dataflow import Graph
-from tracer.graph.passes.loop_body import FUNC, JOIN, Turn
-from tracer.graph.passes.sequence_slices import one_by_one, part, row_by_row
+from tracer.graph.passes.loop_body import FUNC, JOIN, LoopBody
+from tracer.graph.passes.sequence_slices import find_sliced_sequences, is_rowwise, match_slice
 from tracer.ops import LAYOUTS, SPLITS, base
 
 FEWEST = 3
@@ -24,15 +24,15 @@ LONGEST = 400
 """Largest number of calls in one iteration."""
 
 
-class Unlike(Exception):
+class NotALoop(Exception):
     """Raised if loop iterations are not structurally equal."""
 
 
-def rolled(graph: Graph) -> Graph:
+def roll_loops(graph: Graph) -> Graph:
     """Return the graph with each loop over time as one call for each sequence that it computes."""
     taken: set[int] = set()
     groups: list[tuple[set[int], list[Call]]] = []
-    for places, again in one_by_one(graph.calls):
+    for places, again in find_sliced_sequences(graph.calls):
         count = len(places)
         if count < FEWEST:
             continue
@@ -47,8 +47,8 @@ def rolled(graph: Graph) -> Graph:
             if start + count * period > len(graph.calls):
                 continue
             try:
-                group, lines = _Loop(graph, start, period, count).lines()
-            except Unlike:
+                group, lines = _Loop(graph, start, period, count).roll()
+            except NotALoop:
                 continue
             if not group & taken:
                 taken |= group
@@ -67,45 +67,45 @@ class _Loop:
         self.states: dict[tuple[int, int], Ref] = {}
         self.ways: set[tuple[bool, bool]] = set()
         for j in range(period):
-            self._same(j)
+            self._compare(j)
         if len(self.ways) != 1:
-            raise Unlike
+            raise NotALoop
         ((self.mirrored, self.kept),) = self.ways
         self.back = self.mirrored
 
-    def at(self, turn: int, j: int) -> Call:
+    def call_at(self, turn: int, j: int) -> Call:
         return self.graph.calls[self.start + turn * self.period + j]
 
-    def where(self, key: str) -> tuple[int, int, int] | None:
+    def locate(self, key: str) -> tuple[int, int, int] | None:
         """Return the iteration in which a value was computed, the call's index in it, and the output's; None outside
         the loop."""
-        index = self.graph.maker.get(key)
+        index = self.graph.producer.get(key)
         if index is None or not self.start <= index < self.stop:
             return None
         turn, j = divmod(index - self.start, self.period)
         return turn, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
 
-    def _same(self, j: int) -> None:
+    def _compare(self, j: int) -> None:
         """Compare one call in all iterations. Raise Unlike if these differ structurally."""
-        turns = [self.at(turn, j) for turn in range(self.count)]
+        turns = [self.call_at(turn, j) for turn in range(self.count)]
         first = turns[0]
         for call in turns:
             same = (call.name, call.func, call.module) == (first.name, first.func, first.module)
             if not same or call.name == "overwrite" or call.arguments.keys() != first.arguments.keys():
-                raise Unlike
+                raise NotALoop
             if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
-                raise Unlike
-        if (found := self._part(turns)) is not None:
+                raise NotALoop
+        if (found := self._match_slices(turns)) is not None:
             self.parts[turns[1].outputs[0].key] = found
             return
         for name in first.arguments:
-            self._argument([call.arguments[name] for call in turns])
+            self._compare_arguments([call.arguments[name] for call in turns])
 
-    def _part(self, turns: list[Call]) -> tuple[Ref, int] | None:
+    def _match_slices(self, turns: list[Call]) -> tuple[Ref, int] | None:
         """Return the tensor that these calls slice, one index each, and the axis; None for other calls."""
-        source, found = next(iter(turns[0].arguments.values())), [part(call) for call in turns]
+        source, found = next(iter(turns[0].arguments.values())), [match_slice(call) for call in turns]
         one = found[0]
-        if one is None or self.where(source.key) is not None or source.shape[one.axis] != self.count:
+        if one is None or self.locate(source.key) is not None or source.shape[one.axis] != self.count:
             return None
         for mirrored in (False, True):
             places = range(self.count)[::-1] if mirrored else range(self.count)
@@ -114,129 +114,129 @@ class _Loop:
                 return source, one.axis
         return None
 
-    def _argument(self, values: list) -> None:
+    def _compare_arguments(self, values: list) -> None:
         first = values[0]
         if isinstance(first, Ref):
             if not all(isinstance(value, Ref) for value in values):
-                raise Unlike
-            self._tensor(values)
+                raise NotALoop
+            self._compare_tensors(values)
         elif isinstance(first, tuple):
             if any(not isinstance(value, tuple) or len(value) != len(first) for value in values):
-                raise Unlike
+                raise NotALoop
             for several in zip(*values, strict=True):
-                self._argument(list(several))
+                self._compare_arguments(list(several))
         elif any(type(value) is not type(first) or value != first for value in values):
-            raise Unlike
+            raise NotALoop
 
-    def _tensor(self, values: list[Ref]) -> None:
-        first, *later = (self.where(ref.key) for ref in values)
+    def _compare_tensors(self, values: list[Ref]) -> None:
+        first, *later = (self.locate(ref.key) for ref in values)
         places = [place for place in later if place is not None]
         if first is None and not places:
             if len({ref.key for ref in values}) > 1:
-                raise Unlike
+                raise NotALoop
             return
         if len(places) < len(later):
-            raise Unlike
+            raise NotALoop
         made = {place[1:] for place in places}
         behind = {turn - place[0] for turn, place in enumerate(places, 1)} | ({-first[0]} if first else set())
         if len(made) > 1 or behind not in ({0}, {1}):
-            raise Unlike
+            raise NotALoop
         if behind == {1}:
             (state,) = made
             if first is not None or self.states.setdefault(state, values[0]).key != values[0].key:
-                raise Unlike
+                raise NotALoop
         elif first is None:
-            raise Unlike
+            raise NotALoop
 
-    def lines(self) -> tuple[set[int], list[Call]]:
+    def roll(self) -> tuple[set[int], list[Call]]:
         """Return all calls of the loop, with those that collect its results, and their replacements."""
         group = set(range(self.start, self.stop))
-        collected = self._collected(group)
+        collected = self._find_collected(group)
         if not self.states:
-            raise Unlike  # the same for each part, with nothing carried on, is no loop over time
-        sequences = {state: self._sequence(state, collected) for state in self.states}
+            raise NotALoop  # the same for each part, with nothing carried on, is no loop over time
+        sequences = {state: self._sequence_of(state, collected) for state in self.states}
         for state, found in collected.items():
             sequences.setdefault(state, (found[0], found[1]))
-        for packed in self._packed():
-            sequences.setdefault(packed, self._sequence(packed, collected))
+        for packed in self._find_packed():
+            sequences.setdefault(packed, self._sequence_of(packed, collected))
         owned, lines = set(), []
         for state in sorted(sequences):
-            lines.append(self._line(state, sequences, owned, collected))
-        last = [self._last(state, sequences[state]) for state in sequences if self._leaves(state, group)]
+            lines.append(self._build_call(state, sequences, owned, collected))
+        last = [self._build_select(state, sequences[state]) for state in sequences if self._is_used_after(state, group)]
         return group, [*lines, *last]
 
-    def _packed(self) -> Iterator[tuple[int, int]]:
+    def _find_packed(self) -> Iterator[tuple[int, int]]:
         """Yield the values of an iteration that are split, such as the gates of a cell from one product."""
         for j in range(self.period):
-            call = self.at(1, j)
+            call = self.call_at(1, j)
             source = next(refs(call.arguments), None)
-            made = self.where(source.key) if source and base(call.name) in SPLITS else None
-            if made is not None and made[0] == 1 and base(self.at(1, made[1]).name) not in LAYOUTS:
+            made = self.locate(source.key) if source and base(call.name) in SPLITS else None
+            if made is not None and made[0] == 1 and base(self.call_at(1, made[1]).name) not in LAYOUTS:
                 yield made[1:]
 
-    def _keys(self, state: tuple[int, int]) -> list[str]:
+    def _state_keys(self, state: tuple[int, int]) -> list[str]:
         """Return the values of a state, by iteration."""
         j, output = state
-        return [self.at(turn, j).outputs[output].key for turn in range(self.count)]
+        return [self.call_at(turn, j).outputs[output].key for turn in range(self.count)]
 
-    def _collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
+    def _find_collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
         """Return the stacked results: by state, the result, its axis, and the call."""
         found, graph, orders = {}, self.graph, set()
         for j in range(self.period):
-            for output in range(len(self.at(0, j).outputs)):
-                keys = self._keys((j, output))
+            for output in range(len(self.call_at(0, j).outputs)):
+                keys = self._state_keys((j, output))
                 outside = [[i for i in graph.users.get(key, ()) if i not in group] for key in keys]
                 if not any(outside[:-1]):
                     continue
                 takers = {i for one in outside[:-1] for i in one}
                 if len(takers) != 1 or graph.returned & set(keys[:-1]):
-                    raise Unlike
+                    raise NotALoop
                 (index,) = takers
                 call = graph.calls[index]
                 given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
                 if call.name not in ("stack", "cat", "concat") or given not in (keys, keys[::-1]):
-                    raise Unlike
+                    raise NotALoop
                 orders.add(given != keys)
                 result = call.outputs[0]
                 axis = call.arguments.get("dim", 0) % len(result.shape)
                 same = (call.name != "stack") == self.kept
-                found[(j, output) if same else self._flat(j, axis)] = result, axis, index
+                found[(j, output) if same else self._find_unsqueezed(j, axis)] = result, axis, index
         if len(orders) > 1:
-            raise Unlike
+            raise NotALoop
         self.back = orders.pop() if orders else self.mirrored
         group |= {index for *_, index in found.values()}
         return found
 
-    def _flat(self, j: int, axis: int) -> tuple[int, int]:
+    def _find_unsqueezed(self, j: int, axis: int) -> tuple[int, int]:
         """Return the value before a call that inserts or drops the axis of iterations, of size 1."""
-        call = self.at(1, j)
+        call = self.call_at(1, j)
         name, (given, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
-        made = self.where(call.arguments["self"].key) if call.name == name else None
+        made = self.locate(call.arguments["self"].key) if call.name == name else None
         if made is None or made[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(given.shape) - 1):
-            raise Unlike
+            raise NotALoop
         return made[1:]
 
-    def _sequence(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
+    def _sequence_of(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
         """Return all values of a state as one tensor, and the axis of iterations."""
         if state in collected:
             return collected[state][:2]
-        one = self.at(0, state[0]).outputs[state[1]]
-        keys = self._keys(state)[:: -1 if self.back else 1]
+        one = self.call_at(0, state[0]).outputs[state[1]]
+        keys = self._state_keys(state)[:: -1 if self.back else 1]
         if not self.kept:
             return Ref(JOIN.join(keys), (self.count, *one.shape), one.dtype), 0
         ((_, axis), *_) = self.parts.values()
         shape = (*one.shape[:axis], self.count, *one.shape[axis + 1 :])
         return Ref(JOIN.join([*keys, f":{axis}"]), shape, one.dtype), axis
 
-    def _leaves(self, state: tuple[int, int], group: set[int]) -> bool:
+    def _is_used_after(self, state: tuple[int, int], group: set[int]) -> bool:
         """Return whether the last state is used after the loop, by more than the call that collects all."""
-        key = self._keys(state)[-1]
+        key = self._state_keys(state)[-1]
         return key in self.graph.returned or not group.issuperset(self.graph.users.get(key, ()))
 
-    def _last(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
+    def _build_select(self, state: tuple[int, int], sequence: tuple[Ref, int]) -> Call:
         """Return the call that selects the last state from its sequence."""
         j, output = state
-        call, place = self.at(self.count - 1, j), 0 if self.back else self.count - 1
+        call, place = self.call_at(self.count - 1, j), 0 if self.back else self.count - 1
         arguments = {"self": sequence[0], "dim": sequence[1], "index": place}
         ref, func = call.outputs[output], torch.ops.aten.select.int
         if self.kept:
@@ -246,11 +246,11 @@ class _Loop:
             func, "slice" if self.kept else "select", arguments, (ref,), call.module, call.call, call.first, call.first
         )
 
-    def _line(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
+    def _build_call(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
         """Return the call of one sequence, with the ops of all iterations that lead to it and to no earlier
         sequence."""
         j, output = state
-        calls = [self.at(1, k) for k in range(self.period)]
+        calls = [self.call_at(1, k) for k in range(self.period)]
         key = calls[j].outputs[output].key
         sequence, axis = sequences[state]
         places, given, starts = [], [], []
@@ -260,8 +260,8 @@ class _Loop:
                 given.append(ref)
                 places.append((of, what, along, ref.key, start))
 
-        others = {self._keys(one)[1]: found for one, found in sequences.items() if one != state}
-        before = {self._keys(one)[0]: (one, sequences[one]) for one in self.states}
+        others = {self._state_keys(one)[1]: found for one, found in sequences.items() if one != state}
+        before = {self._state_keys(one)[0]: (one, sequences[one]) for one in self.states}
         waiting, seen, inside = [key], set(), set()
         while waiting:
             at = waiting.pop()
@@ -276,26 +276,26 @@ class _Loop:
                 operand(ref, CARRY, along, at, len(starts) - 1)
             elif at in self.parts:
                 operand(self.parts[at][0], SCANNED if self.back == self.mirrored else REVERSED, self.parts[at][1], at)
-                inside.add(self.graph.maker[at] - self.start - self.period)
-            elif (made := self.where(at)) is None:
+                inside.add(self.graph.producer[at] - self.start - self.period)
+            elif (made := self.locate(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), INVARIANT, 0, at)
             else:
                 inside.add(made[1])
                 waiting += [ref.key for ref in refs(calls[made[1]].arguments)]
         mine = sorted(inside - owned)
         owned |= inside
-        ops = [self.at(turn, k) for turn in range(self.count) for k in mine]
+        ops = [self.call_at(turn, k) for turn in range(self.count) for k in mine]
         ops += [self.graph.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
-        if self.kept and not all(row_by_row(one, axis) for one in chosen):
-            raise Unlike
-        turn = Turn(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
+        if self.kept and not all(is_rowwise(one, axis) for one in chosen):
+            raise NotALoop
+        turn = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
         arguments = {
             "turn": turn,
             "given": tuple(ref for ref in given if ref.key != sequence.key),
             "starts": tuple(starts),
         }
-        first = self.at(0, j)
+        first = self.call_at(0, j)
         return Call(
             FUNC, "turns", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops)
         )

@@ -10,7 +10,7 @@ from tracer.capture.composite_calls import Call, refs
 from tracer.ops import ACTIVATIONS, POINTWISE, base
 
 
-class Part(NamedTuple):
+class SequenceSlice(NamedTuple):
     """One index of a tensor along an axis; `kept`: that axis stays, with size 1."""
 
     whole: str
@@ -19,25 +19,25 @@ class Part(NamedTuple):
     kept: bool
 
 
-def part(call: Call) -> Part | None:
+def match_slice(call: Call) -> SequenceSlice | None:
     """Return the slice of length 1 that a call takes; None for any other call."""
     given = call.arguments
     if call.name == "select" and isinstance(given.get("index"), int) and given["index"] >= 0:
-        return Part(given["self"].key, given["dim"] % len(given["self"].shape), given["index"], False)
+        return SequenceSlice(given["self"].key, given["dim"] % len(given["self"].shape), given["index"], False)
     if call.name == "slice" and given.get("start") is not None and given["end"] == given["start"] + 1:
         axis = given["dim"] % len(given["self"].shape)
         if given["step"] == 1 and given["start"] >= 0 and given["self"].shape[axis] > 1:
-            return Part(given["self"].key, axis, given["start"], True)
+            return SequenceSlice(given["self"].key, axis, given["start"], True)
     return None
 
 
-def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
+def find_sliced_sequences(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
     """Yield the calls that slice one tensor at 0, 1, 2 …, or from its end, and those that take the first slice
     again."""
     places: dict[tuple, list[int]] = defaultdict(list)
     again: dict[tuple, set[int]] = defaultdict(set)
     for index, call in enumerate(calls):
-        if (one := part(call)) is None:
+        if (one := match_slice(call)) is None:
             continue
         from_end = call.arguments["self"].shape[one.axis] - 1 - one.place
         for backwards, place in ((False, one.place), (True, from_end)):
@@ -49,7 +49,7 @@ def one_by_one(calls: Sequence[Call]) -> Iterator[tuple[list[int], set[int]]]:
     yield from ((found, again[whole]) for whole, found in places.items())
 
 
-def row_by_row(call: Call, axis: int) -> bool:
+def is_rowwise(call: Call, axis: int) -> bool:
     """Return whether a call treats each index along an axis alike, so that this axis can be left out."""
     name, rank = base(call.name), len(call.outputs[0].shape)
     shapes = [ref.shape for ref in refs(call.arguments)]

@@ -15,9 +15,11 @@ from tracer.lowering.call_arguments import Given
 
 @of("experts")
 def mixture(given: Given) -> Node:
-    turned = expert_tree.turns(given["body"])
+    transposed = expert_tree.find_transposed(given["body"])
     weights = [
-        Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True) if turned.get(number) else one
+        Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True)
+        if transposed.get(number)
+        else one
         for number, one in enumerate(given["weights"])
     ]
     x = given["x"]
@@ -38,16 +40,16 @@ class _Body:
     def of(self, what) -> Node:
         """The node of a tree of the mixture's body."""
         match what:
-            case expert_tree.Token():
+            case expert_tree.ExpertInput():
                 return self.token
-            case expert_tree.Part(number):
+            case expert_tree.ExpertWeight(number):
                 return self.parts[number]
-            case expert_tree.Product(left, weight, bias):
+            case expert_tree.MatMul(left, weight, bias):
                 made = Matrices(self.of(left), self.of(weight))
                 return Plus(made, self.of(bias)) if bias is not None else made
-            case expert_tree.Columns(inner, start, stop, step):
+            case expert_tree.ColumnSlice(inner, start, stop, step):
                 return self._columns(self.of(inner), start, stop, step)
-            case expert_tree.Applied(call, arguments):
+            case expert_tree.Pointwise(call, arguments):
                 return self._applied(call, arguments)
         raise TypeError(what)
 
@@ -70,7 +72,13 @@ class _Body:
         for name, value in arguments.items():
             if isinstance(
                 value,
-                (expert_tree.Token, expert_tree.Part, expert_tree.Product, expert_tree.Columns, expert_tree.Applied),
+                (
+                    expert_tree.ExpertInput,
+                    expert_tree.ExpertWeight,
+                    expert_tree.MatMul,
+                    expert_tree.ColumnSlice,
+                    expert_tree.Pointwise,
+                ),
             ):
                 nodes[name] = self.of(value)
                 shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype

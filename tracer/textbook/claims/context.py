@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tracer.expr import Node, tensors
-from tracer.graph.attention_sites import Site
+from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.value_shapes import Shapes
 from tracer.record import AttentionRecord
 from tracer.textbook.roles import Roles
@@ -32,7 +32,7 @@ class Subject:
     equations: dict[str, Node] = field(default_factory=dict)
 
     @cached_property
-    def attention(self) -> dict[tuple[str, str], Site]:
+    def attention(self) -> dict[tuple[str, str], AttentionSite]:
         """The attention that a line is a part of, by the letter of that part and the line's key."""
         roles, found = self.roles, {}
         for site in self.roles.plan.sites:
@@ -51,7 +51,7 @@ class Subject:
                     found |= {(letter, context): site for letter in "SA"}
         return found
 
-    def record(self, site: Site) -> AttentionRecord | None:
+    def record(self, site: AttentionSite) -> AttentionRecord | None:
         """What the recorder saw of an attention; None where that is unknown."""
         graph = self.roles.graph
         call = graph.calls[site.call] if site.fused else graph.call_of(site.weights or site.result)
@@ -73,7 +73,7 @@ class Subject:
             one = waiting.pop()
             if one not in seen:
                 seen.add(one)
-                waiting += [ref.key for ref in graph.inputs[graph.maker[one]]] if one in graph.maker else []
+                waiting += [ref.key for ref in graph.inputs[graph.producer[one]]] if one in graph.producer else []
         return {one for one in seen if self.is_weight(one)}
 
     def is_weight(self, key: str) -> bool:
@@ -110,7 +110,7 @@ class Context:
         """The roles of the lines that take it."""
         return {self.run.roles.of.get(one, "").rstrip("'") for one in self.run.roles.users[self.key]}
 
-    def within(self, letter: str) -> Site | None:
+    def within(self, letter: str) -> AttentionSite | None:
         """The attention whose queries "Q", keys "K", values "V", scores "S", weights "A", context "H" or output "O"
         this line is; None where it is none."""
         return self.run.attention.get((letter, self.key))
