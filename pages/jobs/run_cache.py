@@ -15,10 +15,12 @@ from tracer import models, zoo
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.cache import Cache
-from tracer.utils.devices import default_device
+from tracer.utils.devices import default_device, use_one_thread
 from tracer.utils.job_queue import VISITOR, Line
 from tracer.utils.progress import doing as telling
 
+OWN = "its own"
+"""The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
 PROVING = "Running the model and proving every step"
@@ -85,9 +87,8 @@ def _our_model(name: str, options: Options):
     with _loading:
         if (made := store.get(key)) is None:
             import tracer
-            from tracer.utils import cpu_threads
 
-            cpu_threads.share()
+            use_one_thread()
             made = tracer.load(name, device=default_device(), **dict(options))
             made.fixed = True
             store.put(key, made)
@@ -123,6 +124,11 @@ def fetch(name: str, download) -> None:
           where=loading, instead=True)  # fmt: skip
 
 
+def first_sample(model: str) -> str:
+    """Return the first sample that suits a model."""
+    return next(iter(samples(models.samples(model))), OWN)
+
+
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
     """Return the run of a model on one of its samples, computed once for all visitors."""
     key, store = (name, options, sample), _samples
@@ -140,7 +146,7 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
 def in_line(name: str, options: Options) -> tuple:
     """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
     that is computed now and cached."""
-    key = name, options, next(iter(samples(models.samples(name))), "its own")
+    key = name, options, first_sample(name)
     made, image = _with_sample(*key)
     store = _given if options else _samples
     if (run := store.get(key)) is None:
@@ -150,7 +156,7 @@ def in_line(name: str, options: Options) -> tuple:
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
     """Run a model on its first sample, for work in the background; the run is not cached."""
-    made, image = _with_sample(name, options, next(iter(samples(models.samples(name))), "its own"))
+    made, image = _with_sample(name, options, first_sample(name))
     return made.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from tracer.capture.composite_calls import Ref, refs
 from tracer.expr.nn.scan import CARRY, PARTS
-from tracer.graph.attention_sites import AttentionSite
+from tracer.graph.attention_sites import AttentionSite, bias_role
 from tracer.graph.module_tree import ModuleTree, own_name
 from tracer.ops import (
     ACTIVATIONS,
@@ -30,7 +30,6 @@ from tracer.ops import (
     SOFTMAXES,
     base,
 )
-from tracer.textbook.attention_bias import bias
 from tracer.textbook.step_selection import Plan
 
 if TYPE_CHECKING:
@@ -144,13 +143,13 @@ class Roles:
             for key in self.operands[weights]:
                 self.of.setdefault(key, "S")
                 for other in self.operands[key]:
-                    if found := bias(self.graph, other):
+                    if found := bias_role(self.graph, other):
                         self.of.setdefault(other, found)
                     elif self._hides(other, key):
                         self.of.setdefault(other, "M")
         mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
         if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
-            self.of.setdefault(made, bias(self.graph, made) or "M")
+            self.of.setdefault(made, bias_role(self.graph, made) or "M")
         made = self.plan.downstream(site.result)
         if made is not None:
             self.of.setdefault(made, "H")
@@ -161,7 +160,7 @@ class Roles:
                 for key in self.operands[made]:
                     self.of.setdefault(key, "normaliser")
             for other in self.operands[made] if site.fused else ():  # a bias that is read inside the mask of a kernel
-                if found := bias(self.graph, other):
+                if found := bias_role(self.graph, other):
                     self.of.setdefault(other, found)
             for key in self.users[made]:
                 if self.name(key) in PROJECTIONS:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from tracer.graph.attention_sites import find_attention_sites, find_linear_attention_sites, is_heavy
+from tracer.graph.attention_sites import bias_role, find_attention_sites, find_linear_attention_sites, is_heavy
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import ModuleTree
 from tracer.graph.value_shapes import Shapes
@@ -37,7 +37,6 @@ from tracer.ops import (
     base,
     takes_shape,
 )
-from tracer.textbook.attention_bias import bias
 
 
 class Plan:
@@ -299,7 +298,7 @@ def _is_inlined(plan: Plan, index: int) -> bool:
     if plan.apart(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
         return False
     constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
-    if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias(graph, key)):
+    if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias_role(graph, key)):
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens

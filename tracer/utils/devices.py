@@ -1,5 +1,7 @@
-"""The device of a model: the CPU, or a GPU that the user names. Tensors of a run that are kept, and proofs, are on the
-CPU."""
+"""The device of a model: the CPU with one thread for each run, or a GPU that the user names.
+
+Tensors of a run that are kept, and proofs, are on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +46,18 @@ def device_of(name: str) -> torch.device:
     if number and not (number.isdecimal() and int(number) < count):
         raise ValueError(f"{quoted(name)} is not available here, expected {kind}:0 to {kind}:{count - 1}")
     return torch.device(str(name))
+
+
+def use_one_thread() -> None:
+    """Limit each run of this process to one core, so that as many runs go on in parallel as there are cores.
+
+    With a team of threads for each matrix product, the threads of one run wait for each other at every op, and where
+    anything else needs a core as well they wait for it too: beside other work, runs of our models took ten times as
+    long with two threads as with one.
+    """
+    import torch  # as above
+
+    torch.set_num_threads(1)
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:

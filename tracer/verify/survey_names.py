@@ -24,7 +24,7 @@ from math import prod
 from typing import NamedTuple
 
 from tracer import zoo
-from tracer.utils.cpu_threads import share
+from tracer.utils.devices import use_one_thread
 from tracer.utils.error_text import reason, shortened
 
 HEAVY = 300_000_000
@@ -172,7 +172,7 @@ def _work(seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     except (ImportError, OSError, ValueError):
         pass
-    share()
+    use_one_thread()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print is no answer
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Sums, differences, products, quotients, powers, bounds; comparisons and logic."""
+"""Sums, differences, products, quotients, powers, bounds; comparisons and logic; complex numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from tracer.expr import (
     And,
     ArcTangent2,
     Compare,
+    Conjugate,
     Div,
     Exp,
     Floor,
+    Imaginary,
     Lerp,
     Log,
     Maximum,
@@ -19,10 +21,15 @@ from tracer.expr import (
     Minus,
     Node,
     Or,
+    Pairs,
+    Polar,
     Power,
+    Real,
+    RealAndImaginary,
     Remainder,
     Root,
     Scalar,
+    Stack,
     Times,
     Truncated,
     Where,
@@ -195,3 +202,38 @@ def where(given: Given) -> Node | None:
 @of("masked_fill")
 def masked_fill(given: Given) -> Node:
     return Where(given["mask"], operand(given, "value"), given["self"])
+
+
+@of("view_as_complex")
+def view_as_complex(given: Given) -> Node:
+    return Pairs(given["self"])
+
+
+@of("view_as_real")
+def view_as_real(given: Given) -> Node:
+    return RealAndImaginary(given["self"])
+
+
+@of("complex")
+def complex_of(given: Given) -> Node:
+    return Pairs(Stack(given["real"], given["imag"], axis=given.rank("real")))
+
+
+@of("polar")
+def polar(given: Given) -> Node:
+    return Polar(given["abs"], given["angle"])
+
+
+@of("real")
+def real(given: Given) -> Node:
+    return Real(given["self"])
+
+
+@of("imag")
+def imaginary(given: Given) -> Node:
+    return Imaginary(given["self"])
+
+
+@of("conj", "_conj", "conj_physical")
+def conjugate(given: Given) -> Node:
+    return Conjugate(given["self"])
