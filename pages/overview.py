@@ -10,7 +10,7 @@ from pages import components
 from pages.jobs.render_cache import of
 from pages.sections.overview import next_pages, predictions, token_ids
 from pages.state import session, url_state
-from pages.state.visitor import model_name
+from pages.state.visitor import View, model_name
 from pages.ui import page_frame, recommended_models, texts
 from tracer import models
 from tracer.export.math_labels import amount, scientific
@@ -35,14 +35,14 @@ st.markdown(texts.WHAT)
 components.give(models.takes(model_name()), typed=session.given().text or "", write=session.write)
 
 
-def photo(view: session.View, key: str) -> None:
+def photo(view: View, key: str) -> None:
     """Draw the photo with its grid of patches."""
     made = view.crop, view.rows, view.columns
     grid = of(view.photo, ("grid", *made), lambda: image_patches.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
-def cut(view: session.View) -> None:
+def cut(view: View) -> None:
     """Draw the photo with its grid, and the patches that it is cut into."""
     with st.container(key="way"):
         left, right = st.columns(2, gap="medium")
@@ -56,7 +56,7 @@ def cut(view: session.View) -> None:
         st.caption(texts.size_text(view))
 
 
-def look(trace: Trace, view: session.View | None) -> None:
+def look(trace: Trace, view: View | None) -> None:
     """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
     if components.glance(trace) and (seen := attention_payload.first(trace)):
         url_state.check(query=range(seen.queries))

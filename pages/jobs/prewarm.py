@@ -16,7 +16,6 @@ from threading import Event, Thread
 from pages.jobs import background_checks, render_gate, run_cache
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import note_statements
-from pages.state.session import OWN
 from tracer import models
 from tracer.inputs.samples import samples
 from tracer.utils.limits import limits
@@ -95,7 +94,7 @@ def log_errors(name: str) -> Iterator[None]:
 def ahead() -> Iterator[tuple[str, str]]:
     """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
     the others of those whose runs are not large."""
-    found = {name: list(samples(models.samples(name))) or [OWN] for name in models.names()}
+    found = {name: list(samples(models.samples(name))) or [run_cache.OWN] for name in models.names()}
     yield from ((name, names[0]) for name, names in found.items())
     for place in range(1, max(map(len, found.values()))):
         for name, names in found.items():

@@ -42,10 +42,9 @@ def bare(model: str, options: run_cache.Options) -> run_cache.Options:
 def scaling(model: str, options: run_cache.Options) -> Scaling:
     """Return the formulas of a model with these options, from a run at its default sizes."""
     from pages.jobs.render_cache import of
-    from pages.state import session  # imports this module
     from tracer.symbols.cost_scaling import scaling as formulas  # loads sympy
 
-    run = run_cache.of_sample(model, bare(model, options), session.first_sample(model))
+    run = run_cache.of_sample(model, bare(model, options), run_cache.first_sample(model))
     return of(run, "scaling", lambda: formulas(run))
 
 

@@ -4,7 +4,7 @@ The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. No
 is asked for.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from PIL import Image
 
 from pages.jobs import background_checks, run_cache, single_flight
 from pages.state import model_options
-from pages.state.visitor import FIRST_MODEL, Given, Key, model_name, visitor
-from pages.ui import page_frame
+from pages.state.visitor import FIRST_MODEL, Given, Key, View, model_name, visitor
+from pages.ui import page_frame, texts
 from tracer import models, zoo
 from tracer.inputs import images
 from tracer.inputs.samples import samples
@@ -23,19 +23,6 @@ from tracer.utils.error_text import quoted
 from tracer.utils.limits import limits
 
 STAYS = "What was there before stays."
-OWN = "its own"
-"""The name of the sample of a model that has one of its own, such as a text."""
-
-
-@dataclass(frozen=True)
-class View:
-    """The photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
-
-    photo: Image.Image
-    crop: images.Crop
-    image: Image.Image
-    rows: int
-    columns: int
 
 
 def given() -> Given:
@@ -63,17 +50,12 @@ def _suits(chosen: Given) -> bool:
 
 def sample_names() -> list[str]:
     """Return the samples that suit the model; a model of text has one of its own."""
-    return list(samples(models.samples(model_name()))) or [OWN]
-
-
-def first_sample(model: str) -> str:
-    """Return the first sample that suits a model."""
-    return next(iter(samples(models.samples(model))), OWN)
+    return list(samples(models.samples(model_name()))) or [run_cache.OWN]
 
 
 def take_sample(name: str) -> Given:
     """Switch to a sample."""
-    photo = None if name == OWN else samples(models.samples(model_name()))[name]()
+    photo = None if name == run_cache.OWN else samples(models.samples(model_name()))[name]()
     st.session_state.pop(text_key(), None)
     return visitor().choose(Given("sample", name, photo))
 
@@ -147,9 +129,7 @@ def card() -> dict | None:
     try:
         facts = None if given().kind == "trace" else models.card(model_name(), dict(options()))
     except ValueError as error:  # a damaged one says which file it is
-        from pages.ui.texts import quoted as unmarked  # texts imports this module
-
-        st.error(unmarked(str(error)))
+        st.error(texts.quoted(str(error)))
         page_frame.leave()
     if facts and options() and not models.fits(facts, model_name(), dict(options())):
         return {name: fact for name, fact in facts.items() if name != "says"}
@@ -200,11 +180,11 @@ def trace() -> Trace:
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
             if not (isinstance(error, ValueError) or zoo.is_foreign(name)):
                 raise
-            what = {"text": "your text"}.get(chosen.kind, "its own sample" if chosen.name == OWN else chosen.name)
+            what = {"text": "your text"}.get(
+                chosen.kind, "its own sample" if chosen.name == run_cache.OWN else chosen.name
+            )
             said = " ".join(str(error).split())[:500]
-            from pages.ui.texts import quoted as unmarked  # texts imports this module
-
-            st.error(unmarked(f"{name} could not be run on {what}: {said}"))
+            st.error(texts.quoted(f"{name} could not be run on {what}: {said}"))
             page_frame.leave()
         visitor().hold(chosen, key, run)
         run = background_checks.apply(key, run)

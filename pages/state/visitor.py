@@ -16,6 +16,7 @@ import streamlit as st
 from PIL import Image
 
 from pages.jobs import run_cache
+from tracer.inputs import images
 from tracer.record import Trace
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ class Key:
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
     UPLOAD = "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
+
+
+@dataclass(frozen=True)
+class View:
+    """The photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
+
+    photo: Image.Image
+    crop: images.Crop
+    image: Image.Image
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True)

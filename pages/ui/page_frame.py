@@ -4,14 +4,18 @@ Streamlit runs a file of a folder named `pages` by itself when its address is th
 before `app.py` could set up navigation. A page that finds itself alone runs the app around it.
 """
 
+import runpy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import NoReturn
 
 import streamlit as st
 
 from pages.jobs import progress_bar, render_gate
+
+APP = Path(__file__).parents[2] / "app.py"
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
@@ -37,9 +41,7 @@ def around() -> Iterator[None]:
 def enter() -> None:
     """Enter the app; the first line of every page."""
     if not _inside.get():
-        from app import main
-
-        main()
+        runpy.run_path(str(APP), run_name="__main__")
         st.stop()
 
 

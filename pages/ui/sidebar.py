@@ -153,7 +153,7 @@ def _samples(given: Given) -> None:
             st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
     kinds = {"trace": "Saved run", "text": "Your text, with"}
-    own = given.name == session.OWN
+    own = given.name == run_cache.OWN
     st.text("Your text" if own else f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
@@ -239,7 +239,7 @@ def _file_button(label: str, icon: str, trace: Trace, make: Callable[[Trace], by
 
 def _file_stem(given: Given) -> str:
     """Return a word for a run's input, for its file name."""
-    return "text" if given.name == session.OWN else Path(given.name).stem
+    return "text" if given.name == run_cache.OWN else Path(given.name).stem
 
 
 def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pages.state.session import View
-from pages.state.visitor import Given
+from pages.state.visitor import Given, View
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows

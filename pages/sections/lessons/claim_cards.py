@@ -72,7 +72,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
         return session.trace(), made, session.inputs(made, session.given(), session.options())
     visitor().instead = note_statements.INSTEAD
     pictures = samples(models.samples(chosen))
-    name = next(iter(pictures), session.OWN)
+    name = next(iter(pictures), run_cache.OWN)
     given = {"image": pictures[name]()} if pictures else {}
     return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), given
 

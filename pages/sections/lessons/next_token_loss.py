@@ -77,7 +77,7 @@ def _run() -> tuple[str, run_cache.Options, Given, Trace]:
     st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=_choose, help="For all pages.")
     visitor().instead = f"{FALLBACK} on its sample"
     try:
-        return FALLBACK, (), Given("sample", session.OWN), run_cache.of_sample(FALLBACK, (), session.OWN)
+        return FALLBACK, (), Given("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
     except ValueError as error:  # its weights are damaged
         st.error(quoted(f"{FALLBACK} could not be run: {error}"))
         page_frame.leave()
@@ -87,7 +87,7 @@ def _choose() -> None:
     """Go to the model that the page shows, and leave a saved run."""
     st.session_state[Key.MODEL] = FALLBACK
     if session.given().kind == "trace":
-        session.take_sample(session.OWN)
+        session.take_sample(run_cache.OWN)
 
 
 def _compute(name: str, options: run_cache.Options, chosen: Given, trace: Trace) -> Foretold:

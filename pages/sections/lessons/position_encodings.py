@@ -91,7 +91,7 @@ def own(known: Collection[str]) -> str | None:
     run = session.current_run()
     try:
         if run is None and name in models.names():
-            run = run_cache.of_sample(name, (), session.first_sample(name))
+            run = run_cache.of_sample(name, (), run_cache.first_sample(name))
     except ValueError:  # its weights are damaged, as is said where they are shown
         return None
     return used(run.steps) if run else None
