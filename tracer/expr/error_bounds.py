@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from tracer.expr.node import Node, Tensor
 
 FACTOR = 16
-"""How often the bound, in units of u, an error may be. 16 u are 8 ε."""
+"""The allowed error in units of the bound's u. 16 u are 8 ε."""
 ONCE = 3
 """The same of the dtypes whose kernels round nothing but their results: each is off by at most u."""
 HALVES = torch.float16, torch.bfloat16
@@ -85,7 +85,7 @@ def exact_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def count(node: Node) -> int:
-    """How many nodes of an expression compute something."""
+    """Return the number of nodes of an expression that compute something."""
     return 0 if isinstance(node, Tensor) else 1 + sum(map(count, node.operands))
 
 
@@ -252,7 +252,7 @@ class Rounding(TorchFunctionMode):
 
 
 def fractional(x: torch.Tensor) -> bool:
-    """Whether a tensor's numbers may be rounded."""
+    """Return whether a tensor's numbers may be rounded."""
     return x.is_floating_point() or x.is_complex()
 
 
@@ -301,7 +301,7 @@ Rule = Callable[..., torch.Tensor | None]
 RULES: dict[str, Rule] = {}
 """The bound of a function's result: `rule(rounding, function, result, *arguments)`, None where it is exact."""
 WRITES: dict[str, Callable[..., None]] = {}
-"""What a function that writes into its first argument does to the bound of that, before it does."""
+"""The rules of in-place functions: each changes the bound of its first argument, before it runs."""
 
 
 def of(*names: str, table: dict[str, Any] = RULES) -> Callable[[Rule], Rule]:
@@ -343,7 +343,7 @@ def product_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
 
 
 def shifts(x) -> bool:
-    """Whether x is a power of two or 0, by which products and quotients are exact."""
+    """Return whether x is a power of two or 0, for which products and quotients are exact."""
     return isinstance(x, (int, float)) and (x == 0 or abs(frexp(x)[0]) == 0.5)
 
 
@@ -429,7 +429,7 @@ def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
 
 @of("amax", "amin")
 def extremum_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
-    """How far the extreme of the numbers can move, as each of them moves within its bound."""
+    """Return the largest change of the extremum, if each number moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
     bound = bound.masked_fill(x.isinf(), 0)
@@ -478,7 +478,7 @@ def logical_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
 
 @of("floor", "ceil", "round", "trunc", "sign")
 def step_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
-    """How far the result jumps, as the operand moves within its bound."""
+    """Return the jump of the result, if the operand moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
     return r.size(func(x + FACTOR * bound) - func(x - FACTOR * bound))

@@ -105,7 +105,7 @@ BASE = 10000
 
 
 def _same(value: float, exact: float) -> bool:
-    """Whether two numbers are one but for a few roundings."""
+    """Return whether two numbers are equal up to a few roundings."""
     return abs(value - exact) <= 8 * sys.float_info.epsilon * abs(exact)
 
 

@@ -220,10 +220,10 @@ def through_rearrange(cells: IndexSet, pattern: str, shape: Sequence[int], sizes
         sizes |= {atom: n // known for atom in atoms if atom not in sizes}
     names = list(sizes)
 
-    def numbered(side):
+    def number_factors(side):
         return [[names.index(atom) for atom in atoms] for atoms in side]
 
-    return through_permute(cells, [sizes[name] for name in names], numbered(left), numbered(right))
+    return through_permute(cells, [sizes[name] for name in names], number_factors(left), number_factors(right))
 
 
 def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:

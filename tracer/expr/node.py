@@ -35,22 +35,22 @@ class Node(sympy.Expr):
 
     is_commutative = False
     needs_parens = False
-    """Whether the node needs brackets inside a product."""
+    """True if the node needs brackets inside a product."""
     needs_parens_in_script = False
-    """Whether it needs brackets where something is set above or below it, as all that needs parentheses does."""
+    """True if it needs brackets under a superscript or subscript; all that need parentheses do."""
     channel_broadcast = False
-    """Whether it is written as a sum in which vectors lie along channels, not along the last axis."""
+    """True if it is printed as a sum with vectors along channels, not along the last axis."""
     operators: ClassVar[dict[str, type[Node]]] = {}
     """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
     multilinear = 0
     """How many of the first operands each term is a product of, where the result is a sum of such terms; what is behind
     them is added. 0 where it is none."""
     additive = False
-    """Whether the result is the sum of the operands."""
+    """True if the result is the sum of the operands."""
     analysed = False
-    """Whether `errors` says what rounding may do to each cell."""
+    """True if `errors` bounds the rounding of each cell."""
     cells = ""
-    """What stands below the name of what the equation makes where it says one cell or one row: "ij", or "[j]"."""
+    """The indices below the name of the result, if the equation is of one cell or one row: "ij", or "[j]"."""
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -75,7 +75,7 @@ class Node(sympy.Expr):
         raise NotImplementedError
 
     def dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
-        """Which cells of each operand these cells of the result are made of, never fewer than that.
+        """Return the cells of each operand that these cells of the result depend on, or a superset.
 
         `operands` are tensors, or shapes where the numbers don't matter or are not at hand.
         """
@@ -188,8 +188,8 @@ def below(name: str, indices: str) -> str:
 
 
 def vanishes(size: sympy.Expr) -> bool:
-    """Whether a difference of sizes is 0 at any sizes: most that are not show it where sizes are primes. sympy's own
-    simplification is the last resort: it is slow, and its first call imports what takes seconds."""
+    """Return whether a difference of sizes is 0 at any sizes. Most that are not are refuted at prime sizes. sympy's
+    own simplification is the last resort: it is slow, and its first call imports for seconds."""
     size = sympy.expand(size)
     if size == 0 or size.is_polynomial():
         return size == 0
@@ -201,7 +201,7 @@ def vanishes(size: sympy.Expr) -> bool:
 
 
 def equal(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Whether two sizes are one without knowing what derived sizes equal."""
+    """Return whether two sizes are equal, with derived sizes as symbols of their own."""
     return a == b or vanishes(a - b)
 
 

@@ -62,7 +62,7 @@ class Linear:
     counted: tuple[int, ...] | None = (0,)
     """Those whose shares add up to the cell, None for all; the others stand beside these in products."""
     alone = True
-    """Whether the numbers that a cell reads make that cell where they are all that there is."""
+    """True if `run` on the numbers that a cell reads computes this cell."""
     run: Callable
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
@@ -118,7 +118,7 @@ class Copies:
     """Each cell is a copy of one number: of the first operand that it reads; what else it reads says which one."""
 
     sources = 1
-    """How many operands numbers are copied from; those behind them say which."""
+    """The number of operands that numbers are copied from; those behind them are indices or conditions."""
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         found = list_terms(_read(self, size, cell, tensors), tensors)
@@ -171,7 +171,7 @@ class Standardised:
     `unit · γ`, and γ is said with the same share; the others of x have a part in μ and σ only, and a share of 0."""
 
     has_weight = True
-    """Whether the first of the vectors is γ; one without is β."""
+    """True if the first of the vectors is γ, False if it is β."""
 
     def unit(self, x) -> torch.Tensor:
         """All numbers of x, normalised together."""

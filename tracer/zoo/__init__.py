@@ -34,7 +34,7 @@ class Library(NamedTuple):
 
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, Library]:
-    """The libraries by prefix, read without running their files."""
+    """Return the libraries by prefix, read without running their files."""
     found = {}
     for name, path in _files(files(__name__)):
         literals = stated(path)
@@ -63,8 +63,8 @@ def available(prefix: str) -> bool:
 
 
 def source_of(name: str):
-    """The library's module and the model's name in it. ValueError for an unknown prefix, a library that is not
-    installed, or a model that this server does not offer."""
+    """Return the library's module and the model's name in it. Raise ValueError for an unknown prefix, a library that
+    is not installed, or a model that this server does not offer."""
     limits().check_model(name)
     prefix, _, id = name.partition(":")
     if prefix not in libraries():
@@ -87,13 +87,13 @@ def check_no_folder(name: str) -> None:
 
 
 def spec_of(name: str):
-    """The `Spec` of a library's model. ValueError in one sentence where there is no such model."""
+    """Return the `Spec` of a library's model. Raise ValueError if there is no such model."""
     source, id = source_of(name)
     return source.spec(id)
 
 
 def summary(name: str) -> str:
-    """What the model is, in a few words; "" for one that is not among the examples."""
+    """Return a description of the model in a few words; "" if it is not among the examples."""
     return examples().get(name, "")
 
 
@@ -115,7 +115,7 @@ def tiny(name: str) -> dict[str, Any]:
 
 
 def load(name: str, *, weights=None, **config):
-    """A library's model, ready to run; see `tracer.load`.
+    """Load a library's model, ready to run; see `tracer.load`.
 
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.

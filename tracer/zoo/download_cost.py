@@ -31,7 +31,7 @@ class Cost(NamedTuple):
 
 
 def cost(name: str) -> Cost:
-    """What loading the model of that name costs; only the small files that describe it are asked for.
+    """Return the cost of loading the model of that name; only the small files of its description are read.
 
     The net is built on `meta`, where it takes no memory. ValueError in one sentence for an unknown model, and for one
     that is larger or deeper than is allowed (see `check_memory`).
@@ -61,7 +61,7 @@ def landed(folder: str, whole: bool = False) -> int:
 
 
 def on_the_hub(id: str) -> Download:
-    """The size of the weights of a repository of the hub, which is asked for it; unknown where it does not answer."""
+    """Return the size of the weights of a repository, as the hub reports it; unknown if it does not answer."""
     from huggingface_hub import HfApi  # may not be installed
     from huggingface_hub.constants import HF_HUB_CACHE  # may not be installed
     from huggingface_hub.file_download import repo_folder_name  # may not be installed

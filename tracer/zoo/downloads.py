@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def fetch(name: str) -> str:
-    """Downloads the weights of a library's model and what stands beside them, if they are not here; says what it did,
-    in a few words. ValueError in one sentence where they can't be had."""
+    """Download the weights of a library's model and the files beside them, if they are not here. Return a report in
+    a few words. Raise ValueError if the download fails."""
     source, id = source_of(name)
     found = source.download(id)
     if found.size == 0:
@@ -31,8 +31,8 @@ def fetch(name: str) -> str:
 
 
 def fetched(name: str, download: Download) -> None:
-    """The same in another process, which ends with this work, and tells how many of the bytes have landed. ValueError
-    in the words of that process."""
+    """Download in another process, which ends with this work, and report the bytes so far. Raise ValueError with the
+    message of that process."""
     before = landed(download.folder, whole=True)
     quiet = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tracer", "fetch", name]

@@ -31,22 +31,22 @@ class Group(NamedTuple):
     choices: tuple[tuple[tuple[int, ...], ...], ...]
 
     def row(self, choice: int, number: int) -> dict[str, int]:
-        """The sizes of a probe."""
+        """Return the sizes of a probe."""
         return {symbol: column[number] for symbol, column in zip(self.symbols, self.choices[choice], strict=True)}
 
     def equal(self, choice: int) -> list[tuple[str, str]]:
-        """The symbols that have the values of one before them in a choice, and the first of these."""
+        """Map each symbol with the values of an earlier one in a choice to the first of these."""
         columns = self.choices[choice]
         firsts = [self.symbols[columns.index(column)] for column in columns]
         return [(symbol, first) for symbol, first in zip(self.symbols, firsts, strict=True) if symbol != first]
 
     def varied(self, choice: int) -> list[str]:
-        """The symbols that are not the same in all rows of a choice."""
+        """Return the symbols that are not the same in all rows of a choice."""
         return [symbol for symbol, column in zip(self.symbols, self.choices[choice], strict=True) if len({*column}) > 1]
 
 
 def group(symbol: str, *choices: tuple[int, ...]) -> Group:
-    """A size that is changed alone."""
+    """Return the choices for a size that changes alone."""
     return Group((symbol,), tuple((choice,) for choice in choices))
 
 
@@ -85,8 +85,8 @@ def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
 
 
 def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
-    """The way in which each group has the first choice that runs, looked at in these rows. What is another op even at
-    `base` is one at any choice."""
+    """Return the first choice of each group that runs, compared in these rows. An op that differs even at `base`
+    differs at any choice."""
     others = _others(run, vocabulary, base)
     found, partly, reasons = {}, bool(others), {}
     for number, one in enumerate(groups):
@@ -116,7 +116,7 @@ def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
 
 
 def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
-    """The vocabulary over the sizes that the choices change; one that equals another is derived from it."""
+    """Return the vocabulary over the sizes that the choices change; a size that equals another is derived from it."""
     equal = dict(pair for number, choice in chosen.items() for pair in groups[number].equal(choice))
     varied = {name for number, choice in chosen.items() for name in groups[number].varied(choice)} - equal.keys()
     names = tuple(name for name in vocabulary.names if _letters(name, vocabulary.derived) <= varied)
@@ -133,7 +133,7 @@ def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int], but: Co
 
 
 def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> list[int]:
-    """The ops of `run` that the model does not run at `base` either; none where it does not run there."""
+    """Return the ops of `run` that the model does not run at `base` either; none if it does not run there."""
     try:
         return _missing(run, vocabulary.probe(base, primitives=False))
     except Exception:  # whatever a library makes of a tensor without values
@@ -141,13 +141,13 @@ def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> lis
 
 
 def _missing(run: Recording, other: Recording) -> list[int]:
-    """The ops of a run that another one lacks."""
+    """Return the ops of a run that another run lacks."""
     found = zip(run.ops, align(run.ops, other.ops), strict=True)
     return [number for number, (op, place) in enumerate(found) if place is None and op.name not in COPIES]
 
 
 def _letters(name: str, derived: dict[str, str]) -> set[str]:
-    """The sizes that an expression is made of, derived ones opened."""
+    """Return the sizes of an expression, with derived ones expanded."""
     found = {str(letter) for letter in parse(name).free_symbols}
     return (found - derived.keys()).union(*(_letters(derived[letter], derived) for letter in found & derived.keys()))
 
@@ -186,7 +186,7 @@ def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -
 
 
 def valueless(net: torch.nn.Module, mode: FakeTensorMode, device: torch.device) -> torch.nn.Module:
-    """A net that was built on `meta`, its tensors now without values on a device, changed in place."""
+    """Move a net from `meta` to a device in place, with uninitialised tensors."""
     known: dict[int, torch.Tensor] = {}
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:

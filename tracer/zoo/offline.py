@@ -27,7 +27,7 @@ def offline() -> bool:
 
 
 def cut_off(address: str) -> bool:
-    """The same of the host of any address."""
+    """Return the same for the host of any address."""
     return forbidden() or not _reachable(address, int(time.monotonic() / REMEMBERED))
 
 

@@ -31,7 +31,7 @@ SHIFTS = tuple(range(1, 30))
 
 
 def factory(reference: str) -> Callable:
-    """The function that `package.file:name` names, found from the working directory. ValueError in one sentence."""
+    """Import the function `package.file:name`, from the working directory. Raise ValueError if that fails."""
     path, colon, name = reference.partition(":")
     if not (colon and path and name.isidentifier()):
         raise ValueError(f"{quoted(reference)} names no function, expected package.file:function")
@@ -48,13 +48,13 @@ def factory(reference: str) -> Callable:
 
 
 def sizes_of(function: Callable) -> dict[str, int]:
-    """The sizes that a factory takes and their defaults, in order."""
+    """Return the sizes that a factory takes and their defaults, in order."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
     return {name: value for name, value in defaults.items() if type(value) is int and value > 0}
 
 
 def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
-    """Runs the module of a factory once, at its default sizes or those given, without gradients.
+    """Run the module of a factory once, at its default sizes or the ones passed, without gradients.
 
     ValueError in one sentence for a size that the factory does not take, or where the user's code fails.
     """

@@ -1,4 +1,4 @@
-"""What a run makes of nothing: numbers that are counted up, or evenly spaced, and the identity."""
+"""Factories: counted numbers, evenly spaced ones, and the identity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Arange(Node):
 
 
 FEW = 3
-"""How many counted numbers are all printed."""
+"""Counted numbers that are all printed, at most."""
 
 
 class ArangeFrom(Node):

@@ -39,7 +39,7 @@ def _int(value, size) -> Any:
 
 
 def _length(n, start, stop, step):
-    """How many places a slice takes of an axis of n, as sizes: ends that are negative count from the end."""
+    """Return the length of a slice of an axis of n, in sizes; negative ends count from the end."""
     first = 0 if start is None else start + n if sympy.sympify(start).is_negative else start
     last = n if stop is None else stop + n if sympy.sympify(stop).is_negative else stop
     return sympy.sympify(last - first) if step in (None, 1) else sympy.ceiling(sympy.sympify(last - first) / step)

@@ -29,7 +29,7 @@ class _Columns(_FunctionCall):
         return found
 
     def counts(self, sizes) -> list:
-        """How many windows there are along rows and columns of a picture."""
+        """Return the number of windows along rows and columns of a picture."""
         return [
             (size + 2 * p - d * (k - 1) - 1) // s + 1
             for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)

@@ -70,7 +70,7 @@ class Rearrange(Copies, _WithFields):
         return torch.reshape(x, [prod(counts[atom] for atom in axis) for axis in self.get("right")])
 
     def counts(self, size) -> list[int]:
-        """How long the atoms are."""
+        """Return the sizes of the factors."""
         return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:

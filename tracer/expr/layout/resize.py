@@ -43,7 +43,7 @@ class Interpolate(Linear, _FunctionCall):
         return x
 
     def weights(self, n: int, m: int, ratio: float) -> torch.Tensor:
-        """How much each of n cells counts in each of m, `[n, m]`."""
+        """Return the weight of each of n cells in each of m, `[n, m]`."""
         i, how = torch.arange(m, dtype=torch.float64), self.get("how")
         if how in ("nearest", "exact"):
             cells = ((i + 0.5 * (how == "exact")) * ratio).floor().clamp(max=n - 1)

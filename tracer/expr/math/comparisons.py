@@ -11,7 +11,7 @@ from tracer.expr.provenance_rules import Elementwise, SelectOne
 
 
 def holds(x) -> torch.Tensor:
-    """Where a tensor is not 0."""
+    """Return where a tensor is not 0."""
     return x != 0
 
 
@@ -21,7 +21,7 @@ def condition(node: Node, printer) -> str:
 
 
 COMPARISONS = {"=": torch.eq, r"\ne": torch.ne, "<": torch.lt, ">": torch.gt, r"\le": torch.le, r"\ge": torch.ge}
-"""What each sign compares."""
+"""The function of each sign."""
 
 
 class Compare(Elementwise, _WithFields):

@@ -28,7 +28,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
 
     @property
     def rank(self) -> int:
-        """How many axes the labels have."""
+        """Return the rank of the labels."""
         return len(self.get("sizes"))
 
     def _latex(self, printer) -> str:

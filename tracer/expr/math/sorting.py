@@ -24,7 +24,7 @@ class Sort(ArgSelect, _AlongAxis):
         return x.gather(-1, self.order(x))
 
     def order(self, x) -> torch.Tensor:
-        """Where the numbers of each row stand, in their order; those that are equal from left to right."""
+        """Return the indices that sort each row; equal numbers stay from left to right."""
         rows = x.reshape(-1, x.shape[-1]).tolist()
         places = [sorted(range(len(row)), key=row.__getitem__, reverse=bool(self.get("down"))) for row in rows]
         return torch.tensor(places, dtype=torch.int64).reshape(x.shape)
@@ -35,7 +35,7 @@ class Sort(ArgSelect, _AlongAxis):
 
 
 class _SortIndices(Sort):
-    """Where numbers stand, and not the numbers. Of several that are equal any may come first."""
+    """The indices of sorted numbers. Of several that are equal any may come first."""
 
     def along_last(self, x) -> torch.Tensor:
         return self.order(x)
@@ -52,7 +52,7 @@ class _SortIndices(Sort):
 
 
 class ArgSort(_SortIndices):
-    """Where the numbers of a row stand that come first, second …; from 0."""
+    """The indices that sort a row, from 0."""
 
     word = r"\operatorname{argsort}"
 
@@ -82,6 +82,6 @@ class TopK(Sort):
 
 
 class ArgTopK(_SortIndices, TopK):
-    """Where the k largest numbers of each row are, from 0."""
+    """The indices of the k largest numbers of each row, from 0."""
 
     word = r"\operatorname{argtop}"

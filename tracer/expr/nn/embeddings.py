@@ -11,7 +11,8 @@ from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardi
 
 
 class FirstOf(Node):
-    """Where a token number first stands in each row: `[K, T]` to `[K]`, counted from 0; 0 where it does not."""
+    """The index of the first occurrence of a token number in each row: `[K, T]` to `[K]`, from 0; 0 if there is
+    none."""
 
     def __new__(cls, tokens, number):
         return super().__new__(cls, tokens, sympy.Integer(number))

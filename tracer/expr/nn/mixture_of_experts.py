@@ -26,7 +26,7 @@ class _Mixture(Node):
 
     @property
     def body(self) -> Node:
-        """What one expert makes of one token."""
+        """Return the output of one expert for one token, as expression."""
         return self.args[0]
 
     def _expert_output(self, x, expert: int, weights, size):
@@ -39,7 +39,7 @@ class _Mixture(Node):
         return rest
 
     def _expert(self, term, rest) -> int:
-        """Which expert a gate is of."""
+        """Return the number of a gate's expert."""
         return term.index[-1]
 
     def contributions(self, size, cell, x, gates, *rest) -> list[Term]:

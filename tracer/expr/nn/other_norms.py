@@ -57,7 +57,7 @@ class _Normalisation(_WithFields):
 
     @property
     def has_channel_vectors(self) -> bool:
-        """Whether vectors lie along channels, and that has to be said."""
+        """Return whether vectors lie along channels, which is printed."""
         return False
 
     def around(self, text: str) -> str:
@@ -219,7 +219,7 @@ class LayerNormOver(_Statistics):
 
 
 INSIDE, OUTSIDE, CLAMPED = "inside", "outside", "clamped"
-"""Where a norm has its ε: added to the variance, added to its root, or as the least that the root may be."""
+"""Uses of a norm's ε: added to the variance, added to its root, or the least value of the root."""
 
 
 class DeviationNorm(LayerNormOver):

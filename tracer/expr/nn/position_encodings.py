@@ -1,4 +1,4 @@
-"""Where a token is: sines and cosines of its place, or the distance from one token to another."""
+"""Position encodings: sines and cosines of a position, or the distance between two tokens."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tracer.expr.node import Node, Shape, ShapeError, broadcast
 from tracer.expr.provenance_rules import Layout, Linear
 
 HALVES, NEIGHBOURS = "halves", "neighbours"
-"""Which numbers of a head are a pair: those at one place of its two halves, or those beside each other."""
+"""Pairings of a head's numbers: the same index of both halves, or neighbours."""
 
 
 class Angles(Linear, Node):

@@ -22,7 +22,7 @@ INVARIANT, SCANNED, CARRY, INIT, REVERSED = 0, 1, 2, 3, 4
 """What a turn has of an operand: all of it, its part at t, that of the turn before, or that only in the first turn, or
 its part as far from the end as t is from the beginning."""
 PARTS = SCANNED, REVERSED
-"""What a turn has of a sequence that is not carried on."""
+"""The kinds of operands that are sequences and not carried on."""
 
 
 class Scan(Node):
@@ -40,12 +40,12 @@ class Scan(Node):
 
     @property
     def back(self) -> bool:
-        """Whether t goes from the last to the first."""
+        """Return whether t runs from the last index to the first."""
         return bool(self.args[3][0])
 
     @property
     def keeps_axis(self) -> bool:
-        """Whether the parts that a turn has keep their axis."""
+        """Return whether the parts of an iteration keep their axis."""
         return bool(self.args[3][1])
 
     @property
@@ -60,7 +60,7 @@ class Scan(Node):
 
     @property
     def cells(self) -> str:  # type: ignore[override] # what others say once for all
-        """What stands below the name of what is made."""
+        """Return the index below the name of the result."""
         return "t"
 
     def _latex(self, printer) -> str:

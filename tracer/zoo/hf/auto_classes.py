@@ -37,8 +37,8 @@ BARE = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
 
 
 def classes(config) -> list[Any]:
-    """The classes that a configuration may be: the one that it names, or, where it names none, those of the Auto
-    classes, then whatever its own file defines. ValueError for a class that transformers does not have."""
+    """Return the classes that a configuration may be of: its own `architectures`, or else those of the Auto classes,
+    then those of its own file. Raise ValueError for a class that transformers does not have."""
     package = import_module("transformers")  # which `tracer.zoo.hf.hub` has imported
     named = [getattr(package, name, None) for name in config.architectures or ()]
     if config.architectures:
@@ -62,7 +62,7 @@ def listed(config) -> bool:
 
 
 def _own(config) -> list[Any]:
-    """The models of the files beside the configuration's that are made for it."""
+    """Return the models of the files beside the configuration's file that take it."""
     folder = import_module(type(config).__module__.rpartition(".")[0])
     found = []
     for file in iter_modules(folder.__path__):

@@ -88,7 +88,7 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
 
 
 def number(part, name: str) -> int | None:
-    """A size that a configuration has; None where it has none of that name, or has it by layers only."""
+    """Return a size of a configuration; None if it has none of that name, or has it by layers only."""
     try:
         value = getattr(part, name, None)
     except Exception:  # an attribute that a configuration has by layers only
@@ -97,7 +97,7 @@ def number(part, name: str) -> int | None:
 
 
 def at(config, path: str):
-    """The configuration that a path leads to, and the name of the attribute there."""
+    """Return the configuration that a path leads to, and the name of the attribute there."""
     *inner, name = path.split(".")
     for one in inner:
         config = getattr(config, one)
@@ -105,7 +105,7 @@ def at(config, path: str):
 
 
 def changed(config, paths: dict[str, str], sizes: dict[str, int]):
-    """A copy of a configuration with these sizes."""
+    """Return a copy of a configuration with these sizes."""
     made = copy.deepcopy(config)
     echoes = tiny_config.echoes(made)
     for symbol, value in sizes.items():

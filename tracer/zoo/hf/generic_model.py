@@ -233,7 +233,7 @@ KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",
 
 
 def _readable(model, config):
-    """The model with a vocabulary that texts can be cut for: the least that its configuration has, else bytes."""
+    """Return the model with a vocabulary for texts: the least that its configuration has, else bytes."""
     if "V" in model.sizes:
         return model
     made = copy.copy(model)
@@ -242,8 +242,8 @@ def _readable(model, config):
 
 
 def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
-    """The photo in the place of `pixel_values`; the same one in every frame, a little further on each time. None for
-    inputs of another form, whose numbers stay."""
+    """Return the photo as `pixel_values`; the same one in every frame, shifted a little each time. None for inputs
+    of another form, whose numbers stay."""
     name = next(name for name in KINDS["image"] if name in named)
     like = named[name]
     if like.dim() < 3 or (like.dim() == 3 and not {"H", "P"} <= at.keys()):
@@ -261,7 +261,7 @@ def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
 
 
 def _answers(made: type, tokenizer, before: int):
-    """`result` by the name of the class and the form of its logits; so many tokens stand before the text."""
+    """Return `result` by the name of the class and the form of its logits; `before` tokens precede the text."""
     name = made.__name__
 
     def result(model, inputs, output) -> dict:
@@ -293,7 +293,7 @@ def _answers(made: type, tokenizer, before: int):
 
 @lru_cache(maxsize=1)
 def model_types() -> tuple[str, ...]:
-    """The families that transformers knows."""
+    """Return the families that transformers knows."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # after `imported` has helped it
 
     return tuple(CONFIG_MAPPING_NAMES)

@@ -59,7 +59,7 @@ SHARD = re.compile(r"\w[\w.-]*")
 
 @lru_cache(maxsize=1)
 def imported():
-    """The package `transformers`, quiet: its progress bars stay, its advice does not."""
+    """Import `transformers` with its warnings off; its progress bars stay."""
     from tracer.zoo.vision.torchvision_ops_fallback import imported as vision  # only where it is asked for
 
     with suppress(ImportError):
@@ -72,7 +72,7 @@ def imported():
 
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
-    """What is known of a checkpoint, from its configuration. ValueError in one sentence where it can't be had."""
+    """Return the `Spec` of a checkpoint, from its configuration. Raise ValueError if it can't be loaded."""
     family, config = _found(id)
     if family is None:
         opened = _opened(id)
@@ -81,7 +81,7 @@ def spec(id: str) -> Spec:
 
 
 def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
-    """The net with the checkpoint's weights (safetensors only), what is known of it, and where it comes from."""
+    """Return the net with the checkpoint's weights (safetensors only), its `Spec`, and their source."""
     family, config = _found(id)
     files = Files(id)
     if not files.exist:
@@ -113,7 +113,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
 
 
 def _lacking(names: list[str]) -> str:
-    """What is said of weights that a checkpoint's files lack."""
+    """Return a note on the weights that a checkpoint's files lack."""
     if not names:
         return ""
     several = ", ".join(names[:4]) + (f" and {len(names) - 4} others" if len(names) > 4 else "")
@@ -135,8 +135,8 @@ def here(id: str) -> bool:
 
 
 def _weights(id: str, local: bool = False) -> list[str]:
-    """The files of a checkpoint that hold its weights: one, or several that a list names. The one where neither is
-    known. ValueError where the list leads out of the checkpoint: the library would follow it."""
+    """Return the files of a checkpoint that hold its weights: one, or the shards of an index. The single name if
+    neither is known. Raise ValueError if the index leads out of the checkpoint: the library would follow it."""
     if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
         names = sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})
         if outside := [name for name in names if not SHARD.fullmatch(name)]:
@@ -146,8 +146,8 @@ def _weights(id: str, local: bool = False) -> list[str]:
 
 
 def fetch(id: str) -> None:
-    """Downloads a checkpoint: its weights, and the small files that are read beside them. ValueError in one sentence
-    where that fails."""
+    """Download a checkpoint: its weights, and the small files that are read with them. Raise ValueError if that
+    fails."""
     spec(id)  # which reads how text is cut and how pixels are normalised
     try:
         Files(id).path("preprocessor_config.json")
@@ -159,7 +159,7 @@ def fetch(id: str) -> None:
 
 
 def download(id: str) -> Download:
-    """What loading the weights downloads; the hub is asked for the size of their files."""
+    """Return the download size of the weights, as the hub reports it."""
     if not Files(id).exist:
         return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
     if here(id):
@@ -183,7 +183,7 @@ def check_no_folder(id: str) -> None:
 
 
 def _unknown(id: str) -> str:
-    """What is said of a name that is neither on this machine nor on the hub, nor a family's."""
+    """Return the message for a name that is neither on this machine nor on the hub, nor a family's."""
     near = get_close_matches(id, EXAMPLES, n=1, cutoff=0.6)
     hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
     hint += "" if near else ", ".join(EXAMPLES)
@@ -242,14 +242,14 @@ class Files:
 
 
 def _side(size) -> int | None:
-    """The shorter side of a size as a preprocessor says it: a number, or one by name; None for anything else."""
+    """Return the shorter side of a preprocessor's size: a number, or one by name; None for anything else."""
     found = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
     return found if isinstance(found, int) and found > 0 else None
 
 
 @lru_cache(maxsize=1)
 def _families() -> dict[str, str]:
-    """The names of the families and the modules of their files."""
+    """Return the names of the families and the modules of their files."""
     return {module.name: f"{families.__name__}.{module.name}" for module in iter_modules(families.__path__)}
 
 
@@ -276,7 +276,7 @@ def _file(id: str, name: str, local: bool) -> Path:
 
 @lru_cache(maxsize=32)
 def _found(id: str):
-    """The family's file and the configuration of a checkpoint, or of the family where that is all that is named."""
+    """Return the family's file and the configuration of a checkpoint, or of the family if only that is named."""
     files = Files(id)
     known = _families()
     if not files.exist:
@@ -299,7 +299,7 @@ def _found(id: str):
 
 
 def _default(id: str):
-    """The configuration that a family has without anybody's wish. ValueError where it has none."""
+    """Return the default configuration of a family. Raise ValueError if it has none."""
     try:
         return imported().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
     except Exception as error:  # whatever its own checks find wrong with it

@@ -80,7 +80,7 @@ UNUSED = "pooler."
 
 
 def class_of(config, known: Mapping[str, Callable]) -> str:
-    """The name of the class that a configuration is of: the family's first where it names none.
+    """Return the name of a configuration's class: the family's first if it names none.
 
     `known` are the family's classes and their answers. ValueError for a class that is not among them.
     """
@@ -107,18 +107,18 @@ def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
 
 
 def vectors(model, inputs, output, tokenizer) -> dict:
-    """A model without a head has no answer of its own: its vectors, `[B, S, D]`."""
+    """Return the output `[B, S, D]` of a model without a head as its result."""
     return embedding(model, inputs, output)
 
 
 def classes(model, inputs, output, tokenizer) -> dict:
-    """The classes and their probabilities, from `logits` `[B, K]`."""
+    """Return the classes and their probabilities, from `logits` `[B, K]`."""
     return class_probabilities(model, inputs, output["logits"])
 
 
 def following(model, inputs, output, tokenizer) -> dict:
-    """The most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the text was
-    cut into bytes, which `stand_in` says."""
+    """Return the most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the
+    text is cut into bytes, as `stand_in` notes."""
     found = next_tokens(model, inputs, output["logits"])
     if tokenizer is None:
         return found | {"stand_in": "bytes"}
@@ -127,7 +127,8 @@ def following(model, inputs, output, tokenizer) -> dict:
 
 
 def each_place(model, inputs, output, tokenizer) -> dict:
-    """The most probable token at every place, from `logits` `[B, T, V]`; where the text has a mask, what it hides."""
+    """Return the most probable token at every position, from `logits` `[B, T, V]`; for a text with a mask, at the
+    masked ones."""
     shares = output["logits"].softmax(-1)
     found = token_at_each_place(model, inputs, shares) | {"unit": "token"}
     if tokenizer is None:
@@ -136,7 +137,7 @@ def each_place(model, inputs, output, tokenizer) -> dict:
 
 
 def labels(model, inputs, output, tokenizer) -> dict:
-    """The most probable class of every token, from `logits` `[B, T, K]`."""
+    """Return the most probable class of every token, from `logits` `[B, T, K]`."""
     shares = output["logits"][0].softmax(-1).max(-1)
     names = (model.card or {}).get("classes") or [f"class {i}" for i in range(output["logits"].shape[-1])]
     tokens = [names[number] for number in shares.indices.tolist()]

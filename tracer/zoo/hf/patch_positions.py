@@ -52,7 +52,7 @@ def resizes(module: torch.nn.Module) -> bool:
 
 
 def _sequences(net: torch.nn.Module, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs `[1, S, D]` of all modules, in the order of their ends."""
+    """Return the outputs `[1, S, D]` of all modules, in the order of their ends."""
     found: list[torch.Tensor] = []
 
     def keep(module, inputs, output) -> None:
@@ -71,7 +71,7 @@ def _sequences(net: torch.nn.Module, given: dict[str, torch.Tensor]) -> list[tor
 
 
 def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
-    """The tokens that are not the same in both."""
+    """Return the tokens that are not the same in both."""
     return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
 
 

@@ -17,7 +17,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
-    """The sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
+    """Return the sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
     return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
 
 
@@ -40,15 +40,15 @@ def builder(config, architecture: Callable, attributes: dict[str, str], adjust: 
 
 
 def without_cache(config) -> None:
-    """Turns the cache of keys and values off: one run needs none."""
+    """Turn the cache of keys and values off: one run needs none."""
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None:
             part.use_cache = False
 
 
 def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
-    """The T token numbers of a text, and how they read; a given T cuts or repeats it. ValueError for a text of more
-    tokens than the model reads: none is cut unseen."""
+    """Return the T token numbers of a text, and their words; T cuts or repeats it. Raise ValueError for a text of
+    more tokens than the model reads: none is cut silently."""
     own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
@@ -62,7 +62,7 @@ def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[lis
 
 
 def example(*args, **named) -> Inputs:
-    """The tensors that forward takes, those by name too."""
+    """Return the tensors that forward takes, those by name too."""
     return Inputs(args, named=named)
 
 

@@ -21,14 +21,14 @@ ONE_BY_ONE = "no symbol for B: a detector goes through the photos of a batch one
 
 
 def unresized(net: torch.nn.Module, H: int, W: int, **others: int) -> torch.nn.Module:
-    """The detector, changed in place so that it takes a photo of H × W pixels as it is."""
+    """Change a detector in place to take a photo of H × W pixels as it is, and return it."""
     net.transform.min_size, net.transform.max_size = (min(H, W),), max(H, W)
     net.transform.fixed_size = net.transform.fixed_size and (W, H)
     return net
 
 
 def spec(build: Callable[..., torch.nn.Module]) -> Spec:
-    """What is known of a detector; `build()` builds it."""
+    """Return the `Spec` of a detector; `build()` builds it."""
 
     def example(at: dict) -> tuple:
         return (list(torch.rand(at["B"], 3, at["H"], at["W"])),)

@@ -50,9 +50,12 @@ def spec(
     pair: bool = False,
     shaped: bool = False,
 ) -> Spec:
-    """What is known of such a net. `build(H=…, W=…, K=…)` builds it, `side` is the height and width that it was made
-    for, `frames` the length of a video; `pair` says that it takes two photos, `shaped` that its weights depend on H
-    and W, which are sizes of the input elsewhere."""
+    """Return the `Spec` of a vision net without a description of its own.
+
+    `build(H=…, W=…, K=…)` builds it, `side` is the height and width of its training, `frames` the length of a video.
+    With `pair` it takes two photos; with `shaped` its weights depend on H and W, which are sizes of the input
+    elsewhere.
+    """
     first = {"B": 1, "T_f": frames} if frames else {"B": 1}
     own, own_side = {"K": classes} if classes else {}, dict(zip("HW", side, strict=True))
     sizes = {**own, **(own_side if shaped else {})}
@@ -104,8 +107,8 @@ def spec(
 
 
 def undescribed(channels: int = 3, **known: Any) -> Spec:
-    """A net over photos of which nobody said more than what is `known`: its lines may leave ops out, its sizes are
-    found by trying, and it has no sequence."""
+    """Return the `Spec` of a net over photos from nothing but `known`: its lines may leave ops out, its sizes are
+    searched for, and it has no sequence."""
     return Spec(
         whole=False,
         takes=("image",),
@@ -139,7 +142,7 @@ class Plain:
         self.card, self.sizes, self.vocabulary, self.spec = card, {}, self, self
 
     def complete(self, sizes: dict) -> dict:
-        """The sizes as they are."""
+        """Return the sizes as they are."""
         return sizes
 
     def segments(self, sizes: dict) -> tuple:

@@ -26,7 +26,7 @@ EXAMPLES = {
 
 @lru_cache(maxsize=1)
 def imported():
-    """The package `timm`; it imports torchvision, which may need help."""
+    """Import `timm`; it imports torchvision, for which fallbacks are installed."""
     torchvision()
     import timm  # may not be installed
 
@@ -35,7 +35,7 @@ def imported():
 
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
-    """What is known of one of timm's models, measured on the model itself. ValueError for an unknown one."""
+    """Return the `Spec` of one of timm's models, measured on the model itself. Raise ValueError for an unknown one."""
     made = _measured(id)
     if timm_vit.is_one(made) and (found := timm_vit.spec(made, lambda **sizes: _created(id, **sizes))) and _fits(found):
         return found
@@ -51,8 +51,8 @@ def spec(id: str) -> Spec:
 
 
 def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
-    """The net with timm's weights (safetensors), what is known of them, and where they come from; without the net
-    where they are neither on this machine nor can be downloaded."""
+    """Return the net with timm's weights (safetensors), its `Spec`, and their source; None for the net if they are
+    neither on this machine nor can be downloaded."""
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return None, None, f"seeded random weights: timm publishes none for {id}"
@@ -76,8 +76,8 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
 
 
 def classes(known) -> list[str]:
-    """The names of the classes that a configuration of weights is for, as timm has them for ImageNet's 1,000: the first
-    word that WordNet has for each, and what it says of them where two classes share that; [] for others."""
+    """Return the names of the classes of pretrained weights, as timm has them for ImageNet's 1,000: the first word
+    of each in WordNet, and its definition if two classes share that; [] for others."""
     from timm.data import ImageNetInfo, infer_imagenet_subset  # may not be installed
 
     subset = infer_imagenet_subset(known.to_dict())
@@ -97,7 +97,7 @@ def here(id: str) -> bool:
 
 
 def fetch(id: str) -> None:
-    """Downloads timm's weights. ValueError in one sentence where that fails."""
+    """Download timm's weights. Raise ValueError if that fails."""
     import huggingface_hub  # may not be installed
 
     try:
@@ -107,7 +107,7 @@ def fetch(id: str) -> None:
 
 
 def download(id: str) -> Download:
-    """What loading the weights downloads; the hub, where timm keeps them, is asked for the size of their file."""
+    """Return the download size of the weights, as the hub reports it for timm's file."""
     known = imported().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return Download(0, "timm publishes no weights for it, so they are seeded random ones")
@@ -157,7 +157,7 @@ def _fits(spec: Spec) -> bool:
 
 @lru_cache(maxsize=16)
 def _measured(id: str) -> torch.nn.Module:
-    """The model itself on `meta`, where it costs no memory."""
+    """Build the model itself on `meta`, where it takes no memory."""
     if not imported().is_model(id):
         near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
         raise ValueError(f"there is no model {quoted(f'timm:{id}')}; did you mean {quoted(f'timm:{near[0]}')}?")

@@ -34,7 +34,8 @@ def is_one(made: torch.nn.Module) -> bool:
 
 
 def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
-    """What is known of a Vision Transformer, measured on the model itself; `create` makes it with other settings."""
+    """Return the `Spec` of a Vision Transformer, measured on the model itself; `create` builds it with other
+    settings."""
     prefix, block = made.num_prefix_tokens, made.blocks[0]
     registers = getattr(made, "num_reg_tokens", 0)
     classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
@@ -86,5 +87,5 @@ def _built(create: Callable, *, H: int, P: int, D: int, h: int, L: int, d_ff: in
 
 
 def _hidden(made: torch.nn.Module) -> int:
-    """The hidden width of the MLPs."""
+    """Return the hidden width of the MLPs."""
     return made.blocks[0].mlp.fc2.in_features

@@ -38,7 +38,7 @@ FLOW = (128, 192)
 @lru_cache(maxsize=1)
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
-    """What is known of one of torchvision's models. ValueError for an unknown one."""
+    """Return the `Spec` of one of torchvision's models. Raise ValueError for an unknown one."""
     family = _family(id)
     if id in torchvision_vit.SIZES:
         return torchvision_vit.spec(id)
@@ -65,7 +65,7 @@ def _built(id: str, weights=None, **options) -> torch.nn.Module:
 
 
 def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
-    """The net with torchvision's own weights, their card, and where they come from; without the net where they are
+    """Return the net with torchvision's own weights, their card, and their source; None for the net if they are
     neither in PyTorch's cache nor can be downloaded.
 
     The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
@@ -106,8 +106,7 @@ def here(id: str) -> bool:
 
 
 def fetch(id: str) -> None:
-    """Downloads torchvision's weights, whose hash their file's name tells. ValueError in one sentence where that
-    fails."""
+    """Download torchvision's weights, checked by the hash in their file's name. Raise ValueError if that fails."""
     found, folder = _weights(id)
     name = found.url.rpartition("/")[2]
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +117,7 @@ def fetch(id: str) -> None:
 
 
 def download(id: str) -> Download:
-    """What loading the weights downloads; torchvision tells the size of their file."""
+    """Return the download size of the weights, as torchvision reports it."""
     found, folder = _weights(id)
     if found is None:
         return Download(0, "torchvision publishes no weights for it, so they are seeded random ones")
@@ -149,13 +148,14 @@ def _crop(weights) -> tuple[int, ...]:
 
 
 def _side(id: str) -> int:
-    """The side of the photos that a model is given."""
+    """Return the side of a model's photos in pixels."""
     found, _ = _weights(id)
     return (_crop(found) or (SIDE,))[0] if found else SIDE
 
 
 def _family(id: str) -> str:
-    """The folder of torchvision that a model is of, "" for a classifier. ValueError for a model that there is not."""
+    """Return the folder of torchvision that a model is of, "" for a classifier. Raise ValueError for an unknown
+    model."""
     if id not in names():
         near = get_close_matches(id, names(), n=1, cutoff=0.4)
         hint = f"did you mean {quoted(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"

@@ -11,7 +11,8 @@ ONCE = 64
 
 
 def imported():
-    """The package `torchvision`, imported; ImportError where it is not installed. timm imports it too.
+    """Import `torchvision`, with fallbacks for its compiled ops. Raise ImportError if it is not installed. timm
+    imports it too.
 
     Its compiled ops do not load on a build of PyTorch without the device they were compiled for, and importing it
     then fails. The ops that its models need are defined in plain PyTorch then.
@@ -27,8 +28,7 @@ def imported():
 
 
 def define() -> None:
-    """Defines the ops that torchvision's own import asks for, and those that its detectors run, where they are
-    missing."""
+    """Define the missing ops that torchvision's own import and its detectors run."""
     for name, (schema, run) in OPS.items():
         torch.library.define(f"torchvision::{name}", schema)
         if run is not None:

@@ -56,7 +56,7 @@ NOTES = {
 
 
 def spec(id: str) -> Spec:
-    """What is known of one of the Vision Transformers."""
+    """Return the `Spec` of one of the Vision Transformers."""
     return Spec(
         net=net,
         takes=("image",),

@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 def family(config) -> Found:
-    """A small model of a family. ValueError in one sentence where none was found that runs."""
+    """Return a small model of a family. Raise ValueError if none runs."""
     known = auto_classes.classes(config)
     if not known:
         raise NoModel(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
@@ -53,18 +53,18 @@ def family(config) -> Found:
 
 
 def _part(config, made: Any):
-    """The part of a configuration that a class is made for; all of it where none is."""
+    """Return the inner configuration that a class takes; the whole one if there is none."""
     return next((part for part in tiny_config.parts(config) if isinstance(part, made.config_class or ())), config)
 
 
 def checkpoint(config) -> Found:
-    """The model of a checkpoint's configuration, whose inputs are found out on a small copy of it."""
+    """Return the model of a checkpoint's configuration; its inputs are searched on a small copy of it."""
     found = _first([(made, config) for made in auto_classes.classes(config)[:CLASSES]])
     return found._replace(config=config, small=False)
 
 
 def _first(candidates: list[tuple[Any, object]]) -> Found:
-    """The first class that runs at a small configuration of it. ValueError in one sentence where none does."""
+    """Return the first class that runs at a small configuration of it. Raise ValueError if none does."""
     said: dict[type, str] = {}
     tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
     fit = [(made, config) for made, config in candidates if next(input_signatures.feeds(made), None) is not None]
@@ -100,7 +100,7 @@ def _first(candidates: list[tuple[Any, object]]) -> Found:
 
 
 def _built(made: type, config) -> torch.nn.Module:
-    """The net of a configuration, which says afterwards what it had left open."""
+    """Build the net of a configuration, and fill in the attributes that its code reads as None."""
     for _ in range(fill_config.MOST):
         try:
             return _bounded(made, config)
@@ -111,7 +111,7 @@ def _built(made: type, config) -> torch.nn.Module:
 
 
 def _fed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, input_signatures.Feed]:
-    """The net and what it runs with, built again where its code met what its configuration leaves open."""
+    """Return the net and its feed, rebuilt if its code reads attributes that its configuration lacks."""
     for _ in range(fill_config.MOST):
         try:
             return built, find_inputs.fed(built, config)
@@ -136,8 +136,8 @@ class TooManyParameters(ValueError):
 
 
 def _bounded(made: type, config) -> torch.nn.Module:
-    """The net of a configuration; `TooManyParameters`, before memory is taken for it, where it has more than `LARGEST`:
-    it is built on `meta` first."""
+    """Build the net of a configuration. Raise `TooManyParameters` before memory is allocated if it has more than
+    `LARGEST`: it is built on `meta` first."""
     count, mine = 0, get_ident()
 
     def counted(module, name, parameter) -> None:
@@ -192,7 +192,7 @@ def _found(made: type, config, built: torch.nn.Module, feed: input_signatures.Fe
 
 
 def _towers(built: torch.nn.Module) -> tuple[str, ...]:
-    """The outermost modules of which the configurations within another are, those of photos and of texts."""
+    """Return the outermost modules that take the inner configurations for photos and texts."""
     inner = [getattr(built.config, name, None) for name in ("vision_config", "text_config")]
     named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
     found = [next((path for path, config in named if config is one is not None), "") for one in inner]

@@ -176,7 +176,7 @@ ALIKE = (
 
 
 def makers(name: str) -> tuple[tuple[Callable, tuple[str, ...]], ...]:
-    """The ways to make what has this name; none where nothing is known that has one of this form."""
+    """Return the makers of an input of this name; none if no entry matches."""
     if name in MAKERS:
         return MAKERS[name]
     like = next((like for form, like in ALIKE if re.fullmatch(form, name)), None)
@@ -184,7 +184,8 @@ def makers(name: str) -> tuple[tuple[Callable, tuple[str, ...]], ...]:
 
 
 def placeholder(config, kind: str) -> int | None:
-    """The number of the token that stands for a picture, a video or a sound; None where the configuration has none."""
+    """Return the number of the placeholder token of a picture, a video or a sound; None if the configuration has
+    none."""
     for part in parts(config):
         for name in (f"{kind}_token_id", f"{kind}_token_index", f"{kind}_token"):
             if type(number := read(part, name)) is int:

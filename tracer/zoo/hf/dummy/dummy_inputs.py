@@ -13,7 +13,7 @@ RATE = 16_000
 
 
 def size(config, *names: str, default: int) -> int:
-    """The first whole number of these names in a configuration or one within it; of a pair the first."""
+    """Return the first whole number of these names in a configuration or an inner one; of a pair the first."""
     for part in parts(config):
         for name in names:
             value = read(part, name)
@@ -24,7 +24,7 @@ def size(config, *names: str, default: int) -> int:
 
 
 def read(config, name: str):
-    """An attribute of a configuration, None where it has none, or has it by layers only."""
+    """Return an attribute of a configuration; None if it has none, or has it by layers only."""
     try:
         return getattr(config, name, None)
     except Exception:  # the library's own, of any kind
@@ -38,7 +38,7 @@ def vocabulary(config) -> int:
 
 
 def chirp(config, at: dict[str, int]) -> torch.Tensor:
-    """A tone that rises, `[B, T_a]`: a sound that is there wherever the program is."""
+    """Return a rising tone `[B, T_a]`, a sound that needs no file."""
     time = torch.arange(at["T_a"]) / RATE
     return (torch.sin(2 * torch.pi * (220 + 660 * time) * time) * 0.5).expand(at["B"], -1).contiguous()
 
@@ -101,7 +101,7 @@ def _bins(config) -> int:
 
 
 def _own(config, name: str) -> int:
-    """A length that a configuration is made for. ValueError where it has none."""
+    """Return the input length of a configuration. Raise ValueError if it has none."""
     if not (found := size(config, name, default=0)):
         raise ValueError(f"a configuration without {name}: its sounds may be of any length")
     return found
@@ -183,12 +183,12 @@ def cut(pixels: torch.Tensor, P: int) -> torch.Tensor:
 
 
 def seen(config):
-    """The part of a configuration that is about photos."""
+    """Return the part of a configuration that is about photos."""
     return getattr(config, "vision_config", None) or config
 
 
 def photo_in_patches(config, at) -> torch.Tensor:
-    """A photo of the size that a configuration is made for, as `cut` gives it. ValueError where it says no size."""
+    """Return a photo of the configuration's size, cropped by `cut`. Raise ValueError if it has no size."""
     H, P = (read(config, name) for name in ("image_size", "patch_size"))
     if type(H) is type(P) is int and not H % P:
         return cut(photo(config, at), P)

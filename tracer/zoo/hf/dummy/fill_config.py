@@ -50,7 +50,7 @@ def completed(config, error: Exception | None = None) -> bool:
 
 
 def left_open(config, error: Exception) -> str:
-    """The name of what `error` says that a configuration has not; empty where it says no such thing."""
+    """Return the name of the attribute that a configuration lacks according to `error`; "" if it is another error."""
     absent = _absent(config, error)
     return absent[1] if absent else ""
 
@@ -62,7 +62,7 @@ def _absent(config, error: Exception) -> tuple[object, str] | None:
 
 
 def _listed(part) -> bool:
-    """Makes lists of the tuples of a configuration, as all of those are that come from a file."""
+    """Replace the tuples of a configuration by lists, as in one that comes from a file."""
     tuples = {name: value for name, value in vars(part).items() if isinstance(value, tuple)}
     for name, value in tuples.items():
         setattr(part, name, list(value))
@@ -77,7 +77,7 @@ def _said(part, name: str, value) -> bool:
 
 
 def _usual(part, name: str, config):
-    """What a number usually equals, by its name."""
+    """Return the usual value of a number, by its name."""
     kinds = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ())
     depth = next((size for one, size in vars(part).items() if DEPTHS.fullmatch(one) and type(size) is int), 0)
     if kinds and depth:
@@ -101,13 +101,13 @@ def _declared(kind: type) -> dict:
 
 
 def _elsewhere(part, name: str, config):
-    """What another part says."""
+    """Return the value in another part."""
     found = (getattr(other, name, None) for other in parts(config) if other is not part)
     return next((value for value in found if value is not None and not hasattr(value, "to_dict")), None)
 
 
 def _small(part, name: str, config):
-    """A small number."""
+    """Return a small number."""
     return next((size for form, size in OPEN.items() if re.fullmatch(form, name)), None)
 
 

@@ -38,8 +38,8 @@ class Unfed(ValueError):
 
 
 def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
-    """The first feed with which a net runs; with `resize`, inputs may be of the sizes that it says it expects.
-    `Unfed` where none does."""
+    """Return the first feed with which a net runs; with `resize`, inputs may change to the sizes of its error
+    messages. Raise `Unfed` if there is none."""
     made, said, first, seen = type(net), "", None, set()
     waiting, mended, later, known, sizes = feeds(made), deque(), deque(), {}, usual(config)
     while len(seen) < (2 * MOST if resize else MOST):
@@ -84,7 +84,7 @@ def _refused(error: Exception, lacks: list[str]) -> str:
 
 
 def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed], list[str]]:
-    """Feeds that may run where this one raised `error`, the likeliest first, and the names of what it lacks."""
+    """Return repaired feeds after `error`, the likeliest first, and the names of the missing inputs."""
     said = str(error)
     if places := _places(feed, config, error):
         return places, []
@@ -96,8 +96,8 @@ def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed],
 
 
 def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
-    """The feed with one more of what its forward takes, or, where that hands on whatever it is given by name, of what
-    the forwards of its modules do."""
+    """Return the feed with one more input of its forward, or, if that passes keyword arguments on, of the forwards
+    of its modules."""
     own = parameters(type(net))
     within = [type(part) for part in net.modules()] if any(one.kind is one.VAR_KEYWORD for one in own.values()) else []
     asked = dict.fromkeys([*own, *(name for part in dict.fromkeys(within) for name in parameters(part))])
@@ -107,8 +107,8 @@ def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
 
 
 def _places(feed: Feed, config, error: Exception) -> list[Feed]:
-    """The feed with as many tokens in the place of a picture or a sound as the net says that it needs: vectors, or the
-    numbers in them."""
+    """Return the feed with as many placeholder tokens of a picture or a sound as the error message asks for:
+    vectors, or the numbers in them."""
     found = COUNTED.search(str(error))
     if found is None or "input_ids" not in feed.names:
         return []

@@ -30,7 +30,7 @@ def patches(config) -> int:
 
 
 def usual(config) -> dict[str, int]:
-    """These sizes, with a text no longer than a configuration has positions for."""
+    """Return these sizes, with a text no longer than a configuration has positions for."""
     longest = size(config, "max_position_embeddings", "n_positions", default=SIZES["T"])
     return {**SIZES, "T": min(SIZES["T"], longest)}
 
@@ -46,7 +46,7 @@ class Feed(NamedTuple):
     each: bool = False
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
-        """The tensors by their names."""
+        """Return the tensors by their names."""
         places = self.standing(config)
         at = {**at, "T": at["T"] + sum(count for _, count in places)}
         made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
@@ -61,20 +61,20 @@ class Feed(NamedTuple):
         return made
 
     def ordered(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
-        """The tensors in the order of forward, as far as that has no gap; the others by name."""
+        """Return the tensors in the order of forward up to the first gap; the others by name."""
         known = parameters(made)
         ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
         return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
 
     def spoken(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
-        """The tokens of `make` with a text in the place of theirs; what stands for a picture elsewhere is 0 in it."""
+        """Return the tokens of `make` with a text in their positions; placeholders elsewhere become 0."""
         places = {placeholder(config, kind) for kind, _ in self.places}
         text = torch.tensor([0 if number in places else number for number in numbers])
         before = sum(count for _, count in self.standing(config))
         return torch.cat([ids[:, :before], text.expand(len(ids), -1)], dim=1)
 
     def standing(self, config) -> list[tuple[str, int]]:
-        """The tokens before the text in this configuration: how many for each kind of what they stand for."""
+        """Return the number of tokens before the text in this configuration, by kind of placeholder."""
         return [(kind, patches(config) if self.each else count) for kind, count in self.places]
 
     @property
@@ -95,7 +95,7 @@ class Feed(NamedTuple):
         return tuple(name for name, _ in self.ways)
 
     def given(self) -> str:
-        """The names in words."""
+        """Return the names in words."""
         return " and ".join(filter(None, [", ".join(self.names[:-1]), *self.names[-1:]])) or "nothing"
 
 
@@ -125,13 +125,13 @@ PROCESSED = {"paligemma": ("token_type_ids", 1)}
 
 
 def parameters(made: Any) -> dict[str, inspect.Parameter]:
-    """What the forward of a class takes, by name."""
+    """Return the parameters of a class's forward, by name."""
     return {name: one for name, one in inspect.signature(made.forward).parameters.items() if name != "self"}
 
 
 def feeds(made: type) -> Iterator[Feed]:
-    """What a class may be fed with, the likeliest first: a text with what is shown beside it, what forward requires
-    and its main input alone, then beside what often goes with it."""
+    """Yield the feeds of a class, the likeliest first: a text with its companions, the required inputs and the main
+    input alone, then with what often goes with it."""
     known = parameters(made)
     required = [
         name
@@ -161,7 +161,7 @@ def feeds(made: type) -> Iterator[Feed]:
 
 
 def combined(names: tuple[str, ...]) -> list[Feed]:
-    """These names, each made in each of its ways, the likeliest first."""
+    """Yield these names, each made in each of its ways, the likeliest first."""
     laid = any(GRIDS.fullmatch(name) for name in names)
     ways = product(
         *([way for way, (maker, _) in enumerate(makers(name)) if laid or maker not in WITHIN_GRIDS] for name in names)

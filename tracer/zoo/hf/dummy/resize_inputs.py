@@ -15,8 +15,8 @@ LONGEST = 16384
 
 
 def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
-    """The feed with one axis of one input of the size that a net says that it expects; where no axis has the size that
-    came, the last axis in proportion to it."""
+    """Return the feed with one axis resized as an error message asks; if no axis has the size in the message, the
+    last axis in proportion."""
     known = _shapes(feed, config)
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
@@ -44,8 +44,8 @@ def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
 
 
 def grown(feed: Feed, config, said: str) -> Iterator[Feed]:
-    """The feed with the input of most axes twice as large, where a net says that it is too small: along the last axis,
-    or both sides of a photo."""
+    """Return the feed with the input of highest rank twice as large, if a net reports it as too small: along the
+    last axis, or both sides of a photo."""
     shapes = _shapes(feed, config) if any(form in said for form in SMALL) else {}
     name = max(shapes, key=lambda one: len(shapes[one]), default="")
     shape = shapes.get(name, torch.Size())
@@ -81,7 +81,7 @@ def _masked(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, i
 
 
 def _viewed(shape: tuple, count: tuple) -> list[tuple[int, int, int]]:
-    """An axis as long as one row of the new shape, or the next multiple of it."""
+    """Return an axis as long as one row of the new shape, or the next multiple of it."""
     row = prod(size for size in shape if size > 0)
     sizes = [count[0] // rows for rows in range(1, LONGEST) if not count[0] % rows] if row else []
     return [(-1, size, -(-size // row) * row) for size in sizes if size % row]

@@ -58,7 +58,7 @@ OPEN = {
 
 
 def parts(config) -> Iterator:
-    """A configuration and those within it."""
+    """Yield a configuration and those within it."""
     yield config
     for name, value in list(vars(config).items()):
         if not name.startswith("_") and hasattr(value, "to_dict") and hasattr(value, "model_type"):
@@ -66,7 +66,7 @@ def parts(config) -> Iterator:
 
 
 def small(config, level: int = 0):
-    """A copy of a configuration of which a net opens in a second on a laptop, the smallest at level 0.
+    """Return a copy of a configuration whose net is built in a second on a laptop, the smallest at level 0.
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
     ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
@@ -151,7 +151,7 @@ def bounded(config) -> None:
 
 
 def _head(config) -> int:
-    """The width of a head; 0 where a configuration does not say it."""
+    """Return the width of a head; 0 if a configuration does not have it."""
     try:
         known: dict[str, Any] = {name: getattr(config, name, None) for name in ("head_dim", *WIDTH, *COUNT)}
     except Exception:  # a configuration that has them by layers only
@@ -162,7 +162,7 @@ def _head(config) -> int:
 
 
 def _divisor(config) -> int:
-    """What widths are divided by: the power of two that leaves a head `HEAD` numbers, or 1."""
+    """Return the divisor of widths: the power of two that leaves a head `HEAD` numbers, or 1."""
     try:
         width, heads, head = (
             getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim")
@@ -180,7 +180,7 @@ def _divisor(config) -> int:
 
 
 def _shrink(config, divisor: int, level: int, most: int) -> None:
-    """Makes one configuration small, in place: of `BLOCKS` blocks, or, up to `most`, of one of every kind at least."""
+    """Shrink one configuration in place to `BLOCKS` blocks, or, up to `most`, to one of every kind at least."""
     known = dict(vars(config))
     depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
     kinds = [value for value in known.values() if isinstance(value, (list, tuple)) and len(value) == depth > 0]

@@ -80,12 +80,13 @@ def architecture(config):
 
 
 def fitted(config) -> None:
-    """The end of a text is its token with the highest number."""
+    """Set the end of a text to its token with the highest number."""
     config.text_config.eos_token_id = 2
 
 
 def prepared(tokenizer):
-    """A photo and sentences, one a line, as `input_ids` `[K, T]` and `pixel_values` `[B, C, H, W]`."""
+    """Return the preparation of a photo and sentences, one a line, to `input_ids` `[K, T]` and `pixel_values` `[B,
+    C, H, W]`."""
 
     def prepare(model, image, text, given) -> Inputs:
         sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]

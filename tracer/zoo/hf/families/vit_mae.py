@@ -65,18 +65,18 @@ def config():
 
 
 def architecture(config):
-    """Encoder and decoder."""
+    """Build encoder and decoder."""
     return getattr(imported(), class_of(config, HEADS))
 
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
-    """The random numbers, `[B, N]`, whose order says which patches are hidden."""
+    """Return the random numbers, `[B, N]`; their order selects the masked patches."""
     return torch.rand(B, N, generator=torch.Generator().manual_seed(seed))
 
 
 def prepare(model, image, text, given) -> Inputs:
-    """A photo `[B, C, H, W]`, and seeded numbers that say which patches are hidden: those of the largest numbers are,
-    and the encoder gets the others in the order of theirs."""
+    """Return a photo `[B, C, H, W]` and seeded noise. The patches with the largest numbers are masked; the encoder
+    reads the others in the order of their numbers."""
     seed = given.pop("seed")
     inputs = photo_input(model, image, text, given)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
@@ -86,7 +86,7 @@ def prepare(model, image, text, given) -> Inputs:
 
 
 def hidden(model, inputs, output, tokenizer) -> dict:
-    """The loss on the hidden patches, and which patches the encoder saw, in the order that it saw them in."""
+    """Return the loss on the masked patches, and the visible patches in the order of the encoder."""
     return {
         "kind": "embedding",
         "shape": list(output["logits"].shape),
