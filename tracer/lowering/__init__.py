@@ -1,1 +1,1 @@
-"""From the calls of a graph to the nodes of an equation."""
+"""Lowering of the calls of a graph to the nodes of an equation."""

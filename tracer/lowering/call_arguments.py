@@ -1,4 +1,4 @@
-"""What a call was given, as the words that write its node ask for it."""
+"""The bound arguments of one op call, as lowering functions read them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from tracer.shapes.scalar_solver import DATA, NEAR, Where
 from tracer.symbols.notation import parse, symbol
 
 SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
-"""Numbers whose formula need not be said: the shapes of what calls are given, and give, say it."""
+"""Arguments that need no formula of their own: the shapes of operands and results show them."""
 
 
 class Given:
-    """The arguments of one call by the names of the op's schema, with the shapes of those that are tensors.
+    """The bound arguments of one op call, by the names of the op's schema, with the shapes of tensors.
 
-    `arguments` holds, by name, the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain
-    value of anything else; what is not there has its default from the schema. `shapes`, `numerics` and `dtypes` are
-    those of the tensors by name, lists for lists of tensors. `position` says which output is wanted, `result` its
-    symbolic shape, and `result_numeric` the shape that it had in the run. `numbers` are those of its numbers that were
-    not the same in all runs, as in `Solution.scalars`; what is to be said of those without a formula goes to `remark`.
-    `sizes` are what symbols are worth in the run.
+    `arguments` holds by name the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain value
+    of anything else. Missing arguments have the schema's default. `shapes`, `numerics` and `dtypes` are those of the
+    tensors by name, lists for lists of tensors. `position` is the index of the output, `result` its symbolic shape, and
+    `result_numeric` its shape in the run. `numbers` are the numbers that differ between runs, as in `Solution.scalars`;
+    `remark` gets a sentence on each without a formula. `sizes` are the values of the symbols in the run.
     """
 
     def __init__(
@@ -64,15 +63,16 @@ class Given:
                 remark(f"{value[place] if isinstance(value, (list, tuple)) else value} {OF_INPUT}")
 
     def __getitem__(self, name: str):
-        """An argument, its numbers as formulas where they are. KeyError if the op has none of that name."""
+        """Return an argument, with numbers replaced by their formulas. Raise KeyError if the op has none of that
+        name."""
         return self._solved(name, self.arguments[name] if name in self.arguments else self._defaults[name])
 
-    def get(self, name: str, default=None):
-        """An argument, or `default` where the op has none of that name."""
+    def get(self, name: str, default: object = None) -> Any:
+        """Return an argument, or `default` if the op has none of that name."""
         return self._solved(name, self.arguments.get(name, self._defaults.get(name, default)))
 
     def _solved(self, name: str, value):
-        """An argument with formulas in the place of numbers; a remark on each that has none."""
+        """Return an argument with numbers replaced by their formulas; add a remark on each without one."""
         mine = {place: text for (given, place), text in self._numbers.items() if given == name}
         if not mine:
             return value
@@ -89,12 +89,12 @@ class Given:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
         return numbers if several else numbers[0]
 
-    def number(self, name: str):
-        """An argument as it was in the run, of which nothing is said: what is made of it holds at any sizes."""
+    def number(self, name: str) -> Any:
+        """Return an argument as it was in the run, without a remark: what is computed from it holds at any sizes."""
         return self.arguments[name] if name in self.arguments else self._defaults[name]
 
     def kernel(self) -> dict[str, Any]:
-        """All arguments with the numbers that they had in the run, for PyTorch's own op."""
+        """Return all arguments with their numbers in the run, for PyTorch's own op."""
         for (name, place), text in self._numbers.items():
             value = self.number(name)
             number = value[place] if isinstance(value, (list, tuple)) else value
@@ -103,7 +103,7 @@ class Given:
         return self.arguments
 
     def has(self, name: str) -> bool:
-        """Whether an argument is there and is not None."""
+        """Return whether an argument is present and not None."""
         return self.get(name) is not None
 
     @property
@@ -112,36 +112,38 @@ class Given:
         return self.func._schema.arguments[0].name
 
     def shape(self, name: str) -> tuple:
-        """The symbolic shape of a tensor; a list of them for a list of tensors."""
+        """Return the symbolic shape of a tensor; a list of them for a list of tensors."""
         return self._shapes[name]
 
     def numeric(self, name: str) -> Any:
-        """The shape of a tensor in the run; a list of them for a list of tensors."""
+        """Return the shape of a tensor in the run; a list of them for a list of tensors."""
         return self._numerics[name]
 
-    def dtype(self, name: str):
-        """The torch.dtype of a tensor; a list of them for a list of tensors."""
+    def dtype(self, name: str) -> Any:
+        """Return the torch.dtype of a tensor; a list of them for a list of tensors."""
         return self._dtypes[name]
 
     def rank(self, name: str) -> int:
-        """How many axes a tensor has."""
+        """Return the number of axes of a tensor."""
         return len(self.numeric(name))
 
     def relaid(self, name: str, shape: Sequence, numeric: Sequence[int]) -> None:
-        """Says that a tensor was given in another layout, of these shapes."""
+        """Replace the layout of a tensor by one with these shapes."""
         self._shapes = {**self._shapes, name: tuple(shape)}
         self._numerics = {**self._numerics, name: tuple(numeric)}
 
     def axes(self, name: str, given: int | Sequence[int] | None) -> tuple[int, ...]:
-        """Axes of a tensor, from 0 and in order; all of them where None, or nothing, is given."""
+        """Return axes of a tensor, sorted and counted from 0; all axes if `given` is None or empty."""
         rank = self.rank(name)
         given = (given,) if isinstance(given, int) else given
         return tuple(sorted(axis % rank for axis in given)) if given and rank else tuple(range(rank))
 
     def named(self, name: str, axes: Sequence[int]) -> dict:
-        """`axes` and `labels` of a node, by the sizes of a tensor's axes. Labels are None where the sizes would say
-        other axes: read from the last label to the first, each is the last axis of that size before the next one; and
-        where a number may be a size of this input."""
+        """Return `axes` and `labels` of a node, by the sizes of a tensor's axes.
+
+        Labels are None where the sizes would name other axes: each label, from the last to the first, is the last axis
+        of that size before the next label. They are None, too, where a number can be a size of this input.
+        """
         symbolic, numeric = self.shape(name), self.numeric(name)
         said = all(_found(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
@@ -149,8 +151,11 @@ class Given:
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
     def root(self, number: object, of: Node) -> sympy.Expr | None:
-        """`√n` or `1/√n` for a float that is the same in all runs, of a width n that is, too: the width that `of`, a
-        matrix product, sums over, or where the root is no fraction the last axis of what is scaled; else None."""
+        """Return `√n` or `1/√n` for a float that equals it; else None.
+
+        The float and the width n have to be the same in all runs. n is the width that the matrix product `of`
+        contracts, or, if the root is irrational, the last axis of `of`.
+        """
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
         summed, own = _summed(of), _width(of)
@@ -163,13 +168,15 @@ class Given:
         return None
 
     def worth(self, size: sympy.Expr) -> int | None:
-        """What a size is in the run by the sizes that are known; None where one of them is not."""
+        """Return the value of a size in the run; None if one of its symbols is unknown."""
         value = size.subs(self._worth)
         return int(value) if value.is_Integer else None
 
     def weight(self, name: str) -> Node:
-        """The matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`: a parameter by its own name, anything
-        else transposed."""
+        """Return the matrix `[in, out]` of a weight that PyTorch keeps as `[out, in]`.
+
+        A parameter keeps its name; anything else is transposed.
+        """
         node = self[name]
         if isinstance(node, Tensor) and node.key.startswith(TRANSPOSED_OPERAND):
             return node
@@ -183,7 +190,7 @@ class Given:
 
 
 def _summed(node: Node | None) -> tuple:
-    """The size that a matrix product sums over, as a shape, also where something is added to it; else ()."""
+    """Return the size that a matrix product contracts, as a shape, even if something is added to it; else ()."""
     while isinstance(node, Plus):
         node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
     try:
@@ -197,7 +204,7 @@ def _summed(node: Node | None) -> tuple:
 
 
 def _width(node: Node) -> tuple:
-    """The size of the last axis, as a shape; () where there is none that is known."""
+    """Return the size of the last axis, as a shape; () if it is unknown."""
     try:
         return tuple(map(sympy.sympify, infer(node)[-1:]))
     except ShapeError:
@@ -205,7 +212,8 @@ def _width(node: Node) -> tuple:
 
 
 def _found(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
-    """The axes that a reader takes labels for: right to left, the last that has the size."""
+    """Return the axes that a reader finds for these labels: right to left, the last axis of that size; None if none
+    fits."""
     found, at = [], len(shape)
     for axis in reversed(axes):
         at = next((i for i in range(at - 1, -1, -1) if shape[i] == shape[axis]), None)

@@ -1,4 +1,4 @@
-"""The line of a loop over time: one of its turns, written like any other calls, from what a turn is given."""
+"""Lowering of a rolled loop over time: its body is lowered like any other calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.symbols.notation import SizePrinter
 
 
 class _Bare:
-    """The plan of one turn: nothing in it has a line."""
+    """A step selection for a loop's body: no value in it is a step."""
 
     def __init__(self, graph: Graph):
         self.named, self.ends, self._graph = {}, {}, graph
@@ -23,7 +23,7 @@ class _Bare:
 
 
 def turned(writer, call: Call) -> Node:
-    """The node of a loop's call, by the writer of its page."""
+    """Lower the call of a rolled loop to a `Scan`."""
     made = call.arguments["turn"]
     given = [writer.value(ref.key) for ref in call.arguments["given"]]
     own = writer.tensor(call.outputs[0].key)
@@ -51,7 +51,7 @@ def turned(writer, call: Call) -> Node:
 
 
 def _start(node: Node, made) -> Node:
-    """What a state starts from, laid out as its parts are printed; one number for all cells as that number."""
+    """Return the initial state, arranged like its slices; a constant state as its number."""
     if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
         return node.operands[0]
     rank = len(infer(node)) if made.kept else 0
@@ -59,7 +59,7 @@ def _start(node: Node, made) -> Node:
 
 
 def _is_matrix(key: str, made) -> bool:
-    """Whether a parameter is taken as the weight of linear maps alone."""
+    """Return whether a parameter is only used as the weight of linear maps."""
     uses = {(one.name, name) for one in made.calls for name, ref in one.arguments.items() if _is(ref, key)}
     return key.startswith("parameter ") and uses == {("linear", "weight")}
 
@@ -69,7 +69,7 @@ def _is(value, key: str) -> bool:
 
 
 def _body(writer, made, parts: dict[str, Tensor]) -> Node:
-    """One turn, of these parts."""
+    """Lower one iteration, with these placeholders for its operands."""
     outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
     graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), known)
     return writer.within(graph, _Bare(graph), parts).value(made.key)

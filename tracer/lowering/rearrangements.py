@@ -1,4 +1,5 @@
-"""A rearrangement as textbooks print it: heads, joined heads, transposed, rows, columns, patches, else its pattern."""
+"""Rearrangements by their names in textbooks: split heads, merged heads, transpose, rows, columns, patches, or a
+pattern."""
 
 from __future__ import annotations
 
@@ -23,20 +24,22 @@ H, W = symbol("H"), symbol("W")
 
 
 class Layouts:
-    """Nodes of patterns, with sizes in symbols."""
+    """Lowering of rearrangement patterns, with symbolic sizes."""
 
     def __init__(self, shapes: Shapes):
         self._shapes = shapes
 
     def node(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
-        """`made`, of the shape `before`, laid out by the pattern, to the shape `after`; `chain` are the values between.
-        With `loose`, axes of size 1 in front are left out."""
+        """Return `made`, of the shape `before`, rearranged by the pattern to the shape `after`.
+
+        `chain` are the values in between. With `loose`, leading axes of size 1 are left out.
+        """
         made, before = self._whole(made, pattern, chain, before, after)
         made, pattern, before = self._picked(made, pattern, chain, before, after)
         return self._split(made, pattern, chain, before, after, loose)
 
     def _whole(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
-        """The first rows of a table that are all of them at this run: `P[:T]` where T is T_max."""
+        """Return the first rows of a table if these are all of them in this run: `P[:T]` for T = T_max."""
         if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
             return made, before
         other = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
@@ -47,8 +50,10 @@ class Layouts:
     def _picked(
         self, made: Node, pattern: RearrangePattern, chain, before: tuple, result: tuple
     ) -> tuple[Node, RearrangePattern, tuple]:
-        """What the pattern takes of each axis; an axis of which it takes one place is gone where no other of size 1 is
-        in the result."""
+        """Return the slices that a pattern takes of each axis.
+
+        An axis of which one index is left is dropped, unless the result has another axis of size 1.
+        """
         if not any(pattern.picked):
             return made, pattern, before
         ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
@@ -92,7 +97,7 @@ class Layouts:
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
     def lengths(self, pattern: RearrangePattern, side: tuple, result: tuple) -> list[sympy.Expr]:
-        """Sizes of the result that the parts of one axis may have together."""
+        """Return sizes of the result that the factors of one axis can have together."""
         own = [
             self._shapes.without_units(size)
             for size, parts in zip(result, pattern.right, strict=True)
@@ -103,8 +108,10 @@ class Layouts:
     def _part(
         self, chain, start: int, stop: int, step: int, axis: int, taken: set[str]
     ) -> tuple[sympy.Expr, sympy.Expr] | None:
-        """Where a part of an axis begins and ends by the call of a chain that takes just this part; of several, by that
-        which names the axis. What was `taken` is so no more."""
+        """Return the symbolic bounds of a slice from the call in a chain that takes it; None if there is none.
+
+        Of several calls, the one with the same axis is used. It is added to `taken`, and not used again.
+        """
         found = {}
         for key in chain if step == 1 else ():
             call = self._shapes.producer(key)
@@ -123,8 +130,7 @@ class Layouts:
     def edges(
         self, start: int, stop: int, size: sympy.Expr, lengths: list[sympy.Expr], step: int
     ) -> tuple[sympy.Expr, sympy.Expr]:
-        """Where a part of an axis begins and ends of which no one call says it, in sizes where the part is one of
-        them."""
+        """Return the bounds of a slice that no single call takes, symbolic if its length is one of the sizes."""
         whole = self._shapes.number(size)
         length = stop - start
         if step == 1 and not size.is_Integer and 0 < length < whole and not whole % length and not start % length:
@@ -153,7 +159,7 @@ class Layouts:
         return sympy.Integer(start), sympy.Integer(stop)
 
     def _split(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
-        """Axes split, exchanged and joined."""
+        """Split, permute and merge axes."""
         if (known := _shared(made, pattern, before, after)) is not None:
             return known
         sizes, left, right, repeated = self._shapes.factor_sizes(pattern, chain, before, after)
@@ -180,7 +186,7 @@ class Layouts:
 
 
 def _heads(made: Node, sizes, left, right) -> Node | None:
-    """The width dealt out to heads, heads joined, or None."""
+    """Return the width split into heads, heads merged, or None."""
     if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
         h, d = left[-1]
         if right == (*left[:-2], (h,), left[-2], (d,)):
@@ -199,7 +205,7 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
 
 
 def _shared(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
-    """Keys or values of the one head that there is at this run, whose axis only symbols show, for all queries."""
+    """Return keys or values of one head, repeated for all queries, if only symbols show the axis of heads; or None."""
     left, right = pattern.left, pattern.right
     if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:
         return None
@@ -211,7 +217,7 @@ def _shared(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) 
 
 
 def _patches(made: Node, sizes, left, right) -> Node | None:
-    """A picture `[B, C, H, W]` cut into square patches, the numbers of each in one of two orders, or None."""
+    """Return an image `[B, C, H, W]` cut into square patches, in one of two orders of channels; or None."""
     if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
         return None
     (channel,), (row, y), (column, x) = left[1:]
@@ -222,7 +228,7 @@ def _patches(made: Node, sizes, left, right) -> Node | None:
 
 
 def _grid(made: Node, sizes, left, right) -> Node | None:
-    """A sequence of patches, `[…, N, D]`, in rows of the picture, or None."""
+    """Return a sequence of patches, `[…, N, D]`, as the rows of a grid; or None."""
     if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
         return None
     row, column = left[-2]
@@ -232,7 +238,7 @@ def _grid(made: Node, sizes, left, right) -> Node | None:
 
 
 def _fold(made: Node, sizes, left, right) -> Node | None:
-    """Cells, `[…, H/P, W/P, P²K]`, as the pixels that they are of, or None."""
+    """Return a grid, `[…, H/P, W/P, P²K]`, folded to pixels; or None."""
     if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
         return None
     (row,), (column,), (y, x, kind) = left[-3:]
@@ -242,7 +248,7 @@ def _fold(made: Node, sizes, left, right) -> Node | None:
 
 
 def _windows(made: Node, sizes, left, right) -> Node | None:
-    """A grid `[B, n, m, D]` cut into square windows, each a sequence of a batch, or put together again, or None."""
+    """Return a grid `[B, n, m, D]` cut into square windows as a batch of sequences, or merged again; or None."""
     whole, parts = (left, right) if len(left) == 4 else (right, left)
     if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:
         return None
@@ -257,7 +263,7 @@ def _windows(made: Node, sizes, left, right) -> Node | None:
 
 
 def _broadcast(left, right, repeated, sizes):
-    """The result without its repeated axes where broadcasting at the last axis repeats them; None where it does not."""
+    """Return the axes of the result without those that broadcasting repeats; None if it does not repeat them all."""
     right = list(right)
     while right and right[0] and all(part in repeated for part in right[0]):
         right.pop(0)

@@ -1,6 +1,8 @@
-"""Nodes of operands that may be plain numbers, and of tensors times and over a number."""
+"""Nodes of operands that can be plain numbers, and products and quotients of tensors and numbers."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sympy
 
@@ -9,12 +11,12 @@ from tracer.lowering.call_arguments import Given
 
 
 def operand(given: Given, name: str) -> Node:
-    """A tensor's node, or the number that stands for it."""
+    """Return the node of a tensor or number."""
     return node_of(given[name])
 
 
 def node_of(value) -> Node:
-    """A node, or that of a number."""
+    """Return a node unchanged, or the node of a number."""
     if isinstance(value, Node):
         return value
     if isinstance(value, sympy.Expr):
@@ -23,12 +25,12 @@ def node_of(value) -> Node:
 
 
 def filled(given: Given, value: Node) -> Node:
-    """A number, or a tensor, for all cells of the result; itself where that has no axes."""
+    """Return a tensor of the result's shape with one value; the value itself if the result is a scalar."""
     return Full(value, shape=given.result) if given.result else value
 
 
-def int_or(value):
-    """A float that is whole as an int: `2.0` is 2."""
+def int_or(value: Any) -> Any:
+    """Return a float that is a whole number as an int: `2.0` is 2."""
     try:
         return int(value) if value == int(value) else value
     except (OverflowError, TypeError, ValueError):  # infinite, complex, NaN
@@ -36,7 +38,7 @@ def int_or(value):
 
 
 def scaled(given: Given, x: Node, number) -> Node:
-    """`number · x`, as `x / √d_k` where the number is the inverse root of a size."""
+    """Return `number · x`, as `x / √d_k` if the number is the inverse root of a size."""
     if isinstance(number, sympy.Expr) and not number.is_number:
         if number.could_extract_minus_sign():
             return Negative(scaled(given, x, -number))
@@ -53,7 +55,7 @@ def scaled(given: Given, x: Node, number) -> Node:
 
 
 def over(given: Given, x: Node, number) -> Node:
-    """`x / number`, with a root of a size where it is one."""
+    """Return `x / number`, with the root of a size if it is one."""
     if isinstance(number, sympy.Expr) and not number.is_number:
         if number.could_extract_minus_sign():
             return Negative(over(given, x, -number))
@@ -67,7 +69,7 @@ def over(given: Given, x: Node, number) -> Node:
 
 
 def _over(x: Node, number: sympy.Expr) -> Node:
-    """A tensor over a number made of sizes."""
+    """Return a tensor divided by an expression of sizes."""
     return (
         Over(x, number)
         if any(not power.exp.is_Integer for power in number.atoms(sympy.Pow))
@@ -76,7 +78,7 @@ def _over(x: Node, number: sympy.Expr) -> Node:
 
 
 def plus(left: Node, right: Node) -> Node:
-    """`left + right`, a difference where the right one has a minus in front; 0 is not written."""
+    """Return `left + right`, as a difference if the right one is negative; 0 is left out."""
     if right == Scalar(0):
         return left
     if isinstance(right, Negative):
@@ -89,7 +91,7 @@ def plus(left: Node, right: Node) -> Node:
 
 
 def minus(left: Node, right: Node) -> Node:
-    """`left - right`, a sum where the right one has a minus in front."""
+    """Return `left - right`, as a sum if the right one is negative."""
     if isinstance(right, Negative):
         return Plus(left, right.args[0])
     if isinstance(right, Scalar) and right.value.is_extended_negative and right.value.is_number:
@@ -98,7 +100,7 @@ def minus(left: Node, right: Node) -> Node:
 
 
 def times(left: Node, right: Node) -> Node:
-    """`left ⊙ right`; a fraction where one of them is 1 over something."""
+    """Return `left ⊙ right`, as a fraction if one of them is a reciprocal."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Div) and one.args[0] == Scalar(1):
             return Div(other, one.args[1])

@@ -1,4 +1,4 @@
-"""Formulas that have a name: what a model writes out in several calls, as the one node that papers have for it."""
+"""Rewrite rules from formulas that a model spells out in several calls to the one node that papers have for them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tracer.expr.nn.token_embedding import ConcatTokens
 from tracer.lowering.simplify_positions import PLACED
 
 NEAR = 1e-6
-"""How far a number may be from the constant that it is taken for, as a share of it."""
+"""Largest relative difference of a number and the constant that it stands for."""
 
 
 def recognised(node: Node, shape: tuple = ()) -> Node:
-    """The same, by its name where it has one; `shape` is that of the line, where it is one."""
+    """Return a node rewritten by its name, if it has one; `shape` is that of a line, or ()."""
     for known in (*KNOWN, *PLACED):
         if (found := known(node)) is not None:
             return found
@@ -36,12 +36,12 @@ def recognised(node: Node, shape: tuple = ()) -> Node:
 
 
 def _is(node: Node, value: float) -> bool:
-    """Whether a node is that number."""
+    """Return whether a node is that number."""
     return isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= NEAR * abs(value)
 
 
 def _angles(node: Node) -> Node | None:
-    """`[p ⊙ θ , p ⊙ θ]`, where p stands as a column."""
+    """Return `[p ⊙ θ , p ⊙ θ]` with positions p as a column, or None."""
     if not (isinstance(node, Concat) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
         return None
     one, other = node.operands
@@ -54,14 +54,15 @@ def _angles(node: Node) -> Node | None:
 
 
 def _places(node: Node) -> Node | None:
-    """`0, 1, …` as a row."""
+    """Return `0, 1, …` as a row, or None."""
     if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
         return PositionIds(node.args[0].args[0])
     return None
 
 
 def _one_run(node: Node) -> Node | None:
-    """Whether no place follows another by anything but one: the sum of all that do is 0 at the end."""
+    """Return whether positions are consecutive, from a cumulative sum of steps other than 1 that ends with 0; or
+    None."""
     if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compare) and _is(node.operands[0].args[1], 0)):
         return None
     sums = [one for one in node.atoms(CumSum) if isinstance(one.operands[0], Compare)]
@@ -75,7 +76,7 @@ def _one_run(node: Node) -> Node | None:
 
 
 def _row(node: Node) -> Tensor | None:
-    """The tensor that a node is, or each row of which is one of its own."""
+    """Return the tensor that a node is, or whose rows each row of it is; or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
         return node if isinstance(node, Tensor) else None
     left, right = ([side for side in node.get(name) if side] for name in ("left", "right"))
@@ -83,7 +84,7 @@ def _row(node: Node) -> Tensor | None:
 
 
 def _patches(node: Node) -> Node | None:
-    """A convolution that looks at each square patch once: patches times the kernels as a matrix."""
+    """Return a convolution of disjoint square patches as patches times the kernels as a matrix, or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Convolution)):
         return None
     made = node.args[0]
@@ -100,7 +101,7 @@ def _patches(node: Node) -> Node | None:
 
 
 def _in_front(node: Node) -> Node | None:
-    """A token of parameters, `[1, 1, D]` or `[D]`, the same for each of a batch, before a sequence."""
+    """Return a parameter token, `[1, 1, D]` or `[D]`, prepended to each sequence of a batch; or None."""
     if not (isinstance(node, Concat) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
         return None
     token, sequence = node.operands
@@ -115,7 +116,7 @@ def _in_front(node: Node) -> Node | None:
 
 
 def _every(node: Node) -> Node | None:
-    """One vector as every token of each sequence."""
+    """Return one vector as every token of each sequence, or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
         return None
     left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")
@@ -127,7 +128,7 @@ def _every(node: Node) -> Node | None:
 
 
 def _grouped(node: Node) -> Node | None:
-    """Each head repeated for the queries that share it."""
+    """Return each head repeated for the queries that share it, or None."""
     if not (isinstance(node, Rearrange) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
         return None
     left, right, (copy,) = node.get("left"), node.get("right"), node.get("repeated")
@@ -138,7 +139,7 @@ def _grouped(node: Node) -> Node | None:
 
 
 def _causal(node: Node, shape: tuple) -> Node | None:
-    """0 where the place of a key is at most that of its query, a lowest number elsewhere: `[…, T, T]`."""
+    """Return the causal mask: 0 for keys up to the query, a lowest number elsewhere, `[…, T, T]`; or None."""
     if isinstance(node, Triu) and node.get("diagonal") == 1 and isinstance(node.operands[0], Full):
         value, square = node.operands[0].operands[0], node.operands[0].get("shape")
         hidden = isinstance(value, Scalar) and value.value == -oo and len(square) == 2 and square[0] == square[1]

@@ -1,5 +1,5 @@
-"""Formulas of places that have a name: distances between tokens, what is read at one place of each sequence, masks; and
-vectors in the place of channels."""
+"""Rewrite rules for formulas of positions: distances between tokens, gathers at one position of each sequence,
+masks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tracer.expr.nn.position_encodings import AtDistance, Distances, SumsByDista
 
 
 def _row(node: Node):
-    """How far a node counts from 0, as a row or `[n]`; None for anything else."""
+    """Return the length of an arange as a row or `[n]`; None for any other node."""
     if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
         return node.args[0].args[0]
     return node.args[0] if isinstance(node, Arange | PositionIds) else None
 
 
 def _column(node: Node):
-    """How far a node counts from 0, as a column; None for anything else."""
+    """Return the length of an arange as a column; None for any other node."""
     if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((0,), ()):
         return node.args[0].args[0]
     return None
 
 
 def _distances(node: Node) -> Node | None:
-    """`min(max(j - i, -R), R) + R`."""
+    """Return the clipped distances `min(max(j - i, -R), R) + R`, or None."""
     if not (isinstance(node, Plus) and isinstance(node.args[0], Minimum) and isinstance(node.args[1], Scalar)):
         return None
     inner, most = node.args[0].operands
@@ -52,7 +52,7 @@ def _distances(node: Node) -> Node | None:
 
 
 def _of_pairs(node: Node) -> Tensor | None:
-    """`[S, S]`, the same for all in front of that."""
+    """Return a matrix `[S, S]` that is repeated over all leading axes, or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
         return None
     left, (*lead, row, column) = node.get("left"), node.get("right")
@@ -65,14 +65,14 @@ def _last_axis(node: Node, rank: int) -> bool:
 
 
 def _at_distance(node: Node) -> Node | None:
-    """The number of each pair's distance, of one number for each."""
+    """Return the gather of one number for each distance at the distance of each pair, or None."""
     if not isinstance(node, Gather) or (distances := _of_pairs(node.operands[1])) is None:
         return None
     return AtDistance(node.operands[0], distances) if _last_axis(node, len(node.operands[1].get("right"))) else None
 
 
 def _by_distance(node: Node) -> Node | None:
-    """What each query gives to each distance, summed from nothing."""
+    """Return the sum of each query's numbers by distance, scattered into zeros; or None."""
     if not isinstance(node, Scatter) or node.get("how") != "add":
         return None
     start, index, values = node.operands
@@ -83,7 +83,7 @@ def _by_distance(node: Node) -> Node | None:
 
 
 def _first_of(node: Node) -> Node | None:
-    """Where a number first stands: the largest of comparisons, the first of those."""
+    """Return the position of the first token equal to a number, an argmax of comparisons; or None."""
     if not isinstance(node, ArgMax) or not isinstance(node.operands[0], Compare):
         return None
     compared = node.operands[0]
@@ -95,7 +95,7 @@ def _first_of(node: Node) -> Node | None:
 
 
 def _rows_at(node: Node) -> Node | None:
-    """One token of each sequence."""
+    """Return one token of each sequence, or None."""
     if not isinstance(node, Index) or tuple(node.get("entries")) != ("t", "t", None):
         return None
     tokens, each, places = node.operands
@@ -104,7 +104,7 @@ def _rows_at(node: Node) -> Node | None:
 
 
 def _scaled_by(node: Node) -> Node | None:
-    """The power of a single number times a tensor."""
+    """Return the exponential of a scalar parameter times a tensor, or None."""
     if not isinstance(node, Times):
         return None
     for power, x in (node.operands, node.operands[::-1]):
@@ -115,7 +115,7 @@ def _scaled_by(node: Node) -> Node | None:
 
 
 def _prefix(node: Node) -> Node | None:
-    """0 where a key is at most at its query's place or in the prefix, else -∞."""
+    """Return the prefix mask: 0 for keys up to the query or in the prefix, else -∞; or None."""
     if not (isinstance(node, Where) and isinstance(node.args[0], And) and node.args[1] == Scalar(-oo)):
         return None
     later, behind = node.args[0].operands
@@ -131,7 +131,7 @@ def _prefix(node: Node) -> Node | None:
 
 
 def _of_channels(node: Node, rank: int) -> Tensor | None:
-    """A vector with a number for each channel, laid along the axis behind the batch."""
+    """Return a vector over channels, broadcast along the axis after the batch; or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and node.get("left") == ((0,),)):
         return None
     right = node.get("right")
@@ -140,7 +140,10 @@ def _of_channels(node: Node, rank: int) -> Tensor | None:
 
 
 def _frozen_norm(node: Node) -> Node | None:
-    """`x ⊙ s + (β - μ ⊙ s)` with `s = γ / √(σ² + ε)`: a batch norm with given statistics, as a scale and a shift."""
+    """Return a batch norm with constant statistics, or None.
+
+    It is spelled `x ⊙ s + (β - μ ⊙ s)` with `s = γ / √(σ² + ε)`.
+    """
     if not (isinstance(node, Plus) and len(node.operands) == 2):
         return None
     scaled, shift = node.operands

@@ -1,7 +1,7 @@
-"""Which node says what a call did: one function for each op, found in the files of this folder by the op's name.
+"""Registry of lowerings by op: the modules of this package register one function for each op.
 
-Names are those of ATen without overload and without the underscore of ops in place: `add` is `aten::add_.Tensor` too.
-Composite ops (`linear`) are here, and the ops that they lower to (`addmm`). What has no word is a `Kernel`.
+Names are those of ATen without overload and without the underscore of in-place ops: `add` is `aten::add_.Tensor` too.
+There are composite ops (`linear`) and the ops that they decompose to (`addmm`). An op without a lowering is a `Kernel`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracer.lowering.call_arguments import Given
 from tracer.ops import AMBIGUOUS, base
 
 Lowering = Callable[[Given], Node | None]
-"""Returns the node of a call; None where the call has no formula with these arguments."""
+"""Returns the node of a call; None if the call has no formula with these arguments."""
 
 _LOWERINGS: dict[str, Lowering] = {}
 
@@ -37,17 +37,17 @@ def of(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def known(name: str) -> bool:
-    """Return whether an op has a lowering; one that has may still be a kernel with some arguments."""
+    """Return whether an op has a lowering; it can still be a kernel with some arguments."""
     return base(name) in _LOWERINGS
 
 
 def names() -> tuple[str, ...]:
-    """All ops that have a word."""
+    """Return all ops that have a lowering."""
     return tuple(sorted(_LOWERINGS))
 
 
 def node(given: Given) -> Node:
-    """The node of a call; a `Kernel` where it has no formula."""
+    """Return the node of a call; a `Kernel` if it has no formula."""
     lowering = _LOWERINGS.get(base(given.func._schema.name))
     lowered = lowering(given) if lowering else None
     if lowered is not None:
@@ -57,7 +57,7 @@ def node(given: Given) -> Node:
 
 
 def kernels(equation: Node) -> tuple[Kernel, ...]:
-    """The nodes of an equation that run PyTorch's own op."""
+    """Return the nodes of an equation that run PyTorch's own op."""
     inner = tuple(kernel for operand in equation.operands for kernel in kernels(operand))
     return (equation, *inner) if isinstance(equation, Kernel) else inner
 

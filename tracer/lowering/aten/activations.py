@@ -1,4 +1,4 @@
-"""Functions of each number, and the softmax."""
+"""Lowerings of pointwise functions and of softmax."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def nan_to_num(given: Given) -> Node:
 
 
 def _axis(given: Given) -> dict:
-    """Nothing for the last axis."""
+    """Return the axis of a call; empty for the last one."""
     rank = given.rank("self")
     axis = given["dim"] % rank if rank else 0
     return {} if axis == rank - 1 or not rank else given.named("self", (axis,))
@@ -232,7 +232,7 @@ def glu(given: Given) -> Node:
 
 @of("to", "_to_copy", "type_as")
 def cast(given: Given) -> Node:
-    """Whole numbers lose what stands behind the point, truth is `≠ 0`; other dtypes hold the number itself."""
+    """Lower a cast: to integers by truncation, to bool by `≠ 0`; other dtypes hold the number itself."""
     wanted = given.get("dtype")
     if isinstance(given.get("other"), Node):
         wanted = given.dtype("other")

@@ -1,4 +1,4 @@
-"""What calls make of nothing: counted numbers, one number all over, the identity, and places of numbers."""
+"""Lowerings of factories: ranges, constant tensors, the identity, and indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.ops import UNINITIALISED
 
 @of("arange")
 def counted(given: Given) -> Node | None:
-    """From 0 up in steps of 1, or from another whole number, or size, in other steps; else the kernel."""
+    """Lower `arange` from 0 in steps of 1, or from another integer or size in other steps; else keep the kernel."""
     start, step = (int_or(given.get(name, usual)) for name, usual in (("start", 0), ("step", 1)))
     if start == 0 and step == 1 and given.result_numeric[0] == given["end"]:
         return Arange(given.result[0])
@@ -28,7 +28,7 @@ def counted(given: Given) -> Node | None:
 
 @of("sinusoids")
 def sinusoids(given: Given) -> Node:
-    """`[T, D]`, with axes of size 1 in front where the code has them."""
+    """Lower a table of sinusoids, `[T, D]`, with the leading axes of size 1 of the code."""
     length, width = given.result[-2:]
     over = width if given["steps"] == given.result_numeric[-1] // 2 else width - 2
     settings = {name: given[name] for name in ("base", "halves", "first")}
@@ -38,7 +38,7 @@ def sinusoids(given: Given) -> Node:
 
 @of("zeros", "_efficientzerotensor", *UNINITIALISED)
 def zeros(given: Given) -> Node:
-    """Also memory that is taken whatever it holds, since all of it is written into."""
+    """Lower `zeros`, and `empty`, of which every element is written later."""
     return filled(given, Scalar(0))
 
 
@@ -69,7 +69,7 @@ def nonzero(given: Given) -> Node:
 
 @of("triu_indices", "tril_indices")
 def triangle(given: Given) -> Node:
-    """The places of a triangle, as rows of two: those of the numbers that it leaves of ones."""
+    """Lower the indices of a triangle, as two rows: those of the elements that it keeps of a matrix of ones."""
     kind = Triu if "triu" in given.func._schema.name else Tril
     ones = Full(Scalar(1), shape=(given["row"], given["col"]))
     return Transposed(Nonzero(kind(ones, diagonal=given["offset"]), count=given.result[1]))

@@ -1,4 +1,4 @@
-"""Choosing cells by their places, writing into them, joining, padding, turning."""
+"""Lowerings of indexing, scatter, concatenation, padding and flips."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def index_select(given: Given) -> Node | None:
 
 
 def _entries(given: Given) -> tuple[list[Node], tuple]:
-    """The tensors of places of an `index`, and what stands at each axis."""
+    """Return the index tensors of an `index`, and the entry at each axis."""
     places, entries, axes = [], [], 0
     for place, shape, dtype in zip(given["indices"], given.numeric("indices"), given.dtype("indices"), strict=True):
         mask = dtype in (torch.bool, torch.uint8)
@@ -98,7 +98,7 @@ def gather(given: Given) -> Node | None:
 
 
 def _tokens(given: Given, name: str) -> Node | None:
-    """The numbers of tokens, `[B, n]`, that an index repeats for each number of a token, `[B, n, D]`; else None."""
+    """Return the token ids, `[B, n]`, that an index repeats for each feature, `[B, n, D]`; else None."""
     index, width = given[name], given.shape("self")[-1:]
     if given.rank("self") != 3 or given["dim"] % 3 != 1 or not isinstance(index, Rearrange):
         return None
@@ -159,7 +159,7 @@ def select_scatter(given: Given) -> Node:
 
 @of("cat", "concat", "concatenate")
 def cat(given: Given) -> Node | None:
-    """Without what is empty and has one axis: PyTorch passes over it."""
+    """Lower a concatenation, without empty tensors of one axis: PyTorch skips them."""
     shapes = given.numeric("tensors")
     tensors = [x for x, shape in zip(given["tensors"], shapes, strict=True) if shape != (0,)]
     if len(tensors) < 2:
@@ -172,7 +172,7 @@ def cat(given: Given) -> Node | None:
 
 
 def _repeated(node: Node) -> Node | None:
-    """The vector that is put in front of each sequence of a batch, `[D]` as `[B, 1, D]`; None for anything else."""
+    """Return the vector that is prepended to each sequence of a batch, `[D]` as `[B, 1, D]`; or None."""
     if not isinstance(node, Rearrange) or len(node.get("left")) != 1 or len(node.get("right")) < 3:
         return None
     *lead, one, last = node.get("right")
@@ -214,7 +214,7 @@ def triu(given: Given) -> Node:
 
 @of("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 def full(given: Given) -> Node:
-    """One value for all cells, or one tensor, which has them all already or is broadcast."""
+    """Lower a constant tensor, or one tensor that has the shape already or is broadcast to it."""
     name = given.func._schema.name
     source = next((key for key in ("src", "value", "fill_value") if key in given.arguments), None)
     if source and isinstance(given[source], Node) and given.numeric(source) == given.result_numeric:
@@ -236,7 +236,7 @@ def diff(given: Given) -> Node | None:
 
 @of("_weight_norm", "_weight_norm_interface")
 def weight_norm(given: Given) -> Node | None:
-    """`g ⊙ v / ‖v‖`, the length over all axes but one (Salimans and Kingma 2016)."""
+    """Lower `g ⊙ v / ‖v‖`, the norm over all axes but one (Salimans and Kingma 2016)."""
     if given.position:
         return None
     rank = given.rank("v")

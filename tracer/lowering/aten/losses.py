@@ -1,4 +1,4 @@
-"""Losses: what they make of each number, and its mean or sum."""
+"""Lowerings of losses: a loss for each element, and its mean or sum."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def _reduced(given: Given, each: Node, name: str = "self") -> Node:
-    """Each cell's loss, or the mean or sum of all."""
+    """Return the loss of each element, or the mean or sum of all."""
     reduction = REDUCTIONS[given["reduction"]]
     if reduction == "none":
         return each
@@ -42,12 +42,12 @@ def _reduced(given: Given, each: Node, name: str = "self") -> Node:
 
 
 def _alike(given: Given, *names: str) -> bool:
-    """Whether tensors are of one shape, so that none is broadcast."""
+    """Return whether tensors have the same shape, so that none is broadcast."""
     return len({given.numeric(name) for name in names}) == 1
 
 
 def _likelihood(given: Given, logs: Node) -> Node | None:
-    """The negative log-likelihood of the labels, where these are whole numbers."""
+    """Return the negative log-likelihood of integer labels."""
     reduction, ignore = REDUCTIONS[given["reduction"]], given.number("ignore_index")
     if given.dtype("target").is_floating_point:
         return None
@@ -61,7 +61,7 @@ def _likelihood(given: Given, logs: Node) -> Node | None:
 
 
 def _log_softmax(given: Given) -> Node:
-    """The log-probabilities of logits, classes along the axis behind the batch."""
+    """Return the log-probabilities of logits, with classes along axis 1, or the only axis."""
     last, axis = given.rank("self") - 1, min(1, given.rank("self") - 1)
     return LogSoftmax(given["self"], **(given.named("self", (axis,)) if axis < last else {}))
 
@@ -73,7 +73,7 @@ def likelihood(given: Given) -> Node | None:
 
 @of("cross_entropy_loss")
 def cross_entropy(given: Given) -> Node | None:
-    """Of labels or of probabilities; smoothed labels are both, a share of it over all classes alike."""
+    """Lower the cross entropy of labels or of probabilities; smoothed labels are a mixture of both."""
     logs, smooth = _log_softmax(given), given["label_smoothing"]
     if given.dtype("target").is_floating_point:
         return _of_probabilities(given, logs) if not smooth and not given.has("weight") else None
@@ -87,7 +87,7 @@ def cross_entropy(given: Given) -> Node | None:
 
 
 def _all_classes(given: Given, logs: Node) -> Node:
-    """The mean over all classes of minus the log-probabilities, with the mean or sum over what is classified."""
+    """Return the mean negative log-probability over all classes, with the mean or sum over examples."""
     every = given.named("self", given.axes("self", None))
     if REDUCTIONS[given["reduction"]] == "mean":
         return Negative(Mean(logs, **every, keep=False))
@@ -96,7 +96,7 @@ def _all_classes(given: Given, logs: Node) -> Node:
 
 
 def _of_probabilities(given: Given, logs: Node) -> Node:
-    """Minus the sum of log-probabilities, each times its target."""
+    """Return minus the sum of log-probabilities, each times its target."""
     product, reduction = Times(given["target"], logs), REDUCTIONS[given["reduction"]]
     axis = min(1, given.rank("self") - 1)
     if reduction == "none":
@@ -120,7 +120,7 @@ def mean_absolute_error(given: Given) -> Node | None:
 
 @of("huber_loss", "smooth_l1_loss")
 def huber(given: Given) -> Node | None:
-    """Half the square of a small difference; of a large one its size, less what makes both meet."""
+    """Lower the Huber loss: half the square of small differences, linear in large ones."""
     edge = given.get("delta", given.get("beta"))
     if not _alike(given, "self", "target") or not edge:
         return None
@@ -136,7 +136,7 @@ def huber(given: Given) -> Node | None:
 
 @of("binary_cross_entropy")
 def binary_cross_entropy(given: Given) -> Node | None:
-    """PyTorch takes no logarithm for less than -100."""
+    """Lower the binary cross entropy; PyTorch bounds its logarithms below by -100."""
     if not _alike(given, "self", "target"):
         return None
     p, y, one, least = given["self"], given["target"], Scalar(1), Scalar(-100)

@@ -1,4 +1,4 @@
-"""Products: matrices, vectors, and sums of products with named axes."""
+"""Lowerings of matrix products and einsum."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def grouped(given: Given) -> Node | None:
 
 @of("einsum")
 def einsum(given: Given) -> Node | None:
-    """The letters of the code become i, j, k … in the order of the result's axes, then of those that are summed."""
+    """Lower an einsum, with the letters i, j, k … in the order of the result's axes, then of the contracted ones."""
     left, arrow, made = given["equation"].replace(" ", "").partition("->")
     parts, ranks = left.split(","), [len(shape) for shape in given.numeric("tensors")]
     free = max((rank - len(part) + 3 for part, rank in zip(parts, ranks, strict=True) if "..." in part), default=0)
@@ -79,8 +79,10 @@ def einsum(given: Given) -> Node | None:
 
 
 def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
-    """The matrix product that a sum of products is, its operands transposed where they have to be; None for any other.
-    A second operand without the axes in front is the same for all of them."""
+    """Return an einsum as a product of matrices, transposed where needed; None if it is none.
+
+    A second operand without leading axes is broadcast over them.
+    """
     if (
         min(map(len, (left, right, made))) < 2
         or max(Counter(letters).most_common(1)[0][1] for letters in (left, right, made)) > 1
@@ -97,7 +99,7 @@ def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node 
 
 @of("bilinear")
 def bilinear(given: Given) -> Node | None:
-    """Each number of the one input times each of the other, and a weight for each of these products."""
+    """Lower a bilinear map: a weight for each pair of one element of each input."""
     count = given.rank("input1") - 1
     lead, made, left, right = LETTERS[:count], LETTERS[count], LETTERS[count + 1], LETTERS[count + 2]
     axes = f"{lead}{left},{made}{left}{right},{lead}{right}->{lead}{made}"

@@ -1,4 +1,4 @@
-"""A mixture of experts, whose body is written as any call is, from a token and an expert's weights."""
+"""Lowering of a mixture of experts; the expert is lowered from a token and its weights."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def mixture(given: Given) -> Node:
 
 
 class _Body:
-    """Writes what one expert does."""
+    """Lowering of the expression tree of one expert."""
 
     def __init__(self, given: Given, token: Tensor, parts: list[Tensor]):
         self.given, self.token, self.parts = given, token, parts
 
     def of(self, what) -> Node:
-        """The node of a tree of the mixture's body."""
+        """Return the node of a tree of an expert."""
         match what:
             case expert_tree.ExpertInput():
                 return self.token
@@ -63,7 +63,7 @@ class _Body:
         return Slice(inner, (*rest, (start or None, None, step)))
 
     def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape of all tokens in numbers; the last axis as it ran, on the tokens of one expert."""
+        """Return a shape of all tokens in numbers; the last axis as in the run, on the tokens of one expert."""
         return (*(self.given.worth(size) or 1 for size in shape[:-1]), *ran[-1:])
 
     def _applied(self, call, arguments) -> Node:

@@ -1,4 +1,4 @@
-"""Norms: of layers, batches, groups, single inputs, and by the root of the mean square."""
+"""Lowerings of norms: layer, batch, group, instance and RMS norm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _affine(given: Given) -> tuple[list[Node], str | None]:
 
 
 def _last(given: Given) -> dict:
-    """The axes of the shape that is normalised; None where it is the last one alone."""
+    """Return the normalised axes; empty for the last one alone."""
     rank, count = given.rank("input"), len(given["normalized_shape"])
     return {} if count == 1 else given.named("input", range(rank - count, rank))
 

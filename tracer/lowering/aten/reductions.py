@@ -1,4 +1,4 @@
-"""Sums, means, extremes and the like along axes; running sums; order."""
+"""Lowerings of reductions, cumulative sums and sorting."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLAIN = {
 
 
 def reduced(given: Given) -> dict:
-    """The axes that go, and whether they stay as axes of size 1."""
+    """Return the reduced axes, and whether they stay with size 1."""
     return given.named("self", given.axes("self", given.get("dim"))) | {"keep": bool(given.get("keepdim", False))}
 
 
@@ -96,10 +96,10 @@ def length(given: Given) -> Node | None:
         return None
     last = axes["axes"] == (given.rank("self") - 1,)
     usual = p == 2 and last and axes["keep"]
-    return Norm(given["self"], p=int(p) if p == int_of(p) else p, usual=usual, **axes)
+    return Norm(given["self"], p=int(p) if p == _as_int(p) else p, usual=usual, **axes)
 
 
-def int_of(p):
+def _as_int(p: float) -> int | None:
     return int(p) if p != float("inf") else None
 
 
@@ -126,7 +126,7 @@ def _last_unsaid(given: Given) -> dict:
 
 @of("topk")
 def topk(given: Given) -> Node | None:
-    """The order of what need not be sorted is the kernel's own."""
+    """Lower a sorted top-k; the order of an unsorted one is the kernel's own."""
     if not given["sorted"]:
         return None
     k = given.result[given["dim"] % given.rank("self")]
@@ -138,7 +138,8 @@ def topk(given: Given) -> Node | None:
 
 @of("sort")
 def sort(given: Given) -> Node | None:
-    """Which of equal numbers comes first is the kernel's own, unless it was asked to keep their order."""
+    """Lower a sort; its indices only if it is stable, since the order of equal elements is the kernel's own
+    otherwise."""
     if given.position and not given.get("stable"):
         return None
     node = ArgSort if given.position else Sort

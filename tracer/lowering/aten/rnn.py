@@ -1,4 +1,4 @@
-"""Recurrent layers: several, in one direction or both, are one node for each."""
+"""Lowerings of recurrent layers: one node for each layer and direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _swapped(x: Node, shape: tuple) -> Node:
 
 
 def _layers(given: Given, node: type[Node], hidden: list[Node], **settings) -> Node | None:
-    """Each layer reads what the directions of the one before made, side by side."""
+    """Lower stacked layers; each reads the concatenated directions of the one before."""
     if "batch_sizes" in given.arguments or (given["train"] and given["dropout"]):
         return None
     shape = given.shape("input")
@@ -62,7 +62,7 @@ def rnn_relu(given: Given) -> Node | None:
 
 
 def _cell(given: Given, node: type[Node], states: list[Node], **settings) -> Node | None:
-    """One step: a sequence of one."""
+    """Lower one step as a sequence of length 1."""
     if given.rank("input") != 2:
         return None
     batch, width = given.shape("input")

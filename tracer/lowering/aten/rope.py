@@ -1,4 +1,4 @@
-"""Rotary positions."""
+"""Lowering of rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracer.lowering.call_arguments import Given
 
 @of("rope")
 def rope(given: Given) -> Node:
-    """`x ⊙ cos + rotate_half(x) ⊙ sin`; tables with one number for each pair are written out for both of it."""
+    """Lower `x ⊙ cos + rotate_half(x) ⊙ sin`; tables with one number for each pair are expanded to both."""
     x, halves = given["x"], given["pairs"] == HALVES
     name = next(name for name in ("cosine", "table", "angles") if name in given.arguments)
     if name == "cosine":
@@ -31,14 +31,14 @@ def rope(given: Given) -> Node:
 
 
 def _parts(table: Node) -> tuple[Node, Node]:
-    """The real and the imaginary part: cosine and sine where it was made of angles."""
+    """Return the real and the imaginary part: cosine and sine of a table of angles."""
     if isinstance(table, Polar) and isinstance(table.args[0], Full) and table.args[0].args[0] == Scalar(1):
         return Cosine(table.args[1]), Sine(table.args[1])
     return Real(table), Imaginary(table)
 
 
 def _doubled(table: Node, shape: tuple, halves: bool) -> Node:
-    """One number for each pair as one for each of both."""
+    """Return a table with one number for each pair, expanded to both elements."""
     axes, last = [(axis,) for axis in range(len(shape))], len(shape) - 1
     if halves:
         return Concat(table, table, axis=last, rank=last + 1)
