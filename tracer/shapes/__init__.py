@@ -1,9 +1,9 @@
-"""Symbolic shapes by probing: the same model run again at other sizes, each dimension solved from all runs.
+"""Symbolic shapes by probing: the same model runs at other sizes, and each dimension is solved from all runs.
 
-Nothing is annotated. The probes take the same ops as the run itself: on the CPU, or on tensors without values that say
-that they are there (on `meta`, attention dispatches to other kernels). Op lists that differ with the batch are solved
-with B held at the run's value, and say so. The last probe is not used to solve: only what is right there, too, has a
-symbol.
+Nothing is annotated. Probes take the same ops as the run itself: on the CPU, or on tensors without values that report
+the run's device (on `meta`, attention dispatches to other kernels). If the op list differs with the batch, B is held at
+the run's value, and a note says so. The last probe is not used to solve. A dimension has a symbol only if its formula
+predicts that probe, too.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ from tracer.utils.thread_local_rng import seeded_draws
 __all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "same_at", "solve", "value_of"]
 
 LEAST = 3
-"""Probes besides the run itself: those that solve, and one that is predicted."""
+"""Fewest probes besides the run itself: two that solve, and one that is predicted."""
 
 ASKED = "prim.device"
-"""What tensors without values run where others are asked for their device."""
+"""The op that tensors without values run where others are asked for their device."""
 
 READS = having("data-dependent")
-"""Ops from which numbers or sizes follow from values."""
+"""Ops whose numbers or sizes depend on values."""
 AT_SOME = "this op runs only at some sizes: solved with"
-"""How the note of such an op begins, before the size that was held."""
+"""Beginning of the note of an op that is missing at some sizes; the held size follows."""
 NOT_ALL = "this op does not run at all sizes, so its dimensions have no symbols"
-"""The note of an op that a probe did not have."""
+"""The note of an op that a probe did not run."""
 OF_DATA = "its size follows from the values of the input, so it has no symbol"
-"""The note of an op that makes a tensor of another size for other values."""
+"""The note of an op whose result has another size for other values."""
 UNCOMPARED = "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
-"""What is said where a run could not be repeated on other values."""
+"""The note of a run that could not be repeated on other values."""
 REMEMBERED = 24
-"""Probes that a vocabulary holds while sizes are tried."""
+"""Largest number of probes in a vocabulary's cache."""
 
 
 class Unlike(RuntimeError):
-    """Without values, a module takes other ops than it did in the run."""
+    """Raised if a module runs other ops on tensors without values."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The sizes of a model: `names` that a dimension may be, in order of preference, what `derived` ones equal,
-    and `build(sizes)`, which gives `(module, args)` or `(module, args, kwargs)` at other sizes.
+    """The named sizes of a model, and a way to build it at other sizes.
 
-    `inside` gives the mode that tensors without values are run in, if these are; `held` says which sizes are no symbols
-    here, and why; `partly` leaves ops open that do not run at the sizes of the probes. What `build` gives is run on
-    `device`, where one is named: which ops run depends on it.
+    `names` are the sizes that a dimension can be, in order of preference; `derived` has formulas of some of them.
+    `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there
+    is one. `inside` returns the mode of tensors without values, if these are used. `held` is a note on sizes that are
+    no symbols. `partly` allows ops that do not run at the sizes of the probes. `ran` caches the probes.
     """
 
     names: tuple[str, ...]
@@ -88,15 +88,18 @@ class Vocabulary:
     ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Sizes with the derived ones, in order, computed from the others."""
+        """Return sizes with the derived ones, computed in order."""
         full = dict(sizes)
         for name, text in self.derived.items():
             full[name] = int(value_of(text, full))
         return full
 
     def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int], values: int = 0) -> Recording:
-        """A run at these sizes, with the primitives of all ops or of those that stand at these places in it; with
-        `values`, on other values of the input, as `other_inputs` draws them."""
+        """Run the model at these sizes and return its recording.
+
+        `primitives` are recorded for all ops or for the ops with these indices. With `values`, the input has other
+        values, drawn by `other_inputs`.
+        """
         key = (*sizes.items(), values)
         found = None if primitives else self.ran.get(key)
         if found is None:
@@ -125,8 +128,11 @@ class Vocabulary:
         return found
 
     def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
-        """Runs at these sizes on other values of the input: `FREE` where a model `reads` values, since a number may be
-        the same by chance, else one. Raises the model's own error where it runs on no others."""
+        """Run the model at these sizes on other values of the input and return the recordings.
+
+        There are `FREE` of them if the model `reads` values, since a number can be equal by chance; else one. Raise the
+        model's own error if it runs on no other values.
+        """
         found: list[Recording] = []
         failed = None
         for draw in range(1, FREE + 2):
@@ -141,7 +147,7 @@ class Vocabulary:
         return found
 
     def keep(self, probes: list[dict[str, int]]) -> None:
-        """Forgets all runs but those at these sizes, to solve the next run of the same model."""
+        """Drop all cached runs except those at these sizes, before the next run of the same model is solved."""
         wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE + 2)}
         for key in {*self.ran} - wanted:
             self.ran.pop(key, None)
@@ -153,14 +159,13 @@ def _moved(value, device: torch.device):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` a note or "".
+    """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` is a note or "".
 
-    One is made once for each op list and sizes, and is equal to itself alone. `parts[i]` has the shapes of the
-    primitives of op i, a pair (inputs, outputs) for each, where the run was opened into them. `scalars` has, by call,
-    the Python numbers that are not the same in all runs: a formula, "?" where none fits, `DATA` where they move with
-    the values of the input; `edges` are those of slices by their ops, and `brought` the tensors that an op took, by its
-    number and theirs, which came from outside of PyTorch and are others for other values. `way` is the vocabulary and
-    the probes that it was solved with; `problem` says why there was no run on other values.
+    There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes for
+    the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between runs: a
+    formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of slices by
+    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand). `way` is the
+    vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other values.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -175,18 +180,18 @@ class Solution:
 
     @property
     def sized(self) -> bool:
-        """Whether shapes are solved; where no sizes are named, only what follows from values is known."""
+        """Whether shapes are solved; without named sizes only dependence on values is known."""
         return bool(self.inputs)
 
     def units(self, sizes: dict[str, int]) -> Units:
-        """What the sizes of all runs were multiples of, with this one, at `sizes`."""
+        """Return the greatest common divisor of each size over all runs, with this one at `sizes`."""
         if self.way is None:
             return ()
         vocabulary, probes = self.way
         return common([vocabulary.complete({**sizes, **probe}) for probe in ({}, *probes)])
 
     def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
-        """Whether a run of the same op list has, at these sizes, every shape and every number that is solved."""
+        """Return whether another run of the same ops has every solved shape and number, evaluated at `sizes`."""
         run = recording.ops
         if any(self.held) or len(run) != len(self.inputs):
             return False
@@ -223,12 +228,12 @@ def solve(
     opened=(),
     calls: Calls | None = None,
 ) -> Solution:
-    """Solves every dimension of `run`, made at `sizes`, and the numbers of its `calls`, with runs at `probes`; both
-    name the underived sizes.
+    """Solve every dimension of `run` at `sizes`, and the numbers of its `calls`, with runs at `probes`.
 
-    All probes but the last solve, the last is predicted. What moves in a run at the first of these sizes on other
-    values is data. `opened` has the primitives of each op, or None, where their dimensions are to be solved too.
-    ValueError for too few probes; `Unlike` where tensors without values take other ops than the run.
+    Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
+    changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
+    None, if their dimensions are needed. Raise ValueError for too few probes, and `Unlike` if tensors without values
+    run other ops.
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
@@ -268,22 +273,22 @@ def solve(
 
 
 def reads(run: list[Seen]) -> bool:
-    """Whether a run asked for the value of a tensor, or made one whose sizes follow from values."""
+    """Return whether a run asked for the value of a tensor, or computed one whose sizes depend on values."""
     return any(op.name in READS for op in run)
 
 
 def held_size(note: str) -> str:
-    """The size that an op was solved with held, by the note of it; "" where none was."""
+    """Return the size that was held for an op, from its note; "" if there is none."""
     return note.removeprefix(AT_SOME).split()[0] if note.startswith(AT_SOME) else ""
 
 
 def near(value: float, number: float) -> bool:
-    """Whether a number is what a formula gives, as floats have it."""
+    """Return whether a number equals the value of a formula, up to float rounding."""
     return abs(value - number) <= NEAR * abs(number)
 
 
 class Unsolved:
-    """The ops of a run, and what is solved of them so far."""
+    """A partial solution: the ops of a run, and the shapes that are solved so far."""
 
     def __init__(self, run: list[Seen], opened, scalars: list[Scalars]):
         self.run, self.opened = run, opened
@@ -299,18 +304,19 @@ class Unsolved:
         self.wanted = [i for i, one in enumerate(opened) if one is not None]
 
     def missing(self) -> list[int]:
-        """The ops that no probe had."""
+        """Return the ops that no probe ran."""
         return [i for i, found in enumerate(self.inputs) if found is None]
 
     def open(self) -> set[int]:
-        """The ops with a dimension that nothing fits: where it is another one at B = 1, a run of other batches has it
-        in another place."""
+        """Return the ops with an unsolved dimension, such as one that is elsewhere at B = 1."""
         both = enumerate(zip(self.inputs, self.outputs, strict=True))
         return {i for i, (one, two) in both if one is not None and any(UNKNOWN in shape for shape in (*one, *two))}
 
     def by_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
-        """Whether the batch is why an op differs: it is another one, or elsewhere, where nothing but B changes. A batch
-        of one is: sizes of one are taken for any."""
+        """Return whether an op differs because of the batch: another op runs, or elsewhere, if only B changes.
+
+        A batch of one counts, since sizes of one are broadcast.
+        """
         if sizes["B"] == 1:
             return True
         if self.alone is None:
@@ -321,8 +327,7 @@ class Unsolved:
         return not self.alone or any(match[op] is None for match in self.alone)
 
     def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()) -> None:
-        """Solves what all probes have over `names`, and `again` these ops, of which those stay as they were that are
-        open here, too."""
+        """Solve what all probes have, over `names`; solve the ops `again` anew, unless they are unsolved here, too."""
         plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
         matches = [align(self.run, other.ops) for other in plain]
         self.probes = self.probes or list(zip(plain, matches, strict=True))
@@ -349,7 +354,7 @@ class Unsolved:
         self._solve_scalars(solver, plain, matches)
 
     def _each(self, solver: Solver, others: list[Recording], matches) -> None:
-        """Solves the ops, in order, that are not solved yet."""
+        """Solve the shapes of all unsolved ops, in order."""
         for i, op in enumerate(self.run):
             places = [match[i] for match in matches]
             if None in places:
@@ -363,7 +368,7 @@ class Unsolved:
                     self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
 
     def _solve_scalars(self, solver: Solver, others: list[Recording], matches) -> None:
-        """Solves the numbers of calls, and the ends of slices, that are not solved yet."""
+        """Solve the numbers of calls and the bounds of slices that are not solved yet."""
         owners = [Owners(other.scalars, other.numbers) for other in others]
         for key, entry in self.entries.items():
             if key in self.scalars:
@@ -378,8 +383,10 @@ class Unsolved:
                     self.edges[entry.first] = edge
 
     def compare(self, one: Recording, two: Recording) -> list[int]:
-        """The ops that make tensors of other sizes in the second of two runs at the same sizes, on other values of the
-        input, which then have no symbol there; also notes the numbers and the constants that are others."""
+        """Return the ops whose results differ in size between two runs on different values.
+
+        These sizes lose their symbols. Numbers and constants that differ are marked as data.
+        """
         there, across = align(self.run, one.ops), align(one.ops, two.ops)
         match = [None if j is None else across[j] for j in there]
         found = []
@@ -406,13 +413,13 @@ class Unsolved:
         return found
 
     def _end_of_data(self, entry: Scalars, moved: set[str]) -> None:
-        """Says of a slice which of its ends follow from the values of the input."""
+        """Mark the bounds of a slice that depend on the values of the input."""
         if (edge := self.edges.get(entry.first)) is not None and entry.name in SLICES:
             start = DATA if moved & {"start", "index"} else edge.start
             self.edges[entry.first] = edge._replace(start=start, stop=DATA if moved & {"end", "index"} else edge.stop)
 
     def carry(self) -> None:
-        """Solves copies that no probe made: they have the shape of what they copy, which another op made, or takes."""
+        """Solve copies that no probe ran: they have the shape of their source."""
         for i in self.missing():
             op = self.run[i]
             if op.name == "detach":  # of a tensor that was written into
@@ -421,7 +428,7 @@ class Unsolved:
                 self.inputs[i] = self.outputs[i] = (copied,)
 
     def _made(self, tensor: tuple) -> tuple[str, ...]:
-        """The solved shape of a tensor by the op that made it; empty where there is none."""
+        """Return the solved shape of a tensor from its producer; empty if there is none."""
         shape, _, maker = tensor
         if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
             return ()
@@ -429,14 +436,14 @@ class Unsolved:
         return self.outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else ()
 
     def _taken(self, tensor: tuple) -> tuple | None:
-        """The solved shape of a tensor by an op that takes it too."""
+        """Return the solved shape of a tensor from another op that uses it, in a tuple; None if there is none."""
         for op, solved in zip(self.run, self.inputs, strict=True):
             if solved is not None and tensor in op.inputs:
                 return (solved[op.inputs.index(tensor)],)
         return None
 
     def solution(self, held: list[str], way, problem: str) -> Solution:
-        """All that is solved; every dimension of the rest is unknown."""
+        """Return the solution; dimensions that are not solved are unknown."""
         for i, found in enumerate(self.parts):
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
@@ -445,13 +452,16 @@ class Unsolved:
 
 
 def _outline(part) -> tuple:
-    """What primitives must have in common to be the same one at other sizes."""
+    """Return the properties that a primitive has in common with the same one at other sizes."""
     return spelled(part.name), *(tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs))
 
 
 def _both(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
-    """The solved shapes of the inputs and of the outputs of one op, or primitive, in all runs. A size that the runs
-    don't tell is, of an input, that with which it was `made`, and of an output that of an input that has it."""
+    """Return the solved shapes of the inputs and outputs of one op, or primitive, in all runs.
+
+    An ambiguous size of an input is taken from its producer's shape, `made`, and one of an output from an input that
+    has it.
+    """
     before, after = (_vectors([getattr(op, tensors) for op in same]) for tensors in ("inputs", "outputs"))
     inputs = _solved(solver, before)
     if any(made) and any(UNKNOWN in shape for shape in inputs):
@@ -466,14 +476,16 @@ def _both(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[t
 
 
 def _vectors(tensors: list) -> list[list[tuple[int, ...]]]:
-    """The sizes of each tensor's axes in all runs, as many tensors as the first run has: what is joined, or dealt out,
-    is one more in another."""
+    """Return the sizes of each tensor's axes in all runs, for as many tensors as the first run has.
+
+    Joins and splits can have more tensors in another run.
+    """
     columns = zip(*([one[min(n, len(one) - 1)] for n in range(len(tensors[0]))] for one in tensors), strict=True)
     return [list(zip(*(shape for shape, *_ in same), strict=True)) for same in columns]
 
 
 def _unless_other(solved, first, second):
-    """Solved shapes without the sizes that two runs at the same sizes have not in common."""
+    """Return solved shapes without the sizes that differ between two runs at the same sizes."""
     if solved is None or len(first) != len(second):
         return solved
     return tuple(
@@ -485,7 +497,7 @@ def _unless_other(solved, first, second):
 
 
 def outputs_differ(first: Seen, second: Seen) -> bool:
-    """Whether an op made tensors of other sizes in two runs."""
+    """Return whether an op computed tensors of other sizes in two runs."""
     return [shape for shape, *_ in first.outputs] != [shape for shape, *_ in second.outputs]
 
 
@@ -500,7 +512,7 @@ def _solved(
     own: Sequence[Mapping[int, Sequence[str]]] = (),
     known: Sequence[tuple[str, ...]] = (),
 ) -> tuple[tuple[str, ...], ...]:
-    """The shapes of tensors with these sizes in all runs; those of `known` that have a symbol stay."""
+    """Return the solved shapes of tensors with these sizes in all runs; symbols in `known` stay."""
     own = own or [{}] * len(vectors)
 
     def size(n: int, axis: int, vector: tuple[int, ...]) -> str:

@@ -1,5 +1,7 @@
-"""Calls that run other ops at a batch of one: PyTorch's `linear` is an `addmm` there, where what it takes lies apart in
-memory, and elsewhere a `bmm`. What goes into such a call, and comes out of it, has its size at any batch."""
+"""Calls that run other ops at a batch of one, such as `linear`: `addmm` there, on non-contiguous input, else `bmm`.
+
+Operands and results of such a call have their sizes at any batch.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ def respell(
     inputs: list[Shapes],
     outputs: list[Shapes],
 ) -> None:
-    """Gives the tensors at both ends of such calls the shapes that the ops around them made and took, in place.
+    """Replace the shapes of operands and results of such calls by those of the ops around them, in place.
 
-    `probes` are runs at other sizes, each with its ops that are those of this run; a call is respelled only where each
-    of them made it, too.
+    `probes` are runs at other sizes, each with the indices of its ops that match this run's. A call is respelled only
+    if every probe ran it, too.
     """
     owners = [Owners(other.scalars, other.numbers) for other, _ in probes]
     for call in calls:
@@ -44,7 +46,7 @@ def respell(
 
 
 def _there(run, call: Call, other: Recording, match: Sequence[int | None], owners: Owners) -> bool:
-    """Whether another run made the same call: one of that name by the same line, between ops that are the same."""
+    """Return whether another run made the same call: of the same name and line, between matching ops."""
     before = next((j for j in reversed(match[: call.first]) if j is not None), -1)
     after = next((j for j in match[call.last :] if j is not None), len(other.ops))
     line = run[call.first].module, run[call.first].line
@@ -55,7 +57,7 @@ def _there(run, call: Call, other: Recording, match: Sequence[int | None], owner
 
 
 def _made(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:
-    """The solved shape of a tensor by the op outside that made it."""
+    """Return the solved shape of a tensor from its producer outside the call; None if there is none."""
     shape, _, maker = tensor
     if not isinstance(maker, int) or maker in inside or held[maker]:
         return None
@@ -64,7 +66,7 @@ def _made(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tup
 
 
 def _taken(run, op: int, shape: tuple, held, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:
-    """The solved shape of what an op made by one outside that takes it."""
+    """Return the solved shape of an op's result from a user outside the call; None if there is none."""
     for taker in range(inside.stop, len(run)):
         for place, (size, _, maker) in enumerate(run[taker].inputs):
             if maker == op and size == shape and not held[taker]:

@@ -1,7 +1,7 @@
-"""Expressions beyond products of named sizes: offsets, multiples, sums, and quotients that are rounded.
+"""Formulas beyond products of named sizes: offsets, multiples, sums, and rounded quotients.
 
-None is listed beforehand. What is left of a dimension when a product is divided out says by itself which number must
-be added to a size, or by which it must be multiplied; so any whole number may be, and it has to fit every run.
+No candidates are listed. The quotient of a dimension and a product of sizes determines which number is to be added to a
+size, or multiplied by it. So any whole number is possible, and it has to fit every run.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import combinations, combinations_with_replacement
 from math import gcd
 
 STRIDES = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
-"""What sizes are divided by, where no op's arguments say so."""
+"""Divisors of sizes that are tried if no op's arguments have one."""
 
 FREE = 3
-"""Different values that a size must have had in the runs where two numbers are to be found from them."""
+"""Fewest different values of a size from which two numbers are determined."""
 
 SEVERAL = 4
-"""The same where a size is rounded too, which leaves few."""
+"""Fewest different values of a size if it is rounded, too."""
 
 ROUNDED = re.compile("floor|ceiling")
 
@@ -27,8 +27,11 @@ Known = list[tuple[str, tuple[int, ...]]]
 
 
 def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
-    """All formulas with these values that are a product of sizes times one of: `m·x + c` for a product x of sizes,
-    `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor come first."""
+    """Return all formulas with these values that are a product of sizes times one of three forms.
+
+    These are `m·x + c` for a product x of sizes, `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor
+    come first.
+    """
     if min(vector) < 1:
         return []
     products = known + [
@@ -51,7 +54,7 @@ def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
 
 
 def _plain(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
-    """Formulas without a factor; with `rounds` those, too, that round."""
+    """Yield formulas without a factor; with `rounds` also those that round."""
     if len(set(vector)) < FREE:
         return
     for text, values in products:
@@ -69,8 +72,10 @@ def _plain(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]
 
 
 def _rounded(vector, known: Known, rounds: bool) -> Iterator[str]:
-    """Quotients of a size, and whole multiples of them; rounded ones only where none is exact in every run, since a
-    module that takes other sizes runs at others."""
+    """Yield quotients of a size and their multiples; rounded ones only if none is exact in every run.
+
+    A module that takes other sizes runs at others, too.
+    """
     exact = []
     for text, values in known:
         for stride in STRIDES:
@@ -92,7 +97,7 @@ def _rounded(vector, known: Known, rounds: bool) -> Iterator[str]:
 
 
 def _line(vector, values) -> tuple[int, int] | None:
-    """m and c with vector = m·values + c, both whole; None where there are none, or too few values to tell."""
+    """Return integers m and c with vector = m·values + c; None if there are none, or too few values."""
     if len(set(values)) < FREE:
         return None
     x, v = values[0], vector[0]

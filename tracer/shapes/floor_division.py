@@ -1,4 +1,4 @@
-"""Quotients of sizes that are rounded, `⌊(H − 1)/2⌋ + 1`, in the one form in which two of them can be compared."""
+"""Rounded quotients of sizes, `⌊(H − 1)/2⌋ + 1`, in a normal form in which they can be compared."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from tracer.symbols.notation import parse
 
 
 def divided(size: str, offset: int, by: int) -> str:
-    """⌊(size + offset)/by⌋ as a formula; what was rounded before is rounded once: ⌊(⌊H/2⌋ + 1)/2⌋ is ⌊(H + 2)/4⌋."""
+    """Return ⌊(size + offset)/by⌋ as a formula, rounded only once: ⌊(⌊H/2⌋ + 1)/2⌋ is ⌊(H + 2)/4⌋."""
     number, rest = (floors(parse(size)) + offset).as_coeff_Add()
     inside = rest.args[0] if isinstance(rest, sympy.floor) else rest
     return str(floors(sympy.floor(sympy.expand((inside + number) / by))))
 
 
 def floors(expression: sympy.Expr) -> sympy.Expr:
-    """The expression with every rounded quotient written as ⌊x/k + f⌋ + n, with 0 ≤ f < 1: it has no other such form,
-    since x is a whole number."""
+    """Return the expression with every rounded quotient as ⌊x/k + f⌋ + n, with 0 ≤ f < 1.
+
+    This form is unique, since x is an integer.
+    """
 
     def form(inside) -> sympy.Expr:
         constant, rest = sympy.expand(inside).as_coeff_Add()
@@ -35,7 +37,7 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
         return sympy.floor(rest + sympy.Rational(left, over)) + whole
 
     def up(found) -> sympy.Expr:
-        """⌈x⌉ is −⌊−x⌋, and ⌈x/k⌉ is ⌊(x + k − 1)/k⌋."""
+        """Rewrite ⌈x/k⌉ as ⌊(x + k − 1)/k⌋."""
         inside = sympy.expand(found.args[0])
         terms = inside.as_coefficients_dict()
         if any(map(_by_size, terms)):
@@ -50,17 +52,17 @@ def floors(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _by_size(term: sympy.Expr) -> bool:
-    """Whether a term is divided by a size, and not by a number."""
+    """Return whether a term is divided by a size, not by a number."""
     return term.as_numer_denom()[1] != 1
 
 
 def _over(terms: Mapping[sympy.Expr, sympy.Rational]) -> int:
-    """What a sum of whole sizes times these fractions is a number of parts of: 6 for T/2 + B/3."""
+    """Return the common denominator of these fractions: 6 for T/2 + B/3."""
     return lcm(*(int(factor.q) for factor in terms.values()))
 
 
 def rounded(expression: sympy.Expr) -> sympy.Expr:
-    """The same as one reads it: ⌊x/k + (k − 1)/k⌋ is ⌈x/k⌉."""
+    """Return the expression in its usual form: ⌊x/k + (k − 1)/k⌋ as ⌈x/k⌉."""
 
     def read(found) -> sympy.Expr:
         part, rest = found.args[0].as_coeff_Add()

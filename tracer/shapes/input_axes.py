@@ -1,4 +1,4 @@
-"""Probing a module that nobody described: sizes are axes of its inputs, named by the caller."""
+"""Probing of an undescribed module: sizes are axes of its inputs, named by the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.symbols import cost
 from tracer.utils.error_text import quoted
 
 HEAVY = 2**35
-"""FLOPs of a probe from which on the module is first run on tensors without values."""
+"""FLOPs of a probe above which the module first runs on tensors without values."""
 
 Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
 
@@ -25,12 +25,12 @@ Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
 def named_axes(
     module, args, kwargs, recording: Recording, symbols: dict, build: Callable | None
 ) -> tuple[dict[str, int], Attempts]:
-    """The sizes of this run, from `symbols={"B": 0, "T": ("ids", 1)}`, and ways to solve its dimensions, each a
-    vocabulary and the sizes of its probes, in the order in which they are to be tried.
+    """Return the sizes of this run, from `symbols={"B": 0, "T": ("ids", 1)}`, and ways to solve its dimensions.
 
-    With `build`, an axis of a parameter is a symbol too: `{"D": ("proj.weight", 0)}`. There is no way without symbols.
-    ValueError in one sentence for a symbol whose axis there is not, that names axes of several sizes, or whose axis
-    another names too. What is probed is a copy of the module, and of all that it is given, that shares its parameters.
+    A way is a vocabulary and the sizes of its probes; the first comes first. There is none without symbols. With
+    `build`, an axis of a parameter can be a symbol, too: `{"D": ("proj.weight", 0)}`. Probes run a copy of the module
+    and of its inputs that shares its parameters. Raise ValueError for a symbol of a missing axis, of axes of several
+    sizes, or of an axis that another symbol names.
     """
     if not isinstance(symbols, Mapping):
         raise ValueError(
@@ -58,8 +58,10 @@ def named_axes(
 def copies(
     module: torch.nn.Module, recording: Recording, axes: dict[str, list[tuple[str, int]]], heavy: bool
 ) -> Iterator[Vocabulary]:
-    """Ways to run copies of a module, and of what it was given, with these axes at other sizes: a heavy one on tensors
-    without values, then any on such as it was given."""
+    """Yield vocabularies of copies of a module and its inputs, with these axes at other sizes.
+
+    A heavy module first runs on tensors without values, then any on real ones.
+    """
     args, kwargs = recording.given
 
     def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
@@ -84,18 +86,17 @@ def copies(
 
 
 def unnamed(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
-    """Ways to run copies of a module at the sizes of a run whose axes have no names, in the order in which they are to
-    be tried."""
+    """Yield vocabularies of copies of a module at the sizes of a run without named axes, in order of preference."""
     return copies(module, recording, {}, flops(recording) > HEAVY)
 
 
 def work(recording: Recording, sizes: dict[str, int]) -> float:
-    """About how many FLOPs the largest probe takes: those of the run, in proportion to its sizes."""
+    """Return the approximate FLOPs of the largest probe: those of the run, in proportion to its sizes."""
     return flops(recording) * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
 
 
 def flops(recording: Recording) -> int:
-    """About how many FLOPs a run took."""
+    """Return the approximate FLOPs of a run."""
     return sum(
         cost.flops(op.name, tuple(shape for shape, *_ in op.inputs), op.outputs[0][0]) or 0
         for op in recording.ops
@@ -128,7 +129,7 @@ def _size(name: str, places: list[tuple[str, int]], known) -> int:
 
 
 def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
-    """ValueError for two symbols of one axis."""
+    """Raise ValueError if two symbols name one axis."""
     named: dict[tuple[str, int], str] = {}
     for name, places in axes.items():
         for place in places:
@@ -141,8 +142,10 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
 
 
 def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
-    """The tensor with axes repeated or cut to other sizes, so that values stay in range, and laid out as it was: which
-    ops run depends on it."""
+    """Return a tensor with axes repeated or cut to other sizes, so that values stay in range.
+
+    Its memory layout stays, since the ops depend on it.
+    """
     made = tensor.detach()
     if not sizes:
         return made
@@ -152,8 +155,7 @@ def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
 
 
 def _laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The same values, their axes in memory in the order of `like`, with gaps where it has some, and repeated without
-    memory where it is."""
+    """Return the same values with the memory layout of `like`: its order of axes, its gaps, its expanded axes."""
     whole, strides = made.shape, [0] * made.dim()
     dense = dense_like = 1
     for axis in sorted(range(like.dim()), key=like.stride):

@@ -1,4 +1,4 @@
-"""Which op of one run is which op of another, run at other sizes: by module, source line and op."""
+"""Alignment of the ops of two runs at different sizes: by module, source line and op."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from tracer.capture.op_schema import VIEWS
 from tracer.ops import CONCATENATIONS, having
 
 JOINS = CONCATENATIONS
-"""Ops of as many tensors as a loop has turns."""
+"""Ops with as many operands as a loop has iterations."""
 DEALS = having("split") | {"unbind"}
-"""Ops that make as many."""
+"""Ops with as many results as a loop has iterations."""
 
 LONGEST = 2000
-"""Ops in one turn of a loop at most."""
+"""Largest number of ops in one iteration of a loop."""
 
 GENERATED = "<"
-"""How the name of a file begins that there is not: code that was written by code, another file in each copy."""
+"""Prefix of the file name of generated code; the name differs in each copy."""
 
 COPIES = having("copy")
 
 
 def align(run, probe) -> list[int | None]:
-    """For each op of `run`, the index of the same op in `probe`, or None where `probe` has none.
+    """Return for each op of `run` the index of the same op in `probe`, or None if `probe` has none.
 
-    Op lists of one model differ with the batch: at B = 1 a reshape is a `view`, else a `clone` and an
-    `_unsafe_view`. So reshapes count as one op, and copies are only matched where both runs have them.
+    Op lists of one model differ with the batch: at B = 1 a reshape is a `view`, else a `clone` and an `_unsafe_view`.
+    So reshapes count as one op, and copies are matched only if both runs have them.
     """
     if [_key(op) for op in run] == [_key(op) for op in probe]:
         return [i if _fits(op, other) else None for i, (op, other) in enumerate(zip(run, probe, strict=True))]
@@ -48,7 +48,7 @@ def align(run, probe) -> list[int | None]:
 
 
 def _turns(keys: list[tuple], left: list[int], result: list[int | None]) -> None:
-    """Fills in the turns of a loop that the probe has fewer of: such an op is that of the turn before it, or behind."""
+    """Match the iterations of a loop that the probe has fewer of with the iteration before, or after."""
     missing = [place for place, i in enumerate(left) if result[i] is None]
     for places, step in ((missing, -1), (missing[::-1], 1)):
         start = 0
@@ -65,7 +65,7 @@ def _turns(keys: list[tuple], left: list[int], result: list[int | None]) -> None
 
 
 def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | None:
-    """How many ops one turn has, of which a stretch holds further ones; the turn beside it is known."""
+    """Return the number of ops in one iteration, if a stretch repeats the matched iteration beside it; else None."""
     first = stretch[0]
     for period in range(1, min(len(stretch), LONGEST) + 1):
         beside = range(first + step, first + step * (period + 1), step)
@@ -83,7 +83,7 @@ def _key(op) -> tuple:
 
 
 def spelled(name: str) -> str:
-    """An op's name; reshapes have one, however they are spelled."""
+    """Return the name of an op, the same one for all reshapes."""
     return "view" if name in VIEWS and name not in COPIES else name
 
 

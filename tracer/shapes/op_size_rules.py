@@ -1,4 +1,4 @@
-"""The output sizes of ops that say them by their own arguments: windows that move over an axis, slices, padding."""
+"""Output sizes that follow from an op's arguments: sliding windows, slices, padding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Shape = tuple[str, ...]
 
 
 def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
-    """Formulas for axes of an op's outputs over the symbolic shapes of its inputs, from the arguments it ran with.
+    """Return formulas for axes of an op's outputs over the symbolic shapes of its inputs, from its arguments.
 
-    A pooling that rounds up may leave its last window out, so it has two; an axis whose input has no symbol has none.
-    `others` are the same op in other runs: what is padded by another number in each is filled up to whole windows, and
-    what a reshape merges in all of them has the sizes of its parts.
+    An axis of a pooling that rounds up has two formulas, since the last window can be left out. An axis whose input has
+    no symbol has none. `others` are the same op in other runs. If the padding differs between them, it fills up to
+    whole windows. If a reshape merges the same axes in all, the result has the product of their sizes.
     """
     rule = schema(op.name).size_rule
     if rule == "merge":
@@ -32,7 +32,7 @@ def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) ->
 
 
 def _moved(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
-    """How many windows there are along an axis: ⌊(H + 2p − d(k − 1) − 1)/s⌋ + 1."""
+    """Return formulas of the number of windows along an axis: ⌊(H + 2p − d(k − 1) − 1)/s⌋ + 1."""
     if size == "?":
         return []
     offset = 2 * padding - dilation * (window - 1) - 1
@@ -91,7 +91,7 @@ def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
 
 
 def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
-    """Axes that are padded to the next multiple of a number: by less than it each time, and only one number is so."""
+    """Yield axes that are padded to the next multiple of a number, if only one number fits all runs."""
     rank = len(inputs[0])
     for i in range(len(same[0].settings[1]) // 2):
         axis, pads = rank - 1 - i, [sum(op.settings[1][2 * i : 2 * i + 2]) for op in same]
@@ -104,7 +104,7 @@ def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
 
 
 def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
-    """Axes that a reshape makes of several, the same ones in all runs."""
+    """Yield the axes that a reshape merges from several, the same ones in all runs."""
     groups = {_groups(op.inputs[0][0], op.outputs[0][0]) for op in same}
     for axis, parts in enumerate(min(groups) if len(groups) == 1 else ()):
         sizes = [inputs[0][part] for part in parts]
@@ -115,7 +115,7 @@ def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
 
 
 def _left(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
-    """The one axis of a reshape behind those that it leaves as they are, if all others have one size in all runs."""
+    """Yield the one axis of a reshape that takes the remaining size, if all others have one size in all runs."""
     shapes = [(op.inputs[0][0], op.outputs[0][0]) for op in same]
     first = next(i for i in range(len(before)) if any(i >= len(b) or a[i] != b[i] for a, b in shapes))
     columns = [{b[axis] for _, b in shapes} for axis in range(len(shapes[0][1]))]
@@ -127,7 +127,7 @@ def _left(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
 
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The axes that each axis of a result is made of; none of them where one is split."""
+    """Return the axes that each axis of a result is merged from; empty if one is split."""
     left, found = list(range(len(before))), []
     for size in after:
         parts: list[int] = []
@@ -144,7 +144,7 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...
 
 
 def _at(given, position: int) -> int:
-    """One of several numbers; one that is given alone stands for all axes."""
+    """Return the number at a position; a single number is for all axes."""
     if isinstance(given, int):
         return given
     return given[position] if len(given) > 1 else given[0]

@@ -1,4 +1,4 @@
-"""At which sizes a module is run to solve its dimensions."""
+"""Sizes of the probes of a module."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SIZES = (
     (11, 37, 30, 16, 47),
     (40, 59, 15, 45, 8),
 )
-"""By symbol, the sizes of four runs that solve and of one that is to be predicted. Divided by 2, 3 and 4
-they leave 0, 1 and one less; a test looks that no two expressions agree in them."""
+"""By symbol, the sizes of four probes that solve and of one that is predicted. Divided by 2, 3 and 4 they leave 0, 1
+and one less; a test checks that no two expressions agree in them."""
 
 FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
-"""The same for modules of which a run at those sizes takes long, and that have to be run."""
+"""The same for modules whose probes are slow and need real values."""
 
 Choice = Callable[[int, int], tuple[int, ...]]
 
 
 def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list[dict[str, int]]:
-    """The sizes of all probes, each symbol's chosen in its own way; those of `SIZES` where none is given."""
+    """Return the sizes of all probes, each symbol's chosen in its own way, by default from `SIZES`."""
     columns = [((ways or {}).get(name, _any))(size, i) for i, (name, size) in enumerate(sizes.items())]
     return [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -35,12 +35,12 @@ def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list
 def tried(
     vocabulary: Vocabulary, sizes: dict[str, int], heavy: bool = False
 ) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
-    """Ways to choose sizes, in the order in which they are to be tried: a module may not run at any size.
+    """Yield ways to choose sizes, in order of preference: a module may not run at all sizes.
 
-    After those of `SIZES`, each symbol has the first of these kinds at which the module runs while all other sizes are
-    those of the run: any, near its size (what is halved five times can't be short, a table of positions has an end), or
-    multiples of its largest power of two, of 3 or of 5 (patches have to fit). A size at which it runs at none of these
-    stays that of the run, and is no symbol. A heavy module is run at few sizes only, those of `FEW`.
+    After `SIZES`, each symbol has the first of three kinds at which the module runs while all other sizes stay: any;
+    near its size, since a size that is halved five times can't be small, and a table of positions has an end; or
+    multiples of its largest power of two, of 3 or of 5, since patches have to fit. A size at which it runs at none of
+    these stays, and is no symbol. A heavy module runs at `FEW` only.
     """
     if heavy:
         yield vocabulary, chosen(sizes, dict.fromkeys(sizes, _few))
@@ -102,7 +102,7 @@ def _fives(size: int, position: int) -> tuple[int, ...]:
 
 
 def _times(unit: int, size: int, position: int) -> tuple[int, ...]:
-    """Multiples of a unit, never one alone: what is cut into units has one part there, and takes other ops."""
+    """Return multiples of a unit, never the unit itself, where one part would take other ops."""
     times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
     turn = position % 3
     return tuple(unit * k for k in times[turn : turn + 5])

@@ -1,4 +1,4 @@
-"""Python numbers as dimensions are solved: what a call was given at all probes is a formula, a number, or neither."""
+"""Python numbers, solved like dimensions: the argument of a call at all probes is a formula, a number, or neither."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from tracer.capture.python_scalars import Scalars
 from tracer.shapes.solver import UNKNOWN, Solver, value_of
 
 DATA = "data"
-"""What stands in the place of a formula where a number moves with the values of the input."""
+"""In place of a formula, the mark of a number that depends on the values of the input."""
 NEAR = 1.2e-7
-"""How far a float may be from what a formula gives, as a share of it: some are rounded to float32."""
+"""Largest relative difference of a float and its formula: some are rounded to float32."""
 WHOLE = 1e-6
-"""How far the power of a float may be from a whole number, as a share of it."""
+"""Largest relative difference of a power of a float and an integer."""
 DENOMINATOR = 1024
-"""The largest denominator, and numerator, of the factor of a formula."""
+"""Largest denominator and numerator of the factor of a formula."""
 ALL = 2**62
-"""From where on a slice has no end."""
+"""Smallest end of a slice that means no end."""
 STEEPEST = 40
-"""The largest number whose exponential is looked at."""
+"""Largest number whose exponential is computed."""
 POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25)
 SPELLED = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({})**(-1/4)", 2.0: "({})**2"}
 
 SLICES = ("slice", "select")
-"""Calls that take a part of an axis."""
+"""Calls that take a slice of an axis."""
 
 Key = tuple[str, int, int]
-"""A call by its name and the ops that it ran, from the first to behind the last."""
+"""A call by its name and its ops, as a half-open range."""
 Where = tuple[str, int]
-"""One number of a call: the name of the argument, and its place in a list, else 0."""
+"""A number of a call: the argument's name, and the index in a list, else 0."""
 
 
 class Edge(NamedTuple):
-    """From where to where a slice goes along an axis, both counted from the front, as formulas; `reach` is the number
-    in the code that may end it at larger sizes, or 0."""
+    """The bounds of a slice along an axis, counted from the front, as formulas.
+
+    `reach` is the number in the code that can end it at larger sizes, or 0.
+    """
 
     start: str
     stop: str
@@ -45,7 +47,7 @@ class Edge(NamedTuple):
 
 
 def flat(entry: Scalars) -> dict[Where, int | float]:
-    """The numbers of one call, one by one."""
+    """Return the numbers of one call as a flat dictionary."""
     found: dict[Where, int | float] = {}
     for name, value in entry.values.items():
         for place, one in enumerate(value if isinstance(value, tuple) else (value,)):
@@ -54,7 +56,7 @@ def flat(entry: Scalars) -> dict[Where, int | float]:
 
 
 class Owners:
-    """The calls of a probe by an op that they ran and their name; its ops are those at `places` of the run."""
+    """The calls of a probe by their ops and names; `places` are the indices of its ops in the recording."""
 
     def __init__(self, entries: Iterable[Scalars], places: Sequence[int]):
         self._found: dict[tuple[str, int], Scalars] = {}
@@ -64,11 +66,11 @@ class Owners:
                 self._found[entry.name, op] = entry
 
     def at(self, name: str, op: int) -> bool:
-        """Whether a call of that name ran an op."""
+        """Return whether a call of that name ran an op."""
         return (name, op) in self._found
 
     def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
-        """The same call as one of the run, whose ops are those of `match` here."""
+        """Return the same call as one of the run, whose ops match the indices in `match`; None if there is none."""
         for op in range(entry.first, min(entry.last, len(match))):
             if (same := match[op]) is not None:
                 found = self._found.get((entry.name, self._places[same]))
@@ -78,7 +80,7 @@ class Owners:
 
 
 def moving(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int | float, ...]]]:
-    """The numbers of one call in all runs that are not the same in all of them."""
+    """Yield the numbers of one call that differ between runs."""
     values = [flat(entry) for entry in entries if entry is not None]
     if len(values) < len(entries):
         return
@@ -90,7 +92,7 @@ def moving(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int
 
 
 def solve_number(solver: Solver, vector: tuple[int | float, ...]) -> str:
-    """The formula that fits these values of a number at all runs but the last, and predicts that one; else "?"."""
+    """Return the formula that fits these values in all runs but the last, and predicts that one; else "?"."""
     if any(not isfinite(value) for value in vector):
         return UNKNOWN
     if all(value == int(value) for value in vector):
@@ -103,7 +105,7 @@ def solve_number(solver: Solver, vector: tuple[int | float, ...]) -> str:
 
 
 def _signed(solve: Callable[[tuple], str], vector: tuple) -> str:
-    """What solves a number that is positive in all runs, with a minus where it is negative in all."""
+    """Solve a positive number, or a negative one with a minus; "?" for mixed signs."""
     if max(vector) < 0:
         found = solve(tuple(-value for value in vector))
         return found if found == UNKNOWN else f"-({found})"
@@ -111,7 +113,7 @@ def _signed(solve: Callable[[tuple], str], vector: tuple) -> str:
 
 
 def _real(solver: Solver, vector: tuple[float, ...]) -> str:
-    """A float: what makes a whole number of it says what it is."""
+    """Return the formula of a float whose inverse, square, exponential or power is an integer, or a monomial."""
     tries: list[tuple[str, Callable[[float], float]]] = [
         ("1/({})", lambda v: 1 / v),
         ("sqrt({})", lambda v: v * v),
@@ -131,14 +133,15 @@ def _real(solver: Solver, vector: tuple[float, ...]) -> str:
 
 
 def _whole(values: list[float]) -> tuple[int, ...] | None:
-    """The whole numbers that these are; None where one is not."""
+    """Return the integers that these values are; None if one is not."""
     if any(abs(value - round(value)) > min(WHOLE * value, 0.01) or value < 0.9 for value in values):
         return None
     return tuple(map(round, values))
 
 
 def _monomial(solver: Solver, vector: tuple[float, ...]) -> str:
-    """A rational number, or its root, times powers of one size or of two, or times the logarithm of one."""
+    """Return a rational number, or its root, times powers of one or two sizes, or times the logarithm of one; or
+    "?"."""
     runs = len(vector)
     atoms = [(name, values) for name, values in solver.atoms() if len(values) == runs and min(values) > 0]
     atoms = [(name, values) for name, values in atoms if len({*values}) > 1]
@@ -164,7 +167,7 @@ def _power(name: str, power: float) -> str:
 
 
 def _times(vector, text: str, values: list[float]) -> str | None:
-    """`c·text` with the one factor c that all values have, where it is a short fraction or the root of one."""
+    """Return `c·text` if all values have the same factor c, a short fraction or the root of one; else None."""
     factor = vector[0] / values[0]
     if any(abs(value - factor * one) > WHOLE * value for value, one in zip(vector, values, strict=True)):
         return None
@@ -176,7 +179,7 @@ def _times(vector, text: str, values: list[float]) -> str | None:
 
 
 def fits(solver: Solver, text: str, vector) -> bool:
-    """Whether a formula has these values, as floats have them, at all runs, also at that which it was not made from."""
+    """Return whether a formula has these values in all runs, up to float rounding, including the predicted run."""
     return all(
         abs(value_of(text, sizes) - value) <= NEAR * abs(value)
         for sizes, value in zip(solver.runs, vector, strict=True)
@@ -184,8 +187,10 @@ def fits(solver: Solver, text: str, vector) -> bool:
 
 
 def slice_edge(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs) -> Edge | None:
-    """Where the part begins and ends that a call takes of an axis; None where it is not the same kind of part in all
-    runs. `ops` are those that it ran, `inputs` the solved shapes of what the first of them was given."""
+    """Return the bounds of the slice that a call takes of an axis; None if runs differ in kind.
+
+    `ops` are the ops of the call in all runs, `inputs` the solved shapes of the inputs of the first.
+    """
     starts, stops, sizes, reach = [], [], [], []
     for entry, op in zip(entries, ops, strict=True):
         shape = op.inputs[0][0]

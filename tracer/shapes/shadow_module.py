@@ -1,4 +1,4 @@
-"""What is run at other sizes in place of the caller's module: a copy, which shares its parameters."""
+"""Copies of the caller's module that run at other sizes and share its parameters."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-def twin(value, shared: dict[int, torch.Tensor]):
-    """A deep copy in which each tensor stands by what `shared` has for its id, and is copied where it has none.
+def twin(value: Any, shared: dict[int, torch.Tensor]) -> Any:
+    """Return a deep copy in which each tensor is replaced by the entry of `shared` for its id, or copied.
 
-    What a forward changes in a copy of a module (caches, counters, attributes, buffers) stays in the copy.
+    Changes in a forward (caches, counters, attributes, buffers) stay in the copy.
     """
     with _Detaching():
         return copy.deepcopy(value, dict(shared))
 
 
 DEEP = torch.strided, torch.sparse_coo
-"""Layouts that `copy.deepcopy` knows."""
+"""Layouts that `copy.deepcopy` supports."""
 
 
 class _Detaching(TorchFunctionMode):
-    """Lets tensors be copied that PyTorch copies no more: those that came of a computation, and compressed ones."""
+    """A mode that copies tensors for which PyTorch's `deepcopy` fails: results of computations, and compressed ones."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func is torch.Tensor.__deepcopy__ and not (args[0].is_leaf and args[0].layout in DEEP):
@@ -35,21 +35,22 @@ class _Detaching(TorchFunctionMode):
 
 
 def parameters(module: torch.nn.Module) -> dict[int, torch.Tensor]:
-    """The parameters of a module by their ids, which its twins share."""
+    """Return the parameters of a module by their ids, which its copies share."""
     return {id(parameter): parameter for parameter in module.parameters()}
 
 
 def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], Any]:
-    """Stand-ins for the parameters and buffers of a module that have shapes and no values, and the mode in which they
-    are run (it has `from_tensor`): ops then cost next to nothing, and are those of the device that tensors say they are
-    on."""
+    """Return stand-ins without values for the parameters and buffers of a module, and the mode that they run in.
+
+    The mode has `from_tensor`. Ops then cost next to nothing, and are those of the device that the tensors report.
+    """
     mode = valueless_mode()
     tensors = [*module.parameters(), *module.buffers()]
     return {id(tensor): mode.from_tensor(tensor) for tensor in tensors}, mode
 
 
-def valueless_mode():
-    """A mode in which tensors have shapes and no values; where a size does not fit, it raises and logs nothing."""
+def valueless_mode() -> Any:
+    """Return a mode in which tensors have shapes but no values. It raises, without logging, if a size does not fit."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # loads a part of PyTorch that takes a second
 
     getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
@@ -57,5 +58,5 @@ def valueless_mode():
 
 
 def _at_other_sizes(said: LogRecord) -> bool:
-    """Whether a message of PyTorch's is for the reader: that an op refused a size is not, since others are tried."""
+    """Return whether a log message is for the reader; that an op refused a size is not, since others follow."""
     return not said.getMessage().startswith("failed while attempting to run meta")

@@ -1,4 +1,4 @@
-"""One dimension, several runs: the one expression over the sizes that fits every run, and predicts one more."""
+"""Solver for one dimension: the one formula over the sizes that fits every run, and predicts one more."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tracer.symbols.notation import parse
 
 UNKNOWN = "?"
 FACTORS = (1, 2, 3, 4)
-"""Whole-number factors that packed tensors have: `3·D` for queries, keys and values in one."""
+"""Integer factors of packed tensors: `3·D` for queries, keys and values in one."""
 
 SAMPLES = 60
-"""Sizes at which two formulas are compared."""
+"""Number of sizes at which two formulas are compared."""
 
 LEARNED = 40
-"""How many sizes that the ops of a run brought up, such as `⌈H/2⌉`, others are made of."""
+"""Largest number of sizes learned from ops, such as `⌈H/2⌉`, that other formulas are built from."""
 
 
 Units = tuple[tuple[str, int], ...]
 
 
 class Solver:
-    """Solves dimensions over a vocabulary of sizes, from their values at several configurations.
+    """Solver of dimensions over a vocabulary of sizes, from their values at several configurations.
 
-    `vocabulary` lists expressions in order of preference (`"B"`, `"N"`, `"N + 1"` …); `derived` says what some of
-    their symbols equal (`{"N": "H*W/P**2"}`), so that an identity (D = h·d_k) is told from an ambiguity. Candidates
-    are products of up to three of them, their quotients and whole multiples; where none fits, what `beyond` finds:
-    offsets, other multiples, sums, and quotients that are rounded. `configurations` gives the values of all symbols,
-    one dictionary for each run; those of `fresh` are not used to solve: the solution has to be right there too.
+    `vocabulary` lists formulas in order of preference (`"B"`, `"N"`, `"N + 1"` …). `derived` has formulas of some
+    symbols (`{"N": "H*W/P**2"}`), so that an identity (D = h·d_k) is no ambiguity. Candidates are products of up to
+    three sizes, their quotients and integer multiples. If none fits, `beyond` finds offsets, other multiples, sums, and
+    rounded quotients. `configurations` are the values of all symbols in each run. `fresh` is a run that is not used to
+    solve: the solution has to predict it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Solver:
         self._add(values)
 
     def _add(self, values: list[tuple]) -> None:
-        """Candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
+        """Add candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
         found, atoms = self._found, self._atoms
 
         def offer(vector, text):
@@ -95,12 +95,12 @@ class Solver:
                     offer([a / b for a, b in zip(both, values[k], strict=True)], f"{product}/({atoms[k]})")
 
     def solve(self, vector: tuple[int, ...], own: Sequence[str] = ()) -> str:
-        """sympy's `str` of the one expression with these values, or `"?"` if there is none, or there are two.
+        """Return sympy's `str` of the one formula with these values, or `"?"` if there is none, or more than one.
 
-        `vector` has one value for each configuration, and one for `fresh`. `own` are formulas of which the op that
-        made the dimension says by its own arguments that one is it. Where two ops say so differently, the runs don't
-        tell the two apart: `ambiguous` gets these values, and where no op says it of itself they are `"?"`, unless
-        they differ in what is left over alone, and nothing was.
+        `vector` has one value for each configuration, and one for `fresh`. `own` are formulas from the arguments of the
+        op that computed the dimension, one of which is right. If two ops have different ones, the runs are ambiguous:
+        the values are added to `ambiguous`, and are `"?"` for ops without a formula of their own, unless the two differ
+        only in a remainder that is 0.
         """
         answer = self._answers.get(vector)
         said = next((text for text in own if self._fits(text, vector)), None) if own else None
@@ -121,15 +121,18 @@ class Solver:
         return UNKNOWN if vector in self.ambiguous else answer
 
     def _tell_apart(self, one: str, other: str, vector: tuple[int, ...]) -> None:
-        """Notes that two formulas of ops can't be told apart; where they round, and nothing is left over at any sizes
-        that are multiples of what those of all runs were, both are the quotient that none rounds."""
+        """Mark two formulas of ops as ambiguous.
+
+        If they differ only in rounding, and nothing is rounded at multiples of the sizes of the runs, both become the
+        exact quotient.
+        """
         exact = _unrounded(other)
         if self._one([one, other, exact], self._units) and self._fits(exact, vector):
             self._whole[vector] = exact
         self.ambiguous.add(vector)
 
     def number(self, vector: tuple[int, ...]) -> str:
-        """The size with these values at all runs, or minus that; `"?"` if none of those listed is it, or two are."""
+        """Return the listed size with these values, or minus one; `"?"` if there is none, or more than one."""
         if max(vector) < 0:
             size = self.number(tuple(-value for value in vector))
             return size if size == UNKNOWN else str(-parse(size))
@@ -138,24 +141,24 @@ class Solver:
 
     @property
     def runs(self) -> list[dict[str, int]]:
-        """The sizes of all runs, the one to be predicted last."""
+        """The sizes of all runs, the predicted one last."""
         return self._runs
 
     def atoms(self) -> list[tuple[str, tuple[float, ...]]]:
-        """The vocabulary's sizes with their values at all runs."""
+        """Return the vocabulary's sizes with their values in all runs."""
         return [(atom, tuple(value_of(atom, sizes) for sizes in self._runs)) for atom in self._atoms]
 
     def again(self) -> None:
-        """Forgets all answers, but not what can't be told apart."""
+        """Drop all answers, but not the ambiguous values."""
         self._answers.clear()
         del self._known[self._most - LEARNED :]
 
     def _listed(self, vector) -> list[str]:
-        """The candidates that were listed beforehand; what is a literal by any sizes is none."""
+        """Return the listed candidates; one that is a constant at all sizes does not count."""
         return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
 
     def _learned(self, candidate: str, vector) -> str:
-        """The formula as one reads it; others are made of it from now on."""
+        """Return the formula in its usual form, and use it in other formulas from now on."""
         answer = _factored(candidate)
         if len(self._known) < self._most and (vector not in self.ambiguous or vector in self._whole):
             self._known.append((answer, vector[: self._used]))
@@ -173,8 +176,11 @@ class Solver:
         return _text(candidates[0]) if listed else self._learned(next(exact, candidates[0]), vector)
 
     def _one(self, candidates: list[str], units: Units = ()) -> bool:
-        """Whether all of these formulas mean the same, once derived sizes are opened or as they are; with `units`,
-        which sizes were multiples of what in all runs, at such sizes: there ⌊H/32⌋ is H/32, and no run had others."""
+        """Return whether all of these formulas are equal, with derived sizes expanded or as they are.
+
+        With `units`, the divisors of the sizes in all runs, they are compared at multiples of these: there ⌊H/32⌋ is
+        H/32.
+        """
         first, *others = {self.base(text): text for text in candidates}.items()
         return all(
             same_at(first[0], other, units) or (bool(units) and same_at(parse(first[1]), parse(text), units))
@@ -182,23 +188,26 @@ class Solver:
         )
 
     def _fits(self, text: str, vector) -> bool:
-        """Whether a formula has these values, at as many runs as there are."""
+        """Return whether a formula has these values in as many runs as there are values."""
         return all(value_of(text, sizes) == v for sizes, v in zip(self._runs, vector, strict=False))
 
     def base(self, text: str) -> sympy.Expr:
-        """A formula over the sizes that aren't derived, in one normal form."""
+        """Return a formula in normal form, over the sizes that are not derived."""
         return base_form(text, tuple(self._derived.items()))
 
 
 def common(runs: Sequence[dict[str, int]]) -> Units:
-    """The largest number that each size was a multiple of in all runs."""
+    """Return the greatest common divisor of each size over all runs."""
     names = (name for name in runs[0] if all(name in run for run in runs))
     return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in names)
 
 
 @lru_cache(maxsize=4096)
 def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
-    """Whether two forms that differ have one value at any sizes: T - ⌈T/2⌉ is ⌊T/2⌋. Only what is rounded has two."""
+    """Return whether two expressions have the same value at all sizes: T - ⌈T/2⌉ is ⌊T/2⌋.
+
+    Only expressions that round can differ in form.
+    """
     if not (one.has(sympy.floor) or other.has(sympy.floor)):
         return False
     names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
@@ -212,13 +221,13 @@ def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
 
 @lru_cache(maxsize=65536)
 def base_form(text: str, derived: tuple) -> sympy.Expr:
-    """A formula with every derived size replaced by what it equals, expanded."""
+    """Return a formula with every derived size replaced by its formula, expanded."""
     return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
 
 
 @lru_cache(maxsize=65536)
 def _unrounded(text: str) -> str:
-    """A formula without what it rounds, `H/8` for `floor(H/8 + 1/2)`."""
+    """Return a formula without its rounding, `H/8` for `floor(H/8 + 1/2)`."""
 
     def inside(found) -> sympy.Expr:
         return found.args[0].as_coeff_Add()[1]
@@ -233,7 +242,7 @@ def _text(candidate: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _factored(candidate: str) -> str:
-    """A formula as one reads it: `3*B*(T - 1)`, `ceiling(T/2)`."""
+    """Return a formula in its usual form: `3*B*(T - 1)`, `ceiling(T/2)`."""
     expression = rounded(parse(candidate))
     return str(sympy.factor_terms(expression) if expression.is_Mul else expression)
 
@@ -265,6 +274,6 @@ def _compiled(text: str):
 
 
 def value_of(text: str, sizes: dict[str, int]) -> float:
-    """The value of a formula at given sizes. KeyError names a size that is missing."""
+    """Return the value of a formula at these sizes. Raise KeyError with the name of a missing size."""
     names, function = _compiled(text)
     return function(*(sizes[name] for name in names))

@@ -1,4 +1,4 @@
-"""Twins of a module with other numbers: other weights, other inputs, in float64."""
+"""Copies of a module with other numbers: other weights, other inputs, in float64."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tracer.utils.tensor_diff import FAR
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE |= {torch.complex64: torch.complex128}
 FREE = 3
-"""How often other inputs are drawn that keep nothing but shapes and dtypes."""
+"""Number of draws of other inputs that keep only shapes and dtypes."""
 WIDER = 1.5
-"""How much further these reach, each than the one before."""
+"""Factor by which the range of inputs grows from one draw to the next."""
 FEW = 2
-"""Different whole numbers that are flags, such as those of a mask, and no ids."""
+"""Largest number of different integers that are flags, such as those of a mask, and no ids."""
 SPREAD = 0.1
-"""Standard deviation of the factors by which numbers are moved, and of what zeros become."""
+"""Standard deviation of the random factors of weights, and of the numbers that replace zeros."""
 
 
 class Variation(NamedTuple):
-    """What of a run is another: its weights, its inputs, the precision in which it computes."""
+    """The differences from the run: its weights, its inputs, the precision of its computation."""
 
     weights: bool
     inputs: bool
@@ -38,10 +38,10 @@ class Variation(NamedTuple):
 def varied(
     module: nn.Module, args: tuple, kwargs: dict[str, Any], how: Variation, shared: Collection[nn.Module] = ()
 ) -> tuple[nn.Module, tuple, dict[str, Any]]:
-    """Return a copy of a module and of what it is given, with other numbers in them.
+    """Return a copy of a module and of its inputs, with other numbers in them.
 
-    Buffers keep their values, which may be statistics, masks or tables. The weights of `shared` modules are not copied.
-    A function that reads tensors around it has no copy: of it the inputs vary, in their own precision.
+    Buffers keep their values: they can be statistics, masks or tables. The weights of `shared` modules are not copied.
+    A function that reads tensors around it cannot be copied: only its inputs vary, in their own precision.
     """
     generator = torch.Generator().manual_seed(how.seed)
     if isinstance(module, Function) and not module.owned:
@@ -67,8 +67,10 @@ def varied(
 
 
 def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> Tensor:
-    """Return a parameter whose numbers have other places and are up to about a third larger or smaller, so that their
-    statistics stay; what was 0, or 1 everywhere, is another number everywhere."""
+    """Return a parameter with its numbers permuted and scaled by up to about a third, so that their statistics stay.
+
+    Zeros become small random numbers; a constant parameter becomes random.
+    """
     if not parameter.is_floating_point() or not parameter.numel():
         return _cast(parameter, wide)
     order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
@@ -81,8 +83,11 @@ def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> 
 
 
 def other_inputs(given: Any, draw: int) -> Any:
-    """Return nested inputs with other values in their tensors, drawn `FREE` times in other ways; behind these, such
-    that keep masks and positions, and the whole numbers of each row. ValueError where all values are kept."""
+    """Return nested inputs with other values in their tensors.
+
+    The first `FREE` draws keep only shapes and dtypes. Later ones keep masks and positions, and the integers of each
+    row. Raise ValueError if no value changed.
+    """
     generator = torch.Generator().manual_seed(draw)
     free = draw if draw <= FREE else 0
     known = {id(tensor): tensor for _, tensor in named_tensors("", given) if tensor.numel()}
@@ -93,16 +98,16 @@ def other_inputs(given: Any, draw: int) -> Any:
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have other numbers; those whose numbers can't be read have none."""
+    """Return whether two tensors have different numbers; False if these can't be read."""
     return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
 
 
 def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: int = 0) -> Tensor:
     """Return an input of the same dtype and shape with other values in its range, more of them small.
 
-    Whole numbers get other places in their row, so that what ends or fills a row still does. Masks stay, of 0 and 1 or
-    with infinities, and positions: what rises in equal steps. With `free` floats reach further, and all others are
-    drawn among those that there are, but for the largest, so that counts and extremes change, too.
+    Integers are permuted in their row, so that end and padding tokens stay in it. Masks stay, of 0 and 1 or with
+    infinities, and so do positions: integers that rise in equal steps. With `free` floats reach further, and all others
+    are drawn from the existing ones except the largest, so that counts and extremes change, too.
     """
     if not tensor.numel() or tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided:
         return tensor.detach()
@@ -121,14 +126,16 @@ def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False,
 
 
 def _ends(tensor: Tensor) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
-    """The least and the largest of numbers, each with the sign towards which it lies."""
+    """Return the least and the largest number, each with the sign of its direction."""
     low, high = tensor.detach().double().aminmax()
     return (low, -1), (high, 1)
 
 
 def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
-    """Numbers drawn among those that there are, but for the largest of more than `FEW`; flags among both. What is
-    alone is one less."""
+    """Return numbers drawn from the existing ones, except the largest of more than `FEW`; flags from 0 and 1.
+
+    A single different number becomes one less.
+    """
     known = numbers.unique()
     if ((known == 0) | (known == 1)).all():
         known = torch.tensor([0, 1]).to(known)
@@ -141,18 +148,18 @@ def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _marks(tensor: Tensor) -> bool:
-    """Whether numbers with a fraction are a mask: with infinities, or what stands for them, or of 0 and 1."""
+    """Return whether floats are a mask: with infinities, or with values that stand for them, or of 0 and 1."""
     (low, _), (high, _) = _ends(tensor)
     return not (max(-low, high) <= FAR) or _binary(tensor.detach())
 
 
 def _binary(values: Tensor) -> bool:
-    """Whether numbers are 0 and 1, both: a mask."""
+    """Return whether numbers are a mask of both 0 and 1."""
     return bool(((values == 0) | (values == 1)).all()) and bool(values.any()) and len(values) > 1
 
 
 def _regular(tensor: Tensor) -> bool:
-    """Whether whole numbers are a mask, or rise by as much from one to the next: positions, rows, flags."""
+    """Return whether integers are a mask, or rise in equal steps: positions, rows, flags."""
     if tensor.min() >= 0 and tensor.max() <= 1:
         return True
     steps = tensor.diff(dim=-1) if tensor.dim() else tensor
@@ -169,7 +176,7 @@ def _cast(tensor: Tensor, wide: bool) -> Tensor:
 
 
 def _like(tensor: Tensor, values: Tensor, wide: bool) -> Tensor:
-    """The values in the shape of a tensor, laid out in memory as it is."""
+    """Return the values in the shape and memory layout of a tensor."""
     dtype = WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype
     made = torch.empty_like(tensor, dtype=dtype, requires_grad=False)
     return made.copy_(values.reshape(tensor.shape))

@@ -1,4 +1,4 @@
-"""What of a run follows from the values of its input, where nobody names its sizes: the run made again on others."""
+"""Dependence of a run on the values of its input, if nobody names its sizes: the run is repeated on other values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tracer.utils.error_text import reason
 
 
 def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution | None, str]:
-    """Return the numbers, the sizes and the tensors from outside of PyTorch that are others in a run on other values,
-    None where none is, and a note on why there was no such run."""
+    """Return the numbers, sizes and external tensors that differ in a run on other values, and a note.
+
+    The first is None if nothing differs. The note says why there was no such run, or is empty.
+    """
     if recording.calls is None or any(one.is_meta for one in (*recording.inputs.values(), *module.parameters())):
         return None, ""
     note = ""
@@ -29,7 +31,7 @@ def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution |
 
 
 def _compared(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
-    """What differs in another run; a model that runs on tensors without values reads none."""
+    """Return what differs in another run; a model that runs on tensors without values reads none."""
     if vocabulary.inside is not None:
         vocabulary.probe({}, primitives=False)
         return None
