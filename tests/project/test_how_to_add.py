@@ -122,7 +122,7 @@ def test_nothing_else_turns_red(tree):
     """The tests that look at all models, pages, nodes, formats or commands; the example that a node needs besides is
     what docs/extending.md asks for."""
     files = (
-        "tests/app/test_models_in_app.py tests/lessons/test_notes.py tests/project/test_layers.py "
+        "tests/app/test_models_in_app.py tests/lessons/test_notes.py tests/project/test_architecture.py "
         "tests/cli/test_cli.py tests/figures/test_views.py"
     )
     ran(

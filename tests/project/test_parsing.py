@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import app
 from pages.state import page_registry
-from tests.project.test_layers import APP, LIBRARY, named
+from tests.project.test_architecture import APP, LIBRARY, ROOT
 from tracer.symbols import notation
 from tracer.utils import python_source
 
@@ -33,8 +33,8 @@ def test_threads_that_parse_at_once_all_get_their_tree():
 
 
 def test_all_that_is_parsed_is_parsed_in_one_place():
-    where = [named(path) for path in (*LIBRARY, *APP) if "ast.parse(" in path.read_text(encoding="utf-8")]
-    assert where == ["tracer/utils/python_source.py"]
+    where = [path for path in (*LIBRARY, *APP) if "ast.parse(" in path.read_text(encoding="utf-8")]
+    assert where == [ROOT / "tracer" / "utils" / "python_source.py"]
 
 
 def test_no_source_is_parsed_and_no_folder_listed_at_a_rerun(monkeypatch):

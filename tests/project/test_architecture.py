@@ -1,0 +1,246 @@
+"""The structure of the code: layers, circles of imports, the size of folders, and the vocabulary of public names."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tracer import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = sorted((ROOT / "tracer").rglob("*.py"))
+APP = sorted([ROOT / "app.py", *(ROOT / "pages").rglob("*.py")])
+CODE_FILES, TEST_FILES, ENTRIES = 13, 25, 23
+"""The most Python files in a folder of the library or of the pages, and of the tests; the most entries of `tracer/`."""
+IRREGULAR = frozenset(
+    "made found given said told held kept laid seen shown drawn written taken known sent built brought bought "
+    "caught chosen done fed felt got gone gotten grown heard hidden hurt led left lent lost meant met paid proven "
+    "risen rung sat sold slept spent stood struck stuck sung sunk swept sworn taught thought thrown understood "
+    "won worn wound borrowed begun broken fallen flown forgotten forgiven frozen overwritten ridden sewn shaken "
+    "spoken stolen swum torn withdrawn undone unwritten bent dealt dug shrunk sought swung turned one other".split()
+)
+"""Participles that do not end in "ed", and words that name nothing."""
+NOUNS_AND_VERBS = frozenset("embed feed need speed seed red bed weed indeed proceed exceed succeed".split())
+PARTICIPLES = {"pages": 14, "tracer": 163}
+"""How many public functions, classes and modules are still called by a participle alone. May only fall."""
+CONVENIENCES = "tracer.record.trace"
+"""The one module that imports upward, inside functions: a trace's methods lead to what is computed from it."""
+
+
+class Import(NamedTuple):
+    """An import of `target` by `module`: `late` inside a function, with a `reason` where a comment beside it gives one,
+    or `typed` behind `TYPE_CHECKING`."""
+
+    module: str
+    target: str
+    line: int
+    late: bool = False
+    reason: bool = False
+    typed: bool = False
+
+
+def module_name(path: Path) -> str:
+    """Return the name by which Python imports a file: `tracer.models`, `tracer.record`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def read_imports(module: str, source: str, known: Iterable[str]) -> Iterator[Import]:
+    """Yield the imports of a module, those behind `TYPE_CHECKING` too; a name that is one of the `known` modules in
+    full."""
+    lines, known = source.splitlines(), frozenset(known)
+
+    def walk(node: ast.AST, late: bool, typed: bool) -> Iterator[Import]:
+        for inner in ast.iter_child_nodes(node):
+            targets: set[str] = set()
+            if isinstance(inner, ast.Import):
+                targets = {alias.name for alias in inner.names}
+            elif isinstance(inner, ast.ImportFrom) and not inner.level:
+                full = {f"{inner.module}.{alias.name}" for alias in inner.names}
+                targets = {name if name in known else str(inner.module) for name in full}
+            elif isinstance(inner, ast.Call) and inner.args and isinstance(inner.args[0], ast.Constant):
+                function = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
+                if function in ("import_module", "__import__"):
+                    yield Import(module, str(inner.args[0].value), inner.lineno, late, True)
+            if targets:
+                above = lines[inner.lineno - 2].strip() if inner.lineno > 1 else ""
+                reason = "#" in "".join(lines[inner.lineno - 1 : inner.end_lineno]) or above.startswith("#")
+                yield from (Import(module, target, inner.lineno, late, reason, typed) for target in sorted(targets))
+            inside = late or isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
+            checking = isinstance(inner, ast.If) and "TYPE_CHECKING" in ast.unparse(inner.test)
+            yield from walk(inner, inside, typed or checking)
+
+    yield from walk(ast.parse(source), False, False)
+
+
+@cache
+def all_imports() -> tuple[Import, ...]:
+    """Return the imports of the library and of the pages."""
+    known = frozenset(map(module_name, (*LIBRARY, *APP)))
+    files = ((module_name(path), path.read_text(encoding="utf-8")) for path in (*LIBRARY, *APP))
+    return tuple(found for module, source in files for found in read_imports(module, source, known))
+
+
+@cache
+def layers() -> tuple[str, ...]:
+    """Return the layers of the library from the ground up, as ARCHITECTURE.md lists them."""
+    table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("| where, from the ground up |")[2]
+    found = re.findall(r"^\| `(tracer/[\w/]*)(?:\.py)?` \|", table, flags=re.MULTILINE)
+    return tuple(place.removesuffix("__init__").strip("/").replace("/", ".") for place in found)
+
+
+def layer(module: str) -> int:
+    """Return the height of a module: that of the most special of the layers that it is in."""
+    if module == "tracer.__main__":
+        return len(layers())
+    inside = [place for place in layers() if place == module or (module.startswith(f"{place}.") and place != "tracer")]
+    assert inside, f"{module} is in none of the layers of ARCHITECTURE.md"
+    return layers().index(max(inside, key=len))
+
+
+def upward(imports: Iterable[Import]) -> list[str]:
+    """Return the imports of a higher layer; those of types alone load nothing."""
+    return [
+        f"{found.module}:{found.line} imports {found.target}, which is above it"
+        for found in imports
+        if found.module.startswith("tracer.")
+        and found.target.partition(".")[0] == "tracer"
+        and layer(found.target) > layer(found.module)
+        and not found.typed
+        and not (found.module == CONVENIENCES and found.late)
+    ]
+
+
+def circle(imports: Iterable[Import]) -> str:
+    """Return the modules of a circle of imports, empty where there is none."""
+    graph: dict[str, set[str]] = {}
+    for found in imports:
+        ours = found.target.partition(".")[0] in ("tracer", "pages", "app") and found.target != found.module
+        # the package itself loads its names when they are asked for
+        if ours and "tracer" not in (found.module, found.target) and not (found.module == CONVENIENCES and found.late):
+            graph.setdefault(found.module, set()).add(found.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " → ".join(error.args[1])
+    return ""
+
+
+def importing(paths: Iterable[Path], packages: set[str]) -> list[str]:
+    """Return where one of these packages is imported, also inside a function."""
+    modules = set(map(module_name, paths))
+    return [
+        f"{found.module}:{found.line} imports {found.target}"
+        for found in all_imports()
+        if found.module in modules and found.target.partition(".")[0] in packages
+    ]
+
+
+def is_bare_participle(name: str) -> bool:
+    """Return whether a name is a participle and nothing else: of what, it does not say."""
+    word = name.lower()
+    return word in IRREGULAR or (
+        word.endswith("ed") and len(word) > 4 and "_" not in word and word not in NOUNS_AND_VERBS
+    )
+
+
+def public_names(source: str) -> Iterator[str]:
+    """Yield the public functions, classes and methods of a module."""
+
+    def walk(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+        for inner in node.body:
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and inner.name[0] != "_":
+                yield inner.name
+                if isinstance(inner, ast.ClassDef):
+                    yield from walk(inner)
+
+    yield from walk(ast.parse(source))
+
+
+@pytest.mark.parametrize("package", PARTICIPLES)
+def test_public_names_say_of_what_they_are(package):
+    paths = (path for path in (*LIBRARY, *APP) if path.relative_to(ROOT).parts[0] == package)
+    names = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in paths
+        for name in (path.stem, *public_names(path.read_text(encoding="utf-8")))
+        if is_bare_participle(name)
+    ]
+    assert len(names) <= PARTICIPLES[package], "\n".join(names)
+
+
+def test_imports_point_down_in_the_order_of_the_architecture():
+    assert upward(all_imports()) == []
+
+
+def test_no_imports_go_round_in_a_circle():
+    assert circle(all_imports()) == ""
+
+
+def test_the_library_knows_nothing_of_the_app():
+    assert importing(LIBRARY, {"streamlit", "app", "pages"}) == []
+
+
+def test_the_app_leaves_tensors_to_the_library():
+    assert importing(APP, {"torch", "torchvision", "timm", "transformers"}) == []
+
+
+@pytest.mark.parametrize("module", ["tracer", "tracer.inputs.images", "tracer.record.latex_reader.proof_worker", "app"])
+def test_importing_leaves_torch_out(module):
+    """The first page is on screen before torch is loaded, and an opened file is proven without it."""
+    program = f"import {module}, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_an_import_inside_a_function_says_why():
+    """Those of commands do it once for all, where the command line begins."""
+    assert "Commands import torch when they run" in " ".join(cli.__doc__.split())
+    names = set(map(module_name, LIBRARY))
+    late = [found for found in all_imports() if found.late and not found.reason and found.module in names]
+    assert [f"{found.module}:{found.line} {found.target}" for found in late if ".commands." not in found.module] == []
+
+
+def test_what_breaks_a_rule_would_be_found():
+    source = (
+        "from tracer import cli\nif TYPE_CHECKING:\n    from tracer.verify import text\n"
+        "def f():\n    from tracer.models import vit  # late\n    importlib.import_module('timm.models')"
+    )
+    found = list(read_imports("tracer.utils.x", source, map(module_name, LIBRARY)))
+    assert found == [
+        Import("tracer.utils.x", "tracer.cli", 1),
+        Import("tracer.utils.x", "tracer.verify", 3, typed=True),
+        Import("tracer.utils.x", "tracer.models.vit", 5, late=True, reason=True),
+        Import("tracer.utils.x", "timm.models", 6, late=True, reason=True),
+    ]
+    assert [line.split()[2].rstrip(",") for line in upward(found)] == ["tracer.cli", "tracer.models.vit"]
+    back = Import("tracer.verify", "tracer.utils.x", 1)
+    assert circle([*found, back]) == "tracer.utils.x → tracer.verify → tracer.utils.x" and not circle(found)
+    names = public_names(
+        "def given(): ...\nclass Placed:\n    def _held(self): ...\n    def added(self): ...\ndef feed(): ..."
+    )
+    assert [name for name in names if is_bare_participle(name)] == ["given", "Placed", "added"]
+
+
+def test_the_architecture_lists_every_folder_of_the_library():
+    entries = {path for path in (ROOT / "tracer").iterdir() if path.name[0] != "_" and path.name != "py.typed"}
+    assert {f"tracer.{path.stem}" for path in entries} == {place for place in layers() if place.count(".") == 1}
+    assert "tracer" in layers() and "tracer.models.shared" in layers()
+
+
+def test_a_folder_is_seen_at_a_glance():
+    files = Counter(path.parent.relative_to(ROOT).as_posix() for path in (*LIBRARY, *APP))
+    files.pop(".")
+    assert {folder: count for folder, count in files.items() if count > CODE_FILES} == {}
+    tests = Counter(path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
+    assert {folder: count for folder, count in tests.items() if count > TEST_FILES} == {}
+    assert len({path.name for path in (ROOT / "tracer").iterdir()} - {"__pycache__", "py.typed"}) <= ENTRIES
