@@ -8,7 +8,7 @@ from torch import nn
 import tracer
 from tracer import export
 from tracer.shapes import value_of
-from tracer.shapes.floor_division import floors
+from tracer.shapes.floor_division import normalise_floors
 from tracer.symbols.notation import latex, parse, text
 
 
@@ -69,7 +69,7 @@ def test_windows_that_move_say_their_number_themselves(name):
 
 
 def test_what_is_divided_by_a_size_is_not_rounded_the_other_way():
-    assert str(floors(parse("ceiling(T/P)"))) == "ceiling(T/P)" != str(floors(parse("floor(T/P)")))
+    assert str(normalise_floors(parse("ceiling(T/P)"))) == "ceiling(T/P)" != str(normalise_floors(parse("floor(T/P)")))
 
 
 ROUNDED = [

@@ -16,7 +16,7 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.passes.loop_body import JOIN
 from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
-from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, same_at, value_of
+from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_of
 from tracer.shapes.scalar_solver import DATA, SLICES, Where
 from tracer.symbols.notation import parse
 
@@ -113,7 +113,7 @@ class Shapes:
     def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
         self._graph, self.sizes = graph, sizes
         units = solution.units(sizes) if solution is not None else ()
-        self.same = lambda a, b: same(a, b) or same_at(sympy.sympify(a), sympy.sympify(b), units)
+        self.same = lambda a, b: same(a, b) or equal_at(sympy.sympify(a), sympy.sympify(b), units)
         """Return whether two sizes are equal at all multiples of the sizes of the runs."""
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._expert_ops())

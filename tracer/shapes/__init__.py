@@ -22,27 +22,27 @@ from tracer.capture.composite_calls import Calls
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
-from tracer.shapes.op_alignment import COPIES, align, spelled
-from tracer.shapes.op_size_rules import own_sizes
+from tracer.shapes.op_alignment import COPIES, align, canonical_name
+from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
     NEAR,
     SLICES,
-    Edge,
+    CallIndex,
     Key,
-    Owners,
+    SliceBounds,
     Where,
-    flat,
-    moving,
-    slice_edge,
+    find_changing,
+    flatten,
     solve_number,
+    solve_slice,
 )
-from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common, same_at, value_of
+from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, value_of
 from tracer.shapes.twin_variation import FREE, other_inputs
 from tracer.utils.error_text import reason
 from tracer.utils.thread_local_rng import seeded_draws
 
-__all__ = ["UNKNOWN", "Solution", "Unlike", "Vocabulary", "base_form", "same_at", "solve", "value_of"]
+__all__ = ["UNKNOWN", "OpsDiffer", "Solution", "Vocabulary", "base_form", "equal_at", "solve", "value_of"]
 
 LEAST = 3
 """Fewest probes besides the run itself: two that solve, and one that is predicted."""
@@ -64,7 +64,7 @@ REMEMBERED = 24
 """Largest number of probes in a vocabulary's cache."""
 
 
-class Unlike(RuntimeError):
+class OpsDiffer(RuntimeError):
     """Raised if a module runs other ops on tensors without values."""
 
 
@@ -107,7 +107,7 @@ class Vocabulary:
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 if self.device is not None and self.device.type != "cpu":
-                    module, (args, *kwargs) = module.to(self.device), _moved((args, *kwargs), self.device)
+                    module, (args, *kwargs) = module.to(self.device), _to_device((args, *kwargs), self.device)
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
@@ -153,7 +153,7 @@ class Vocabulary:
             self.ran.pop(key, None)
 
 
-def _moved(value, device: torch.device):
+def _to_device(value, device: torch.device):
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), value)
 
 
@@ -173,13 +173,13 @@ class Solution:
     held: tuple[str, ...]
     parts: tuple[tuple, ...] = ()
     scalars: dict[Key, dict[Where, str]] = field(default_factory=dict)
-    edges: dict[int, Edge] = field(default_factory=dict)
+    edges: dict[int, SliceBounds] = field(default_factory=dict)
     brought: frozenset[tuple[int, int]] = frozenset()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
 
     @property
-    def sized(self) -> bool:
+    def has_sizes(self) -> bool:
         """Whether shapes are solved; without named sizes only dependence on values is known."""
         return bool(self.inputs)
 
@@ -188,7 +188,7 @@ class Solution:
         if self.way is None:
             return ()
         vocabulary, probes = self.way
-        return common([vocabulary.complete({**sizes, **probe}) for probe in ({}, *probes)])
+        return common_divisors([vocabulary.complete({**sizes, **probe}) for probe in ({}, *probes)])
 
     def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
         """Return whether another run of the same ops has every solved shape and number, evaluated at `sizes`."""
@@ -213,9 +213,9 @@ class Solution:
         ):
             return False
         for entry in scalars_of(recording.calls.made if recording.calls else ()):
-            solved, numbers = self.scalars.get((entry.name, entry.first, entry.last), {}), flat(entry)
+            solved, numbers = self.scalars.get((entry.name, entry.first, entry.last), {}), flatten(entry)
             for where, text in solved.items():
-                if text not in (UNKNOWN, DATA) and not near(value(text), numbers.get(where, nan)):
+                if text not in (UNKNOWN, DATA) and not is_near(value(text), numbers.get(where, nan)):
                     return False
         return True
 
@@ -232,47 +232,49 @@ def solve(
 
     Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
     changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
-    None, if their dimensions are needed. Raise ValueError for too few probes, and `Unlike` if tensors without values
+    None, if their dimensions are needed. Raise ValueError for too few probes, and `OpsDiffer` if tensors without values
     run other ops.
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
-    found = Unsolved(run, opened, list(scalars_of(calls.made)) if calls else [])
-    found.fill(sizes, vocabulary, probes, vocabulary.names)
-    found.carry()
+    partial = PartialSolution(run, opened, list(scalars_of(calls.made)) if calls else [])
+    partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
+    partial.solve_copies()
     held = [""] * len(run)
-    missing, open_ = found.missing(), found.open()
-    if (missing or open_ or None in found.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
+    missing, open_ = partial.missing_ops(), partial.unsolved_ops()
+    if (missing or open_ or None in partial.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
-        again = {i for i in open_ if found.by_batch(i, vocabulary, sizes, probes)}
-        found.fill(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), again)
-        found.carry()
-        for i in {*missing} - {*found.missing()}:
-            if not found.by_batch(i, vocabulary, sizes, probes):  # another size is why it does not run in each probe
-                found.inputs[i] = found.outputs[i] = None
-        for i in {*missing, *again} - {*found.missing(), *found.open()}:
+        again = {i for i in open_ if partial.depends_on_batch(i, vocabulary, sizes, probes)}
+        partial.solve_over(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), again)
+        partial.solve_copies()
+        for i in {*missing} - {*partial.missing_ops()}:
+            if not partial.depends_on_batch(
+                i, vocabulary, sizes, probes
+            ):  # another size is why it does not run in each probe
+                partial.inputs[i] = partial.outputs[i] = None
+        for i in {*missing, *again} - {*partial.missing_ops(), *partial.unsolved_ops()}:
             held[i] = f"{AT_SOME} B held at {sizes['B']}"
-    if found.missing() and vocabulary.inside and not vocabulary.partly:
-        raise Unlike(f"without values it does not run {run[found.missing()[0]].name}")
-    for i in found.missing():
+    if partial.missing_ops() and vocabulary.inside and not vocabulary.partly:
+        raise OpsDiffer(f"without values it does not run {run[partial.missing_ops()[0]].name}")
+    for i in partial.missing_ops():
         held[i] = NOT_ALL
-        found.inputs[i], found.outputs[i] = _unknown(run[i])
+        partial.inputs[i], partial.outputs[i] = _unknown(run[i])
     if calls and any(held):
-        respell(run, calls.made, found.probes, held, found.inputs, found.outputs)
+        respell(run, calls.made, partial.probes, held, partial.inputs, partial.outputs)
     problem = ""
     if vocabulary.inside is None:
         try:
-            others = vocabulary.others(probes[0], reads(run))
+            others = vocabulary.others(probes[0], reads_values(run))
         except Exception as error:
             problem, others = UNCOMPARED.format(reason(error)), []
         for other in others:
-            for i in found.compare(vocabulary.probe(probes[0], primitives=False), other):
+            for i in partial.compare(vocabulary.probe(probes[0], primitives=False), other):
                 held[i] = OF_DATA
     vocabulary.keep(probes)
-    return found.solution(held, (vocabulary, probes), problem)
+    return partial.solution(held, (vocabulary, probes), problem)
 
 
-def reads(run: list[Seen]) -> bool:
+def reads_values(run: list[Seen]) -> bool:
     """Return whether a run asked for the value of a tensor, or computed one whose sizes depend on values."""
     return any(op.name in READS for op in run)
 
@@ -282,12 +284,12 @@ def held_size(note: str) -> str:
     return note.removeprefix(AT_SOME).split()[0] if note.startswith(AT_SOME) else ""
 
 
-def near(value: float, number: float) -> bool:
+def is_near(value: float, number: float) -> bool:
     """Return whether a number equals the value of a formula, up to float rounding."""
     return abs(value - number) <= NEAR * abs(number)
 
 
-class Unsolved:
+class PartialSolution:
     """A partial solution: the ops of a run, and the shapes that are solved so far."""
 
     def __init__(self, run: list[Seen], opened, scalars: list[Scalars]):
@@ -295,7 +297,7 @@ class Unsolved:
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
-        self.edges: dict[int, Edge] = {}
+        self.edges: dict[int, SliceBounds] = {}
         self.brought: set[tuple[int, int]] = set()
         self.probes: list[tuple[Recording, list[int | None]]] = []
         self.inputs: list = [None] * len(run)
@@ -303,16 +305,16 @@ class Unsolved:
         self.parts: list = [() if one is None else None for one in opened]
         self.wanted = [i for i, one in enumerate(opened) if one is not None]
 
-    def missing(self) -> list[int]:
+    def missing_ops(self) -> list[int]:
         """Return the ops that no probe ran."""
         return [i for i, found in enumerate(self.inputs) if found is None]
 
-    def open(self) -> set[int]:
+    def unsolved_ops(self) -> set[int]:
         """Return the ops with an unsolved dimension, such as one that is elsewhere at B = 1."""
         both = enumerate(zip(self.inputs, self.outputs, strict=True))
         return {i for i, (one, two) in both if one is not None and any(UNKNOWN in shape for shape in (*one, *two))}
 
-    def by_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
+    def depends_on_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
         """Return whether an op differs because of the batch: another op runs, or elsewhere, if only B changes.
 
         A batch of one counts, since sizes of one are broadcast.
@@ -326,7 +328,9 @@ class Unsolved:
                     self.alone.append(align(self.run, vocabulary.probe({**sizes, "B": batch}, primitives=False).ops))
         return not self.alone or any(match[op] is None for match in self.alone)
 
-    def fill(self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()) -> None:
+    def solve_over(
+        self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()
+    ) -> None:
         """Solve what all probes have, over `names`; solve the ops `again` anew, unless they are unsolved here, too."""
         plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
         matches = [align(self.run, other.ops) for other in plain]
@@ -343,17 +347,17 @@ class Unsolved:
         for i in again:
             self.inputs[i] = self.outputs[i] = None
         new = [i for i, found in enumerate(self.inputs) if found is None]
-        self._each(solver, others, matches)
+        self._solve_ops(solver, others, matches)
         if solver.ambiguous:
             for i in new:
                 self.inputs[i] = self.outputs[i] = None
-            solver.again()
-            self._each(solver, others, matches)
-        for i in before.keys() & {*self.missing(), *self.open()}:
+            solver.reset()
+            self._solve_ops(solver, others, matches)
+        for i in before.keys() & {*self.missing_ops(), *self.unsolved_ops()}:
             self.inputs[i], self.outputs[i] = before[i]
         self._solve_scalars(solver, plain, matches)
 
-    def _each(self, solver: Solver, others: list[Recording], matches) -> None:
+    def _solve_ops(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solve the shapes of all unsolved ops, in order."""
         for i, op in enumerate(self.run):
             places = [match[i] for match in matches]
@@ -361,25 +365,27 @@ class Unsolved:
                 continue
             if self.inputs[i] is None:
                 same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
-                self.inputs[i], self.outputs[i] = _both(solver, same, [self._made(tensor) for tensor in op.inputs])
+                self.inputs[i], self.outputs[i] = _solve_op(
+                    solver, same, [self._shape_from_producer(tensor) for tensor in op.inputs]
+                )
             if self.opened and self.parts[i] is None:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
                 if len({tuple(map(_outline, parts)) for parts in lists}) == 1:
-                    self.parts[i] = tuple(_both(solver, same) for same in zip(*lists, strict=True))
+                    self.parts[i] = tuple(_solve_op(solver, same) for same in zip(*lists, strict=True))
 
     def _solve_scalars(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solve the numbers of calls and the bounds of slices that are not solved yet."""
-        owners = [Owners(other.scalars, other.numbers) for other in others]
+        owners = [CallIndex(other.scalars, other.numbers) for other in others]
         for key, entry in self.entries.items():
             if key in self.scalars:
                 continue
             same = [entry, *filter(None, (o.of(entry, match) for o, match in zip(owners, matches, strict=True)))]
             if len(same) <= len(others):
                 continue
-            self.scalars[key] = {where: solve_number(solver, vector) for where, vector in moving(same)}
+            self.scalars[key] = {where: solve_number(solver, vector) for where, vector in find_changing(same)}
             if entry.name in SLICES and entry.last == entry.first + 1:
                 ops = [self.run[entry.first], *(o.ops[m[entry.first]] for o, m in zip(others, matches, strict=True))]
-                if (edge := slice_edge(solver, same, ops, self.inputs[entry.first])) is not None:
+                if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
     def compare(self, one: Recording, two: Recording) -> list[int]:
@@ -394,8 +400,8 @@ class Unsolved:
             if j is None or k is None:
                 continue
             first, second = one.ops[j], two.ops[k]
-            self.inputs[i] = _unless_other(self.inputs[i], first.inputs, second.inputs)
-            outputs = _unless_other(self.outputs[i], first.outputs, second.outputs)
+            self.inputs[i] = _mask_differences(self.inputs[i], first.inputs, second.inputs)
+            outputs = _mask_differences(self.outputs[i], first.outputs, second.outputs)
             if outputs_differ(first, second):
                 found.append(i)
             self.outputs[i] = outputs
@@ -403,31 +409,31 @@ class Unsolved:
                 digests = one.constants.get((one.numbers[j], place)), two.constants.get((two.numbers[k], place))
                 if all(digests) and digests[0] != digests[1]:
                     self.brought.add((i, place))
-        owners = [Owners(other.scalars, other.numbers) for other in (one, two)]
+        owners = [CallIndex(other.scalars, other.numbers) for other in (one, two)]
         for key, entry in self.entries.items():
             here, there_ = owners[0].of(entry, there), owners[1].of(entry, match)
-            moved = [where for where, _ in moving([here, there_])]
+            moved = [where for where, _ in find_changing([here, there_])]
             if moved:
                 self.scalars.setdefault(key, {}).update(dict.fromkeys(moved, DATA))
-                self._end_of_data(entry, {name for name, _ in moved})
+                self._mark_slice_bounds(entry, {name for name, _ in moved})
         return found
 
-    def _end_of_data(self, entry: Scalars, moved: set[str]) -> None:
+    def _mark_slice_bounds(self, entry: Scalars, moved: set[str]) -> None:
         """Mark the bounds of a slice that depend on the values of the input."""
         if (edge := self.edges.get(entry.first)) is not None and entry.name in SLICES:
             start = DATA if moved & {"start", "index"} else edge.start
             self.edges[entry.first] = edge._replace(start=start, stop=DATA if moved & {"end", "index"} else edge.stop)
 
-    def carry(self) -> None:
+    def solve_copies(self) -> None:
         """Solve copies that no probe ran: they have the shape of their source."""
-        for i in self.missing():
+        for i in self.missing_ops():
             op = self.run[i]
             if op.name == "detach":  # of a tensor that was written into
-                self.inputs[i] = self.outputs[i] = self._taken(op.inputs[0])
-            if op.name in COPIES and (copied := self._made(op.inputs[0])):
+                self.inputs[i] = self.outputs[i] = self._shape_from_user(op.inputs[0])
+            if op.name in COPIES and (copied := self._shape_from_producer(op.inputs[0])):
                 self.inputs[i] = self.outputs[i] = (copied,)
 
-    def _made(self, tensor: tuple) -> tuple[str, ...]:
+    def _shape_from_producer(self, tensor: tuple) -> tuple[str, ...]:
         """Return the solved shape of a tensor from its producer; empty if there is none."""
         shape, _, maker = tensor
         if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
@@ -435,7 +441,7 @@ class Unsolved:
         shapes = [one for one, *_ in self.run[maker].outputs]
         return self.outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else ()
 
-    def _taken(self, tensor: tuple) -> tuple | None:
+    def _shape_from_user(self, tensor: tuple) -> tuple | None:
         """Return the solved shape of a tensor from another op that uses it, in a tuple; None if there is none."""
         for op, solved in zip(self.run, self.inputs, strict=True):
             if solved is not None and tensor in op.inputs:
@@ -453,29 +459,31 @@ class Unsolved:
 
 def _outline(part) -> tuple:
     """Return the properties that a primitive has in common with the same one at other sizes."""
-    return spelled(part.name), *(tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs))
+    return canonical_name(part.name), *(
+        tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs)
+    )
 
 
-def _both(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
+def _solve_op(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
     """Return the solved shapes of the inputs and outputs of one op, or primitive, in all runs.
 
     An ambiguous size of an input is taken from its producer's shape, `made`, and one of an output from an input that
     has it.
     """
-    before, after = (_vectors([getattr(op, tensors) for op in same]) for tensors in ("inputs", "outputs"))
-    inputs = _solved(solver, before)
+    before, after = (_size_vectors([getattr(op, tensors) for op in same]) for tensors in ("inputs", "outputs"))
+    inputs = _solve_tensors(solver, before)
     if any(made) and any(UNKNOWN in shape for shape in inputs):
-        inputs = _solved(solver, before, [dict(enumerate(zip(shape))) for shape in made], inputs)
-    own = own_sizes(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
-    outputs = _solved(solver, after, [own] * len(after))
+        inputs = _solve_tensors(solver, before, [dict(enumerate(zip(shape))) for shape in made], inputs)
+    own = apply_size_rules(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
+    outputs = _solve_tensors(solver, after, [own] * len(after))
     if any(UNKNOWN in shape for shape in outputs):
         sizes = {v: size for one, shape in zip(before, inputs, strict=True) for v, size in zip(one, shape, strict=True)}
         taken = [{axis: (sizes.get(v, UNKNOWN),) for axis, v in enumerate(one)} for one in after]
-        outputs = _solved(solver, after, taken, outputs)
+        outputs = _solve_tensors(solver, after, taken, outputs)
     return inputs, outputs
 
 
-def _vectors(tensors: list) -> list[list[tuple[int, ...]]]:
+def _size_vectors(tensors: list) -> list[list[tuple[int, ...]]]:
     """Return the sizes of each tensor's axes in all runs, for as many tensors as the first run has.
 
     Joins and splits can have more tensors in another run.
@@ -484,7 +492,7 @@ def _vectors(tensors: list) -> list[list[tuple[int, ...]]]:
     return [list(zip(*(shape for shape, *_ in same), strict=True)) for same in columns]
 
 
-def _unless_other(solved, first, second):
+def _mask_differences(solved, first, second):
     """Return solved shapes without the sizes that differ between two runs at the same sizes."""
     if solved is None or len(first) != len(second):
         return solved
@@ -506,7 +514,7 @@ def _unknown(op) -> tuple[tuple, tuple]:
     return inputs, outputs
 
 
-def _solved(
+def _solve_tensors(
     solver: Solver,
     vectors: list,
     own: Sequence[Mapping[int, Sequence[str]]] = (),

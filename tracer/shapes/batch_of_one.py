@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tracer.capture import Recording, Seen
 from tracer.capture.composite_calls import Call
-from tracer.shapes.scalar_solver import Owners
+from tracer.shapes.scalar_solver import CallIndex
 
 Shapes = tuple[tuple[str, ...], ...]
 
@@ -27,25 +27,25 @@ def respell(
     `probes` are runs at other sizes, each with the indices of its ops that match this run's. A call is respelled only
     if every probe ran it, too.
     """
-    owners = [Owners(other.scalars, other.numbers) for other, _ in probes]
+    owners = [CallIndex(other.scalars, other.numbers) for other, _ in probes]
     for call in calls:
         inside = range(call.first, call.last)
         if not call.inner or not any(held[op] for op in inside):
             continue
-        if not all(_there(run, call, *probe, of) for probe, of in zip(probes, owners, strict=True)):
+        if not all(_is_in_probe(run, call, *probe, of) for probe, of in zip(probes, owners, strict=True)):
             continue
         for op in filter(held.__getitem__, inside):
             inputs[op] = tuple(
-                _made(run, tensor, held, inside, outputs) or solved
+                _shape_from_producer(run, tensor, held, inside, outputs) or solved
                 for tensor, solved in zip(run[op].inputs, inputs[op], strict=True)
             )
             outputs[op] = tuple(
-                _taken(run, op, shape, held, inside, inputs) or solved
+                _shape_from_user(run, op, shape, held, inside, inputs) or solved
                 for (shape, *_), solved in zip(run[op].outputs, outputs[op], strict=True)
             )
 
 
-def _there(run, call: Call, other: Recording, match: Sequence[int | None], owners: Owners) -> bool:
+def _is_in_probe(run, call: Call, other: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
     """Return whether another run made the same call: of the same name and line, between matching ops."""
     before = next((j for j in reversed(match[: call.first]) if j is not None), -1)
     after = next((j for j in match[call.last :] if j is not None), len(other.ops))
@@ -56,7 +56,7 @@ def _there(run, call: Call, other: Recording, match: Sequence[int | None], owner
     )
 
 
-def _made(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:
+def _shape_from_producer(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:
     """Return the solved shape of a tensor from its producer outside the call; None if there is none."""
     shape, _, maker = tensor
     if not isinstance(maker, int) or maker in inside or held[maker]:
@@ -65,7 +65,7 @@ def _made(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tup
     return outputs[maker][made.index(shape)] if made.count(shape) == 1 else None
 
 
-def _taken(run, op: int, shape: tuple, held, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:
+def _shape_from_user(run, op: int, shape: tuple, held, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:
     """Return the solved shape of an op's result from a user outside the call; None if there is none."""
     for taker in range(inside.stop, len(run)):
         for place, (size, _, maker) in enumerate(run[taker].inputs):

@@ -26,7 +26,7 @@ Known = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
 
 
-def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
+def find_composites(vector: tuple[int, ...], known: Known) -> list[str]:
     """Return all formulas with these values that are a product of sizes times one of three forms.
 
     These are `m·x + c` for a product x of sizes, `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor
@@ -39,7 +39,7 @@ def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
         for (a, one), (b, other) in combinations_with_replacement(known, 2)
     ]
     for rounds in (False, True):  # what needs no rounding is not rounded
-        found = list(_plain(vector, known, products, rounds))
+        found = list(_find_unscaled(vector, known, products, rounds))
         for factor, values in products:
             if any(v % x for v, x in zip(vector, values, strict=True) if x) or 0 in values:
                 continue
@@ -47,22 +47,22 @@ def beyond(vector: tuple[int, ...], known: Known) -> list[str]:
             if len(set(rest)) == 1:
                 found.append(f"{rest[0]}*({factor})")
             else:
-                found += [f"({factor})*({text})" for text in _plain(rest, known, products, rounds)]
+                found += [f"({factor})*({text})" for text in _find_unscaled(rest, known, products, rounds)]
         if found:
             return found
     return []
 
 
-def _plain(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
+def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
     """Yield formulas without a factor; with `rounds` also those that round."""
     if len(set(vector)) < FREE:
         return
     for text, values in products:
-        line = _line(vector, values)
+        line = _fit_line(vector, values)
         if line is not None:
             m, c = line
             yield f"{m}*({text}) + {c}"
-    yield from _rounded(vector, known, rounds)
+    yield from _find_quotients(vector, known, rounds)
     summed = known if rounds and len(set(vector)) >= SEVERAL else [one for one in known if not ROUNDED.search(one[0])]
     for (a, one), (b, other) in combinations(summed, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
@@ -71,7 +71,7 @@ def _plain(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]
                 yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
 
 
-def _rounded(vector, known: Known, rounds: bool) -> Iterator[str]:
+def _find_quotients(vector, known: Known, rounds: bool) -> Iterator[str]:
     """Yield quotients of a size and their multiples; rounded ones only if none is exact in every run.
 
     A module that takes other sizes runs at others, too.
@@ -96,7 +96,7 @@ def _rounded(vector, known: Known, rounds: bool) -> Iterator[str]:
                 yield from (f"{times}*floor((({text}) + {c})/{stride})" for c in range(low, high + 1))
 
 
-def _line(vector, values) -> tuple[int, int] | None:
+def _fit_line(vector, values) -> tuple[int, int] | None:
     """Return integers m and c with vector = m·values + c; None if there are none, or too few values."""
     if len(set(values)) < FREE:
         return None

@@ -11,8 +11,8 @@ import torch
 from tracer.capture import Recording
 from tracer.capture.callable_module import Function
 from tracer.shapes import Vocabulary
-from tracer.shapes.probe_sizes import chosen, tried
-from tracer.shapes.shadow_module import parameters, twin, without_values
+from tracer.shapes.probe_sizes import candidate_probes, choose_sizes
+from tracer.shapes.shadow_module import parameters, shadow_copy, without_values
 from tracer.symbols import cost
 from tracer.utils.error_text import quoted
 
@@ -46,11 +46,11 @@ def named_axes(
 
     def attempts() -> Attempts:
         if build:
-            yield from tried(Vocabulary(tuple(symbols), {}, build), sizes)
+            yield from candidate_probes(Vocabulary(tuple(symbols), {}, build), sizes)
             return
-        heavy = work(recording, sizes) > HEAVY
+        heavy = probe_flops(recording, sizes) > HEAVY
         for vocabulary in copies(module, recording, axes, heavy):
-            yield from tried(vocabulary, sizes, heavy and vocabulary.inside is None)
+            yield from candidate_probes(vocabulary, sizes, heavy and vocabulary.inside is None)
 
     return sizes, attempts()
 
@@ -64,35 +64,35 @@ def copies(
     """
     args, kwargs = recording.given
 
-    def probed(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
-        copied = {id(module): twin(module, shared), **shared}
+    def make_vocabulary(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
+        copied = {id(module): shadow_copy(module, shared), **shared}
 
-        def built(at: dict[str, int]) -> tuple:
+        def build(at: dict[str, int]) -> tuple:
             wanted: dict[str, dict[int, int]] = {}
             for name, places in axes.items():
                 for given, axis in places:
                     wanted.setdefault(given, {})[axis] = at[name]
             inputs = recording.inputs.items()
-            changed = {id(tensor): ready(resized(tensor, wanted.get(name, {}))) for name, tensor in inputs}
-            return twin((module, args, kwargs), copied | changed)
+            changed = {id(tensor): ready(resize(tensor, wanted.get(name, {}))) for name, tensor in inputs}
+            return shadow_copy((module, args, kwargs), copied | changed)
 
-        return Vocabulary(tuple(axes), {}, built, inside)
+        return Vocabulary(tuple(axes), {}, build, inside)
 
     outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
     if heavy and not outside:
         shared, mode = without_values(module)
-        yield probed(shared, mode.from_tensor, lambda: mode)
-    yield probed(parameters(module) | ({id(module): module} if outside else {}), copy.copy)
+        yield make_vocabulary(shared, mode.from_tensor, lambda: mode)
+    yield make_vocabulary(parameters(module) | ({id(module): module} if outside else {}), copy.copy)
 
 
-def unnamed(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
+def copies_at_same_sizes(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
     """Yield vocabularies of copies of a module at the sizes of a run without named axes, in order of preference."""
     return copies(module, recording, {}, flops(recording) > HEAVY)
 
 
-def work(recording: Recording, sizes: dict[str, int]) -> float:
+def probe_flops(recording: Recording, sizes: dict[str, int]) -> float:
     """Return the approximate FLOPs of the largest probe: those of the run, in proportion to its sizes."""
-    return flops(recording) * max(prod(probe.values()) for probe in chosen(sizes)) / prod(sizes.values())
+    return flops(recording) * max(prod(probe.values()) for probe in choose_sizes(sizes)) / prod(sizes.values())
 
 
 def flops(recording: Recording) -> int:
@@ -141,7 +141,7 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
             named[place] = name
 
 
-def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
+def resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
     """Return a tensor with axes repeated or cut to other sizes, so that values stay in range.
 
     Its memory layout stays, since the ops depend on it.
@@ -151,10 +151,10 @@ def resized(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
         return made
     for axis, size in sizes.items():
         made = made.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
-    return made if tensor.is_contiguous() else _laid_out(made, tensor)
+    return made if tensor.is_contiguous() else _with_layout_of(made, tensor)
 
 
-def _laid_out(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _with_layout_of(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the same values with the memory layout of `like`: its order of axes, its gaps, its expanded axes."""
     whole, strides = made.shape, [0] * made.dim()
     dense = dense_like = 1

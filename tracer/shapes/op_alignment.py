@@ -40,14 +40,14 @@ def align(run, probe) -> list[int | None]:
     for a, b, length in blocks:
         for offset in range(length):
             result[left[a + offset]] = right[b + offset]
-    _turns(keys[0], left, result)
+    _match_iterations(keys[0], left, result)
     for i, op in enumerate(run):  # a copy belongs to the reshape after it
         if op.name in COPIES and i + 1 < len(run) and (after := result[i + 1]):
             result[i] = after - 1 if _key(probe[after - 1]) == _key(op) else None
     return [j if j is not None and _fits(run[i], probe[j]) else None for i, j in enumerate(result)]
 
 
-def _turns(keys: list[tuple], left: list[int], result: list[int | None]) -> None:
+def _match_iterations(keys: list[tuple], left: list[int], result: list[int | None]) -> None:
     """Match the iterations of a loop that the probe has fewer of with the iteration before, or after."""
     missing = [place for place, i in enumerate(left) if result[i] is None]
     for places, step in ((missing, -1), (missing[::-1], 1)):
@@ -79,10 +79,10 @@ def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | No
 def _key(op) -> tuple:
     axis = op.settings[1] % len(op.inputs[0][0]) if op.name == "slice" else None  # one of `[:H, :W]` may be left out
     line = (GENERATED, op.line[1]) if op.line and op.line[0].startswith(GENERATED) else op.line
-    return op.module, line, spelled(op.name), axis
+    return op.module, line, canonical_name(op.name), axis
 
 
-def spelled(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the name of an op, the same one for all reshapes."""
     return "view" if name in VIEWS and name not in COPIES else name
 

@@ -7,12 +7,12 @@ from math import gcd, prod
 
 from tracer.capture import Seen
 from tracer.ops import schema
-from tracer.shapes.floor_division import divided
+from tracer.shapes.floor_division import floor_divide
 
 Shape = tuple[str, ...]
 
 
-def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
+def apply_size_rules(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
     """Return formulas for axes of an op's outputs over the symbolic shapes of its inputs, from its arguments.
 
     An axis of a pooling that rounds up has two formulas, since the last window can be left out. An axis whose input has
@@ -21,24 +21,27 @@ def own_sizes(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) ->
     """
     rule = schema(op.name).size_rule
     if rule == "merge":
-        return dict(_merged([op, *others], inputs))
+        return dict(_merge_axes([op, *others], inputs))
     reader = READERS.get(rule)
     if reader is None or not inputs or not all(one.settings for one in (op, *others)):
         return {}
     found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
     if reader is _padding:
-        found |= dict(_filled([op, *others], inputs))
+        found |= dict(_fill_windows([op, *others], inputs))
     return found
 
 
-def _moved(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
+def _window_count(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
     """Return formulas of the number of windows along an axis: ⌊(H + 2p − d(k − 1) − 1)/s⌋ + 1."""
     if size == "?":
         return []
     offset = 2 * padding - dilation * (window - 1) - 1
     if up:
-        return [divided(size, offset + stride - 1 + stride, stride), divided(size, offset + stride - 1, stride)]
-    return [divided(size, offset + stride, stride)]
+        return [
+            floor_divide(size, offset + stride - 1 + stride, stride),
+            floor_divide(size, offset + stride - 1, stride),
+        ]
+    return [floor_divide(size, offset + stride, stride)]
 
 
 def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
@@ -52,7 +55,7 @@ def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
             offset = d * (int(window) - 1) + 1 + _at(extra, i) - 2 * p - s
             yield i + 2, [f"{s}*({size}) + {offset}"]
         else:
-            yield i + 2, _moved(size, int(window), s, p, d)
+            yield i + 2, _window_count(size, int(window), s, p, d)
 
 
 def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
@@ -63,7 +66,7 @@ def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
     for i in range(count):
         window = _at(windows, i)
         s, p, d = (_at(one, i) for one in (stride or windows, padding, dilation))
-        yield rank - count + i, _moved(inputs[0][rank - count + i], window, s, p, d, up)
+        yield rank - count + i, _window_count(inputs[0][rank - count + i], window, s, p, d, up)
 
 
 def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
@@ -74,12 +77,12 @@ def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
     if size != "?":
         first = start if start >= 0 else f"({size}) + ({start})"
         last = f"({size})" if end >= length else f"({size}) + ({end})" if end < 0 else end
-        yield axis, [divided(f"{last} - ({first})", step - 1, step)]
+        yield axis, [floor_divide(f"{last} - ({first})", step - 1, step)]
 
 
 def _unfold(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
     axis, window, step = op.settings[1:4]
-    yield axis % len(inputs[0]), _moved(inputs[0][axis], window, step, 0, 1)
+    yield axis % len(inputs[0]), _window_count(inputs[0][axis], window, step, 0, 1)
 
 
 def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
@@ -90,7 +93,7 @@ def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
             yield rank - 1 - i, [f"({size}) + {pads[2 * i] + pads[2 * i + 1]}"]
 
 
-def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+def _fill_windows(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
     """Yield axes that are padded to the next multiple of a number, if only one number fits all runs."""
     rank = len(inputs[0])
     for i in range(len(same[0].settings[1]) // 2):
@@ -100,10 +103,10 @@ def _filled(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
         whole = gcd(*(op.outputs[0][0][axis] for op in same))
         windows = [k for k in range(max(pads) + 1, whole + 1) if whole % k == 0]
         if len(windows) == 1:
-            yield axis, [f"{windows[0]}*({divided(inputs[0][axis], windows[0] - 1, windows[0])})"]
+            yield axis, [f"{windows[0]}*({floor_divide(inputs[0][axis], windows[0] - 1, windows[0])})"]
 
 
-def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+def _merge_axes(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
     """Yield the axes that a reshape merges from several, the same ones in all runs."""
     groups = {_groups(op.inputs[0][0], op.outputs[0][0]) for op in same}
     for axis, parts in enumerate(min(groups) if len(groups) == 1 else ()):
@@ -111,10 +114,10 @@ def _merged(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
         if len(parts) > 1 and "?" not in sizes:
             yield axis, ["*".join(f"({size})" for size in sizes)]
     if () in groups and "?" not in inputs[0]:
-        yield from _left(same, inputs[0])
+        yield from _remaining_axis(same, inputs[0])
 
 
-def _left(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
+def _remaining_axis(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
     """Yield the one axis of a reshape that takes the remaining size, if all others have one size in all runs."""
     shapes = [(op.inputs[0][0], op.outputs[0][0]) for op in same]
     first = next(i for i in range(len(before)) if any(i >= len(b) or a[i] != b[i] for a, b in shapes))

@@ -26,13 +26,13 @@ FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9,
 Choice = Callable[[int, int], tuple[int, ...]]
 
 
-def chosen(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list[dict[str, int]]:
+def choose_sizes(sizes: dict[str, int], ways: dict[str, Choice] | None = None) -> list[dict[str, int]]:
     """Return the sizes of all probes, each symbol's chosen in its own way, by default from `SIZES`."""
     columns = [((ways or {}).get(name, _any))(size, i) for i, (name, size) in enumerate(sizes.items())]
     return [dict(zip(sizes, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def tried(
+def candidate_probes(
     vocabulary: Vocabulary, sizes: dict[str, int], heavy: bool = False
 ) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
     """Yield ways to choose sizes, in order of preference: a module may not run at all sizes.
@@ -43,9 +43,9 @@ def tried(
     these stays, and is no symbol. A heavy module runs at `FEW` only.
     """
     if heavy:
-        yield vocabulary, chosen(sizes, dict.fromkeys(sizes, _few))
+        yield vocabulary, choose_sizes(sizes, dict.fromkeys(sizes, _few))
         return
-    yield vocabulary, chosen(sizes)
+    yield vocabulary, choose_sizes(sizes)
     ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
     if set(ways.values()) == {_any}:
         return
@@ -53,7 +53,7 @@ def tried(
     if len(left) < len(ways):
         names = tuple(name for name in vocabulary.names if name not in left)
         held = f"no symbols for {', '.join(left)}: the model did not run at the other sizes tried" if left else ""
-        yield replace(vocabulary, names=names, held=held), chosen(sizes, ways)
+        yield replace(vocabulary, names=names, held=held), choose_sizes(sizes, ways)
 
 
 def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:
@@ -90,18 +90,18 @@ def _near(size: int, position: int) -> tuple[int, ...]:
 
 
 def _multiples(size: int, position: int, most: int = 16) -> tuple[int, ...]:
-    return _times(min(size & -size, most), size, position)
+    return _multiples_of(min(size & -size, most), size, position)
 
 
 def _threes(size: int, position: int) -> tuple[int, ...]:
-    return _times(3, size, position)
+    return _multiples_of(3, size, position)
 
 
 def _fives(size: int, position: int) -> tuple[int, ...]:
-    return _times(5, size, position)
+    return _multiples_of(5, size, position)
 
 
-def _times(unit: int, size: int, position: int) -> tuple[int, ...]:
+def _multiples_of(unit: int, size: int, position: int) -> tuple[int, ...]:
     """Return multiples of a unit, never the unit itself, where one part would take other ops."""
     times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
     turn = position % 3

@@ -35,7 +35,7 @@ Where = tuple[str, int]
 """A number of a call: the argument's name, and the index in a list, else 0."""
 
 
-class Edge(NamedTuple):
+class SliceBounds(NamedTuple):
     """The bounds of a slice along an axis, counted from the front, as formulas.
 
     `reach` is the number in the code that can end it at larger sizes, or 0.
@@ -46,7 +46,7 @@ class Edge(NamedTuple):
     reach: int = 0
 
 
-def flat(entry: Scalars) -> dict[Where, int | float]:
+def flatten(entry: Scalars) -> dict[Where, int | float]:
     """Return the numbers of one call as a flat dictionary."""
     found: dict[Where, int | float] = {}
     for name, value in entry.values.items():
@@ -55,7 +55,7 @@ def flat(entry: Scalars) -> dict[Where, int | float]:
     return found
 
 
-class Owners:
+class CallIndex:
     """The calls of a probe by their ops and names; `places` are the indices of its ops in the recording."""
 
     def __init__(self, entries: Iterable[Scalars], places: Sequence[int]):
@@ -79,9 +79,9 @@ class Owners:
         return None
 
 
-def moving(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int | float, ...]]]:
+def find_changing(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tuple[int | float, ...]]]:
     """Yield the numbers of one call that differ between runs."""
-    values = [flat(entry) for entry in entries if entry is not None]
+    values = [flatten(entry) for entry in entries if entry is not None]
     if len(values) < len(entries):
         return
     for where in values[0]:
@@ -99,12 +99,12 @@ def solve_number(solver: Solver, vector: tuple[int | float, ...]) -> str:
         whole = tuple(int(value) for value in vector)
         found = solver.number(whole)
         if found == UNKNOWN:
-            found = _signed(lambda one: solver.solve(one), whole)
-        return found if found != UNKNOWN else _signed(lambda one: _monomial(solver, one), vector)
-    return _signed(lambda one: _real(solver, one), vector)
+            found = _solve_signed(lambda one: solver.solve(one), whole)
+        return found if found != UNKNOWN else _solve_signed(lambda one: _solve_monomial(solver, one), vector)
+    return _solve_signed(lambda one: _solve_float(solver, one), vector)
 
 
-def _signed(solve: Callable[[tuple], str], vector: tuple) -> str:
+def _solve_signed(solve: Callable[[tuple], str], vector: tuple) -> str:
     """Solve a positive number, or a negative one with a minus; "?" for mixed signs."""
     if max(vector) < 0:
         found = solve(tuple(-value for value in vector))
@@ -112,7 +112,7 @@ def _signed(solve: Callable[[tuple], str], vector: tuple) -> str:
     return solve(vector) if min(vector) > 0 else UNKNOWN
 
 
-def _real(solver: Solver, vector: tuple[float, ...]) -> str:
+def _solve_float(solver: Solver, vector: tuple[float, ...]) -> str:
     """Return the formula of a float whose inverse, square, exponential or power is an integer, or a monomial."""
     tries: list[tuple[str, Callable[[float], float]]] = [
         ("1/({})", lambda v: 1 / v),
@@ -123,23 +123,23 @@ def _real(solver: Solver, vector: tuple[float, ...]) -> str:
         ("log({})/log(10)", lambda v: 10**v if v < STEEPEST else 0.5),
     ]
     for text, inverse in tries:
-        whole = _whole([inverse(value) for value in vector])
+        whole = _as_integers([inverse(value) for value in vector])
         if whole is None:
             continue
         found = solver.solve(whole)
         if found != UNKNOWN and fits(solver, said := text.format(found), vector):
             return said
-    return _monomial(solver, vector)
+    return _solve_monomial(solver, vector)
 
 
-def _whole(values: list[float]) -> tuple[int, ...] | None:
+def _as_integers(values: list[float]) -> tuple[int, ...] | None:
     """Return the integers that these values are; None if one is not."""
     if any(abs(value - round(value)) > min(WHOLE * value, 0.01) or value < 0.9 for value in values):
         return None
     return tuple(map(round, values))
 
 
-def _monomial(solver: Solver, vector: tuple[float, ...]) -> str:
+def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
     """Return a rational number, or its root, times powers of one or two sizes, or times the logarithm of one; or
     "?"."""
     runs = len(vector)
@@ -151,12 +151,12 @@ def _monomial(solver: Solver, vector: tuple[float, ...]) -> str:
         (f"1/log({name})", [1 / value for value in values]) for (name, _), (_, values) in zip(atoms, logs, strict=False)
     ]
     for text, values in factors:
-        if (said := _times(vector, text, values)) is not None and fits(solver, said, vector):
+        if (said := _scale_formula(vector, text, values)) is not None and fits(solver, said, vector):
             return said
     for (one, a), (other, b) in combinations_with_replacement(factors, 2):
         if abs(vector[1] * a[0] * b[0] - vector[0] * a[1] * b[1]) > WHOLE * vector[1] * a[0] * b[0]:
             continue
-        said = _times(vector, f"({one})*({other})", [x * y for x, y in zip(a, b, strict=True)])
+        said = _scale_formula(vector, f"({one})*({other})", [x * y for x, y in zip(a, b, strict=True)])
         if said is not None and fits(solver, said, vector):
             return said
     return UNKNOWN
@@ -166,7 +166,7 @@ def _power(name: str, power: float) -> str:
     return name if power == 1 else f"1/({name})" if power == -1 else SPELLED.get(power, "1/({})**2").format(name)
 
 
-def _times(vector, text: str, values: list[float]) -> str | None:
+def _scale_formula(vector, text: str, values: list[float]) -> str | None:
     """Return `c·text` if all values have the same factor c, a short fraction or the root of one; else None."""
     factor = vector[0] / values[0]
     if any(abs(value - factor * one) > WHOLE * value for value, one in zip(vector, values, strict=True)):
@@ -186,7 +186,7 @@ def fits(solver: Solver, text: str, vector) -> bool:
     )
 
 
-def slice_edge(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs) -> Edge | None:
+def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs) -> SliceBounds | None:
     """Return the bounds of the slice that a call takes of an axis; None if runs differ in kind.
 
     `ops` are the ops of the call in all runs, `inputs` the solved shapes of the inputs of the first.
@@ -213,11 +213,11 @@ def slice_edge(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs
     axis = entries[0].values["dim"] % len(ops[0].inputs[0][0])
     whole = inputs[0][axis] if inputs else UNKNOWN
     bound = reach[0] if reach and len({*reach}) == 1 and len({*sizes}) > 1 else 0
-    start, stop = (_edge(solver, tuple(one), tuple(sizes), whole) for one in (starts, stops))
-    return Edge(start, stop, bound)
+    start, stop = (_solve_bound(solver, tuple(one), tuple(sizes), whole) for one in (starts, stops))
+    return SliceBounds(start, stop, bound)
 
 
-def _edge(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
+def _solve_bound(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
     if len({*vector}) == 1:
         return str(vector[0])
     behind = {n - value for value, n in zip(vector, sizes, strict=True)}

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-def twin(value: Any, shared: dict[int, torch.Tensor]) -> Any:
+def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
     """Return a deep copy in which each tensor is replaced by the entry of `shared` for its id, or copied.
 
     Changes in a forward (caches, counters, attributes, buffers) stay in the copy.
@@ -53,10 +53,10 @@ def valueless_mode() -> Any:
     """Return a mode in which tensors have shapes but no values. It raises, without logging, if a size does not fit."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # loads a part of PyTorch that takes a second
 
-    getLogger(FakeTensorMode.__module__).addFilter(_at_other_sizes)
+    getLogger(FakeTensorMode.__module__).addFilter(_is_for_reader)
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _at_other_sizes(said: LogRecord) -> bool:
+def _is_for_reader(said: LogRecord) -> bool:
     """Return whether a log message is for the reader; that an op refused a size is not, since others follow."""
     return not said.getMessage().startswith("failed while attempting to run meta")

@@ -10,8 +10,8 @@ from math import gcd
 
 import sympy
 
-from tracer.shapes.composite_formulas import beyond
-from tracer.shapes.floor_division import floors, rounded
+from tracer.shapes.composite_formulas import find_composites
+from tracer.shapes.floor_division import normalise_floors, to_ceilings
 from tracer.symbols import formula_parser
 from tracer.symbols.notation import parse
 
@@ -50,7 +50,7 @@ class Solver:
         self._atoms = tuple(vocabulary)
         self._runs = [*configurations, fresh] if fresh else list(configurations)
         self._used = len(configurations)
-        self._units = common(self._runs)
+        self._units = common_divisors(self._runs)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._found: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
@@ -62,9 +62,9 @@ class Solver:
             if all(v == int(v) for v in vector)
         ]
         self._most = len(self._known) + LEARNED
-        self._add(values)
+        self._add_candidates(values)
 
-    def _add(self, values: list[tuple]) -> None:
+    def _add_candidates(self, values: list[tuple]) -> None:
         """Add candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
         found, atoms = self._found, self._atoms
 
@@ -104,30 +104,30 @@ class Solver:
         """
         answer = self._answers.get(vector)
         said = next((text for text in own if self._fits(text, vector)), None) if own else None
-        if said is not None and self._listed(vector):
+        if said is not None and self._candidates(vector):
             said = None
         if vector in self._whole:
             if answer is None:
-                self._answers[vector] = self._learned(self._whole[vector], vector)
+                self._answers[vector] = self._remember(self._whole[vector], vector)
             return self._whole[vector]
         if said is not None:
             if answer is None or answer == UNKNOWN:
-                self._answers[vector] = self._learned(said, vector)
-            elif not self._one([answer, said]):
-                self._tell_apart(answer, said, vector)
-            return _factored(said)
+                self._answers[vector] = self._remember(said, vector)
+            elif not self._are_equal([answer, said]):
+                self._mark_ambiguous(answer, said, vector)
+            return _factor(said)
         if answer is None:
             answer = self._answers[vector] = self._solve(vector)
         return UNKNOWN if vector in self.ambiguous else answer
 
-    def _tell_apart(self, one: str, other: str, vector: tuple[int, ...]) -> None:
+    def _mark_ambiguous(self, one: str, other: str, vector: tuple[int, ...]) -> None:
         """Mark two formulas of ops as ambiguous.
 
         If they differ only in rounding, and nothing is rounded at multiples of the sizes of the runs, both become the
         exact quotient.
         """
-        exact = _unrounded(other)
-        if self._one([one, other, exact], self._units) and self._fits(exact, vector):
+        exact = _drop_rounding(other)
+        if self._are_equal([one, other, exact], self._units) and self._fits(exact, vector):
             self._whole[vector] = exact
         self.ambiguous.add(vector)
 
@@ -136,8 +136,8 @@ class Solver:
         if max(vector) < 0:
             size = self.number(tuple(-value for value in vector))
             return size if size == UNKNOWN else str(-parse(size))
-        listed = self._listed(vector)
-        return _text(listed[0]) if listed and self._one(listed) and self._fits(listed[0], vector) else UNKNOWN
+        listed = self._candidates(vector)
+        return _text(listed[0]) if listed and self._are_equal(listed) and self._fits(listed[0], vector) else UNKNOWN
 
     @property
     def runs(self) -> list[dict[str, int]]:
@@ -148,34 +148,34 @@ class Solver:
         """Return the vocabulary's sizes with their values in all runs."""
         return [(atom, tuple(value_of(atom, sizes) for sizes in self._runs)) for atom in self._atoms]
 
-    def again(self) -> None:
+    def reset(self) -> None:
         """Drop all answers, but not the ambiguous values."""
         self._answers.clear()
         del self._known[self._most - LEARNED :]
 
-    def _listed(self, vector) -> list[str]:
+    def _candidates(self, vector) -> list[str]:
         """Return the listed candidates; one that is a constant at all sizes does not count."""
         return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
 
-    def _learned(self, candidate: str, vector) -> str:
+    def _remember(self, candidate: str, vector) -> str:
         """Return the formula in its usual form, and use it in other formulas from now on."""
-        answer = _factored(candidate)
+        answer = _factor(candidate)
         if len(self._known) < self._most and (vector not in self.ambiguous or vector in self._whole):
             self._known.append((answer, vector[: self._used]))
         return answer
 
     def _solve(self, vector) -> str:
-        seen, listed = vector[: self._used], self._listed(vector)
+        seen, listed = vector[: self._used], self._candidates(vector)
         if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
             return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
-        candidates = [text for text in listed or beyond(seen, self._known) if self._fits(text, vector)]
-        if not candidates or not self._one(candidates, self._units):
+        candidates = [text for text in listed or find_composites(seen, self._known) if self._fits(text, vector)]
+        if not candidates or not self._are_equal(candidates, self._units):
             return UNKNOWN
         wholes = {f"({text})" for text in self._whole.values()}
         exact = (text for text in candidates if any(whole in text for whole in wholes))
-        return _text(candidates[0]) if listed else self._learned(next(exact, candidates[0]), vector)
+        return _text(candidates[0]) if listed else self._remember(next(exact, candidates[0]), vector)
 
-    def _one(self, candidates: list[str], units: Units = ()) -> bool:
+    def _are_equal(self, candidates: list[str], units: Units = ()) -> bool:
         """Return whether all of these formulas are equal, with derived sizes expanded or as they are.
 
         With `units`, the divisors of the sizes in all runs, they are compared at multiples of these: there ⌊H/32⌋ is
@@ -183,7 +183,7 @@ class Solver:
         """
         first, *others = {self.base(text): text for text in candidates}.items()
         return all(
-            same_at(first[0], other, units) or (bool(units) and same_at(parse(first[1]), parse(text), units))
+            equal_at(first[0], other, units) or (bool(units) and equal_at(parse(first[1]), parse(text), units))
             for other, text in others
         )
 
@@ -196,14 +196,14 @@ class Solver:
         return base_form(text, tuple(self._derived.items()))
 
 
-def common(runs: Sequence[dict[str, int]]) -> Units:
+def common_divisors(runs: Sequence[dict[str, int]]) -> Units:
     """Return the greatest common divisor of each size over all runs."""
     names = (name for name in runs[0] if all(name in run for run in runs))
     return tuple((name, gcd(*(int(run[name]) for run in runs))) for name in names)
 
 
 @lru_cache(maxsize=4096)
-def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
+def equal_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
     """Return whether two expressions have the same value at all sizes: T - ⌈T/2⌉ is ⌊T/2⌋.
 
     Only expressions that round can differ in form.
@@ -222,17 +222,17 @@ def same_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
 @lru_cache(maxsize=65536)
 def base_form(text: str, derived: tuple) -> sympy.Expr:
     """Return a formula with every derived size replaced by its formula, expanded."""
-    return floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
+    return normalise_floors(sympy.expand(parse(text).subs(derived, simultaneous=False).subs(derived)))
 
 
 @lru_cache(maxsize=65536)
-def _unrounded(text: str) -> str:
+def _drop_rounding(text: str) -> str:
     """Return a formula without its rounding, `H/8` for `floor(H/8 + 1/2)`."""
 
     def inside(found) -> sympy.Expr:
         return found.args[0].as_coeff_Add()[1]
 
-    return _factored(str(floors(parse(text)).replace(lambda part: isinstance(part, sympy.floor), inside)))
+    return _factor(str(normalise_floors(parse(text)).replace(lambda part: isinstance(part, sympy.floor), inside)))
 
 
 @lru_cache(maxsize=65536)
@@ -241,14 +241,14 @@ def _text(candidate: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _factored(candidate: str) -> str:
+def _factor(candidate: str) -> str:
     """Return a formula in its usual form: `3*B*(T - 1)`, `ceiling(T/2)`."""
-    expression = rounded(parse(candidate))
+    expression = to_ceilings(parse(candidate))
     return str(sympy.factor_terms(expression) if expression.is_Mul else expression)
 
 
 @lru_cache(maxsize=65536)
-def _compiled(text: str):
+def _compile(text: str):
     expression = parse(text)
     names = sorted(str(s) for s in expression.free_symbols)
     terms = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(expression)]
@@ -275,5 +275,5 @@ def _compiled(text: str):
 
 def value_of(text: str, sizes: dict[str, int]) -> float:
     """Return the value of a formula at these sizes. Raise KeyError with the name of a missing size."""
-    names, function = _compiled(text)
+    names, function = _compile(text)
     return function(*(sizes[name] for name in names))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tracer.capture.callable_module import Function
 from tracer.capture.tensors.module_state import State
 from tracer.capture.tensors.pytree import named_tensors
-from tracer.shapes.shadow_module import twin
+from tracer.shapes.shadow_module import shadow_copy
 from tracer.utils.tensor_diff import FAR
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
@@ -35,7 +35,7 @@ class Variation(NamedTuple):
     seed: int
 
 
-def varied(
+def vary(
     module: nn.Module, args: tuple, kwargs: dict[str, Any], how: Variation, shared: Collection[nn.Module] = ()
 ) -> tuple[nn.Module, tuple, dict[str, Any]]:
     """Return a copy of a module and of its inputs, with other numbers in them.
@@ -46,7 +46,7 @@ def varied(
     generator = torch.Generator().manual_seed(how.seed)
     if isinstance(module, Function) and not module.owned:
         given = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
-        return module, *twin((args, kwargs), given)
+        return module, *shadow_copy((args, kwargs), given)
     inputs = {id(tensor): tensor for _, tensor in named_tensors("", (args, kwargs))}
     kept = {id(parameter) for part in shared for parameter in part.parameters()}
     memo: dict[int, Tensor] = {}
@@ -63,7 +63,7 @@ def varied(
     for tensor in (*module.buffers(), *State(module).tensors):  # also those that are plain attributes
         if id(tensor) not in memo and type(tensor) is Tensor:
             memo[id(tensor)] = _cast(tensor, how.wide)
-    return twin((module, tuple(args), dict(kwargs)), memo)
+    return shadow_copy((module, tuple(args), dict(kwargs)), memo)
 
 
 def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> Tensor:
@@ -92,12 +92,12 @@ def other_inputs(given: Any, draw: int) -> Any:
     free = draw if draw <= FREE else 0
     known = {id(tensor): tensor for _, tensor in named_tensors("", given) if tensor.numel()}
     changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
-    if known and not any(map(_differ, known.values(), changed.values())):
+    if known and not any(map(_has_changed, known.values(), changed.values())):
         raise ValueError("its inputs have no other values")
-    return twin(given, changed)
+    return shadow_copy(given, changed)
 
 
-def _differ(one: Tensor, other: Tensor) -> bool:
+def _has_changed(one: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have different numbers; False if these can't be read."""
     return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
 
@@ -113,10 +113,10 @@ def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False,
         return tensor.detach()
     if tensor.is_complex():
         return torch.view_as_complex(other_values(torch.view_as_real(_cast(tensor, wide)), generator, wide, free))
-    if not tensor.is_floating_point() or _marks(tensor):
+    if not tensor.is_floating_point() or _is_float_mask(tensor):
         if free:
-            return _like(tensor, _redrawn(tensor.detach().flatten(), generator), wide)
-        if tensor.is_floating_point() or _regular(tensor):
+            return _like(tensor, _redraw(tensor.detach().flatten(), generator), wide)
+        if tensor.is_floating_point() or _is_regular(tensor):
             return _cast(tensor, wide)
         keys = torch.rand(tensor.shape, generator=generator).to(tensor.device)
         return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), wide)
@@ -131,7 +131,7 @@ def _ends(tensor: Tensor) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
     return (low, -1), (high, 1)
 
 
-def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
+def _redraw(numbers: Tensor, generator: torch.Generator) -> Tensor:
     """Return numbers drawn from the existing ones, except the largest of more than `FEW`; flags from 0 and 1.
 
     A single different number becomes one less.
@@ -147,18 +147,18 @@ def _redrawn(numbers: Tensor, generator: torch.Generator) -> Tensor:
     return drawn if not torch.equal(drawn, numbers) else torch.where(drawn == known[0], known[-1], known[0])
 
 
-def _marks(tensor: Tensor) -> bool:
+def _is_float_mask(tensor: Tensor) -> bool:
     """Return whether floats are a mask: with infinities, or with values that stand for them, or of 0 and 1."""
     (low, _), (high, _) = _ends(tensor)
-    return not (max(-low, high) <= FAR) or _binary(tensor.detach())
+    return not (max(-low, high) <= FAR) or _is_binary(tensor.detach())
 
 
-def _binary(values: Tensor) -> bool:
+def _is_binary(values: Tensor) -> bool:
     """Return whether numbers are a mask of both 0 and 1."""
     return bool(((values == 0) | (values == 1)).all()) and bool(values.any()) and len(values) > 1
 
 
-def _regular(tensor: Tensor) -> bool:
+def _is_regular(tensor: Tensor) -> bool:
     """Return whether integers are a mask, or rise in equal steps: positions, rows, flags."""
     if tensor.min() >= 0 and tensor.max() <= 1:
         return True

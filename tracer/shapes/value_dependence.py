@@ -6,12 +6,12 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.python_scalars import scalars_of
-from tracer.shapes import OF_DATA, UNCOMPARED, Solution, Unsolved, Vocabulary, reads
-from tracer.shapes.input_axes import unnamed
+from tracer.shapes import OF_DATA, UNCOMPARED, PartialSolution, Solution, Vocabulary, reads_values
+from tracer.shapes.input_axes import copies_at_same_sizes
 from tracer.utils.error_text import reason
 
 
-def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution | None, str]:
+def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tuple[Solution | None, str]:
     """Return the numbers, sizes and external tensors that differ in a run on other values, and a note.
 
     The first is None if nothing differs. The note says why there was no such run, or is empty.
@@ -20,9 +20,9 @@ def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution |
         return None, ""
     note = ""
     try:
-        for vocabulary in unnamed(module, recording):
+        for vocabulary in copies_at_same_sizes(module, recording):
             try:
-                return _compared(recording, vocabulary), ""
+                return _compare(recording, vocabulary), ""
             except Exception as error:  # the model's own: without values, or on others
                 note = reason(error)
     except Exception as error:  # of what can't be copied
@@ -30,17 +30,17 @@ def dependent(module: torch.nn.Module, recording: Recording) -> tuple[Solution |
     return None, UNCOMPARED.format(note)
 
 
-def _compared(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
+def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
     """Return what differs in another run; a model that runs on tensors without values reads none."""
     if vocabulary.inside is not None:
         vocabulary.probe({}, primitives=False)
         return None
     run = recording.ops
-    found = Unsolved(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
+    found = PartialSolution(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
     entries, places = list(found.entries.values()), list(range(len(run)))
     traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
     held = [""] * len(run)
-    for other in vocabulary.others({}, reads(run)):
+    for other in vocabulary.others({}, reads_values(run)):
         for i in found.compare(traced, other):
             held[i] = OF_DATA
     if not (any(held) or found.scalars or found.brought):

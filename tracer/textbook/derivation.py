@@ -132,7 +132,7 @@ def derive(
         book = _borrowed(outline, calls, solution, sizes) if lend else None
         if book is None:
             book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
-            if solution is not None and solution.sized and _anywhere(book):
+            if solution is not None and solution.has_sizes and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
         _books.put(key, found)

@@ -19,7 +19,7 @@ from tracer.expr import tensors
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
 from tracer.shapes.input_axes import named_axes
-from tracer.shapes.value_dependence import dependent
+from tracer.shapes.value_dependence import solve_value_dependence
 from tracer.symbols.notation import MEANINGS, NAMED
 from tracer.textbook.derivation import Book, derive
 from tracer.textbook.hints import Hint
@@ -192,7 +192,7 @@ def solve_first(
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             reason = reason if vocabulary.inside else reason or said
     notes = (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",) if reason else ()
-    solution, note = dependent(module, recording) if module is not None else (None, "")
+    solution, note = solve_value_dependence(module, recording) if module is not None else (None, "")
     return solution, (*notes, *filter(None, [note]))
 
 

@@ -57,7 +57,7 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
     known: dict = {}
     ops = []
     for i, op in enumerate(seen):
-        inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution and solution.sized else (None, None)
+        inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution and solution.has_sizes else (None, None)
         names, fresh = (), {}
         for j, (_, _, maker) in enumerate(op.inputs):
             if maker in sizes_of:

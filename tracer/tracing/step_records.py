@@ -95,7 +95,7 @@ def _step(
     line, op = found.line, ops[found.op]
     fused = line.place is None
     solved = None
-    if solution and solution.sized and not fused:
+    if solution and solution.has_sizes and not fused:
         solved = found.solved or solution.outputs[found.op][found.output]
     symbolic, note = proven_shape(line, solved, same)
     notes = ("", FUSED.format(op=op.op)) if fused else (note, said.note)

@@ -27,7 +27,7 @@ from tracer.record.latex_reader.operands import Missing, Operands, deviation, na
 from tracer.record.latex_reader.parser import Line, read
 from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
-from tracer.shapes.twin_variation import Variation, varied
+from tracer.shapes.twin_variation import Variation, vary
 from tracer.symbols import notation
 from tracer.textbook.derivation import HERE, KERNEL
 from tracer.textbook.steps import Found
@@ -230,7 +230,7 @@ class Replay:
 
     def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
         """Return a run of a twin, aligned with the traced one."""
-        made, args, kwargs = varied(module, args, kwargs, how, left_out)
+        made, args, kwargs = vary(module, args, kwargs, how, left_out)
         if left_out:
             inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
             for part in left_out:

@@ -11,7 +11,7 @@ from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import tensors_by_name
 from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
-from tracer.shapes.shadow_module import parameters, twin
+from tracer.shapes.shadow_module import parameters, shadow_copy
 from tracer.zoo.vision.generic_vision import SIDES, undescribed
 
 SIDE = 320
@@ -39,7 +39,7 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
 
     def ways(model, inputs, recording):
         def resized(at: dict) -> tuple:
-            return unresized(twin(model.net, parameters(model.net)), **at), example(at)
+            return unresized(shadow_copy(model.net, parameters(model.net)), **at), example(at)
 
         base = {**model.sizes, **inputs.sizes}
         probes = [{**base, "H": height, "W": width} for height, width in zip(*SIDES[1], strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tracer.shapes.floor_division import divided, floors, rounded
+from tracer.shapes.floor_division import floor_divide, normalise_floors, to_ceilings
 from tracer.symbols.notation import parse
 from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
@@ -53,14 +53,14 @@ def _forms() -> Iterator[str]:
     """Check that formulas of one meaning have one form, others another, and no form another value."""
     lines: dict[str, str] = {}
     for alike in ALIKE:
-        forms = {str(floors(parse(formula))) for formula in alike}
+        forms = {str(normalise_floors(parse(formula))) for formula in alike}
         if len(forms) > 1:
             yield f"{', '.join(alike)} are one size, and have the forms {', '.join(sorted(forms))}"
         if lines.keys() & forms:
             yield f"{alike[0]} has the form of {lines[min(lines.keys() & forms)]}, which is another size"
         lines |= dict.fromkeys(forms, alike[0])
         for formula in (*alike, "floor(T/B + 1/2)", "ceiling(T/B)"):
-            form = str(floors(parse(formula)))
+            form = str(normalise_floors(parse(formula)))
             sizes = ({"T": t, "B": b} for t in range(1, LONGEST) for b in (2, 5))
             wrong = next((size for size in sizes if at(form, size) != at(formula, size)), None)
             if wrong:
@@ -69,8 +69,8 @@ def _forms() -> Iterator[str]:
 
 def _read() -> Iterator[str]:
     for formula, expected in READ.items():
-        if str(rounded(parse(formula))) != expected:
-            yield f"{formula} is written {rounded(parse(formula))}, expected {expected}"
+        if str(to_ceilings(parse(formula))) != expected:
+            yield f"{formula} is written {to_ceilings(parse(formula))}, expected {expected}"
 
 
 def _divided() -> Iterator[str]:
@@ -80,7 +80,7 @@ def _divided() -> Iterator[str]:
     inner |= {"ceiling(T/3)": lambda t: -(-t // 3), "ceiling(T/2) + 1": lambda t: -(-t // 2) + 1, "7": lambda t: 7}
     for size, value in inner.items():
         for offset, by in ((0, 2), (1, 2), (-3, 2), (5, 3), (-1, 1), (9, 11)):
-            said = divided(size, offset, by)
+            said = floor_divide(size, offset, by)
             wrong = next((t for t in range(1, LONGEST) if at(said, {"T": t}) != (value(t) + offset) // by), None)
             if wrong:
                 expected = (value(wrong) + offset) // by

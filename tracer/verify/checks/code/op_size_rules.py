@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tracer.capture import record
 from tracer.ops import schema
-from tracer.shapes.op_size_rules import READERS, own_sizes
+from tracer.shapes.op_size_rules import READERS, apply_size_rules
 from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
@@ -61,7 +61,7 @@ def _said(name: str) -> Iterator[str]:
     given = [tuple(symbols.get(size, str(size)) for size in op.inputs[0][0])]
     given += [tuple(map(str, shape)) for shape, *_ in op.inputs[1:]]
     shapes = [tuple(run(torch.ones(b, 3, h, w)).shape) for b, h, w in SIZES]
-    said = own_sizes(op, given)
+    said = apply_size_rules(op, given)
     if said.keys() != axes:
         yield f"{name} says the sizes of axes {sorted(said)}, expected {sorted(axes)}"
         return
@@ -74,7 +74,7 @@ def _said(name: str) -> Iterator[str]:
         if len(formulas) != 1 + (name in TWO) or any(of != [of[0] - i for i in range(len(of))] for of in values):
             yield f"{name} says of axis {axis} that it is {formulas}"
     hidden = tuple("?" if size in ("H", "W") else size for size in given[0])
-    if any("?" in text for texts in own_sizes(op, [hidden, *given[1:]]).values() for text in map(str, texts)):
+    if any("?" in text for texts in apply_size_rules(op, [hidden, *given[1:]]).values() for text in map(str, texts)):
         yield f"{name} says a size that follows from an unknown one"
 
 

@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import tracer
 from tracer.capture import record
 from tracer.shapes import Vocabulary, solve
-from tracer.shapes.input_axes import resized, work
+from tracer.shapes.input_axes import probe_flops, resize
 from tracer.shapes.op_alignment import align
-from tracer.shapes.probe_sizes import chosen, tried
+from tracer.shapes.probe_sizes import candidate_probes, choose_sizes
 from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
@@ -55,8 +55,8 @@ class _Takes(nn.Module):
 def _sizes() -> Iterator[str]:
     """Check that probes are of other sizes in each run, and no two symbols have one size in a run."""
     sizes = dict.fromkeys(NAMES, 30)
-    few = [at for _, probes in tried(Vocabulary(tuple(NAMES), {}, dict), sizes, heavy=True) for at in probes]
-    for probes, most, rows in ((chosen(sizes), 70, 8), (few, 15, 5)):
+    few = [at for _, probes in candidate_probes(Vocabulary(tuple(NAMES), {}, dict), sizes, heavy=True) for at in probes]
+    for probes, most, rows in ((choose_sizes(sizes), 70, 8), (few, 15, 5)):
         if len(probes) != 5 or any(tuple(probe) != tuple(NAMES) for probe in probes):
             yield f"there are {len(probes)} probes of {[*probes[0]]}, expected 5 of {[*NAMES]}"
         for name in NAMES:
@@ -68,7 +68,7 @@ def _sizes() -> Iterator[str]:
             if all(same) or (NAMES.index(other) < rows and any(same)):
                 yield f"{one} and {other} are probed at {[(probe[one], probe[other]) for probe in probes]}"
     for name in NAMES[:8]:
-        column = [probe[name] for probe in chosen(sizes)[:-1]]
+        column = [probe[name] for probe in choose_sizes(sizes)[:-1]]
         for by in (2, 3):
             if len({size % by for size in column}) < 2 or not {0, by - 1} <= {size % by for size in column}:
                 yield f"the sizes of {name} leave {[size % by for size in column]}, divided by {by}"
@@ -87,7 +87,7 @@ def _ways() -> Iterator[str]:
     for what, (allowed, size) in cases.items():
         for position in range(3):
             sizes = {**{f"S{i}": 9 + i for i in range(position)}, "T": size}
-            ways = list(tried(Vocabulary(tuple(sizes), {}, _building(allowed)), sizes))
+            ways = list(candidate_probes(Vocabulary(tuple(sizes), {}, _building(allowed)), sizes))
             lengths = [probe["T"] for probe in ways[-1][1]]
             if not all(map(allowed, lengths)) or min(lengths) < 1 or len(set(lengths)) < 5 - ("own" in what):
                 yield f"a module that takes {what} of {size} is probed at {lengths}"
@@ -107,10 +107,10 @@ def _work() -> Iterator[str]:
     """Check the cost of the largest probe, counted by PyTorch at its sizes; the product's estimate is linear in
     these."""
     net, sizes = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), {"B": 3, "T": 7}
-    largest = max(chosen(sizes), key=lambda probe: prod(probe.values()))
+    largest = max(choose_sizes(sizes), key=lambda probe: prod(probe.values()))
     with FlopCounterMode(display=False) as counter:
         net(torch.ones(largest["B"], largest["T"], 8))
-    said = work(record(net, (torch.ones(3, 7, 8),), attention=False), sizes)
+    said = probe_flops(record(net, (torch.ones(3, 7, 8),), attention=False), sizes)
     if abs(said - counter.get_total_flops()) > 0.5:
         yield f"a probe is said to take {said} FLOPs, counted {counter.get_total_flops()}"
 
@@ -130,7 +130,7 @@ def _laid_out() -> Iterator[str]:
     }
     for what, tensor in cases.items():
         for wanted in ({}, {0: 7}, {1: 1}, {1: 8, 2: 3}, {3: 9, 0: 1}):
-            made = resized(tensor, wanted)
+            made = resize(tensor, wanted)
             shape = tuple(wanted.get(axis, size) for axis, size in enumerate(tensor.shape))
             index = [torch.tensor([i % tensor.shape[axis] for i in range(size)]) for axis, size in enumerate(shape)]
             if tuple(made.shape) != shape or not torch.equal(made, tensor[torch.meshgrid(*index, indexing="ij")]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tracer.shapes import Solver
-from tracer.shapes.probe_sizes import chosen
+from tracer.shapes.probe_sizes import choose_sizes
 from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
@@ -69,7 +69,7 @@ def _solved(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> s
 
 def _right() -> Iterator[str]:
     """Check that each size, from the runs that modules are probed at, has Python's value at others."""
-    small = chosen({"B": 2, "T": 7, "H": 9})
+    small = choose_sizes({"B": 2, "T": 7, "H": 9})
     cases: list[tuple] = [(("T",), small, size) for size in ONE] + [(("B", "T", "H"), small, size) for size in SEVERAL]
     for k, offset in [(stride, offset) for stride in DIVIDED for offset in (0, stride - 1, -3)]:
         near = ((6, 0, 5), (11, 1, 3), (17, 0, 8), (31, 1, 7), (9, 0, 4))  # multiples, and one less than a multiple
@@ -208,7 +208,7 @@ def _own() -> Iterator[str]:
     squares = tuple(half**2 for half in halves)
     if solver.solve(squares) != "ceiling(T/2)**2" or Solver(("T",), {}, runs, fresh).solve(squares) != "?":
         yield f"the square of a size that was solved before is {solver.solve(squares)}"
-    solver.again()
+    solver.reset()
     if solver.solve(tuple(half**2 + 1 for half in halves)) != "?":
         yield "a size that is to be solved again is made of others that were forgotten"
     quarters, fours = (3, 6, 9, 12), [{"T": t} for t in (12, 24, 36)]
@@ -217,7 +217,7 @@ def _own() -> Iterator[str]:
     other = solver.solve(quarters, ["floor(5*T/19)"])
     if solver.ambiguous != {quarters} or solver.solve(quarters) != "?":
         yield f"two ops say floor(T/4) and {other}, which the runs don't tell apart, and one of them is shown"
-    solver.again()
+    solver.reset()
     if solver.solve(quarters, ["floor(T/4)"]) != "floor(T/4)" or solver.solve(quarters) != "?":
         yield "what two ops say differently is shown where neither says it"
     solver = Solver(("T",), {}, fours, {"T": 48})

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.shapes.input_axes import resized
+from tracer.shapes.input_axes import resize
 from tracer.zoo.hf.dummy.dummy_input_registry import GRIDS, WITHIN_GRIDS, makers, placeholder
 from tracer.zoo.hf.dummy.dummy_inputs import seen, size
 
@@ -51,7 +51,7 @@ class Feed(NamedTuple):
         at = {**at, "T": at["T"] + sum(count for _, count in places)}
         made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
         for name, axis, length in self.sized:
-            made[name] = resized(made[name], {axis: length})
+            made[name] = resize(made[name], {axis: length})
         start = 0
         for number, (kind, count) in enumerate(places, 1):
             made["input_ids"][:, start : start + count] = placeholder(config, kind)
