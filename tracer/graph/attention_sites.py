@@ -132,8 +132,11 @@ POWERS = having("exponential")
 
 
 def bias_role(graph: Graph, key: str) -> str:
-    """The role of a line that is added to scores: "bias" where it was learned (Raffel et al. 2020), "ALiBi" where it is
-    a slope for each head times places that are counted (Press et al. 2022); "" for anything else."""
+    """Return the role of a line that is added to scores, or "".
+
+    "bias" if it was learned (Raffel et al. 2020), "ALiBi" if it is a slope for each head times positions (Press et al.
+    2022).
+    """
     if graph.depends[key] == "x" or not graph.ref[key].dtype.is_floating_point:
         return ""
     names = _above(graph, key)
@@ -145,7 +148,7 @@ def bias_role(graph: Graph, key: str) -> str:
 
 
 def _above(graph: Graph, key: str) -> set[str]:
-    """The names of the calls that a line was made by, up to where it looks something up."""
+    """Return the names of the calls that a line was computed by, up to a table lookup."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [key]

@@ -1,1 +1,1 @@
-"""The textbook of a run: which values get a line, and its symbol, title, role and reason."""
+"""The textbook of a run: the selection of its steps, with symbol, title, role and explanation of each."""

@@ -1,7 +1,7 @@
-"""The textbook of any model, derived from a run: its calls become equations, in the notation of the papers.
+"""Derivation of a textbook from a run of any model: its calls become equations, in the notation of the papers.
 
-`graph` is what came of what, `plan` which values are lines, `roles` what they are, `names` what they are called, and
-`writing` their equations. What is found is laid over the ops of the run, and executed and proven like any other line.
+The graph has the dataflow, `plan` selects the steps, `roles` and `names` label them, and the writer builds their
+equations. The lines cover the ops of the run, and are executed and proven.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weake
 
 
 GIVEN = ("input ", "parameter ", "constant ")
-"""How the keys of values begin that no op of the run made."""
+"""Prefixes of the keys of values that no op of the run computed."""
 
 HELD = 64
-"""How many books are held: texts of a class are of many lengths, and each length has its own."""
+"""Largest number of cached books: texts of a class have many lengths, each with its own book."""
 
 
 @dataclass
 class Book:
-    """The lines of a run in order, laid over its ops, and what could not be written, each in a sentence."""
+    """The lines of a run in order, mapped to its ops, and a sentence on each problem."""
 
     found: list[Found] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     returned: tuple[str, ...] = ()
-    """For each tensor that forward returned, the key of its line or of what the run was given; "" where it has none."""
+    """For each tensor that forward returned, the key of its line or of an input; "" if it has none."""
     fitted: set[Hint] = field(default_factory=set)
-    """The hints that fitted a line."""
+    """The hints that matched a line."""
     lent: bool = False
     """Whether it was derived from a run at other sizes."""
     idioms: frozenset[int] = frozenset()
-    """The ops of the calls that were taken for one with a name."""
+    """The ops of calls that were recognised as a named function."""
 
     def at(self, calls: Calls) -> Book | None:
-        """The book of a run at other sizes that was asked for the same; None where it has not the same values."""
+        """Return the book for a run of the same request at other sizes; None if that lacks one of its values."""
         every = (ref for call in calls.made for one in (call, *call.inner) for ref in one.outputs)
         shapes = {ref.key: ref.shape for ref in every}
         if not all(step.key in shapes for step in self.found if step.key):
@@ -85,23 +85,23 @@ class Book:
 
 
 class Lender(NamedTuple):
-    """A book that runs at other sizes may have, with the solution and the sizes that it was derived at."""
+    """A book that is reusable at other sizes, with the solution and the sizes of its derivation."""
 
     solution: Solution
     sizes: dict[str, int]
     book: Book
 
     def lends(self, sizes: dict[str, int]) -> bool:
-        """Whether the sizes that are others now could not be taken for one another, or for 1, where it was derived."""
+        """Return whether all sizes that differ now were unique, and not 1, in the derivation."""
         values = list(self.sizes.values())
         others = [value for name, value in self.sizes.items() if sizes.get(name) != value]
         return self.sizes.keys() == sizes.keys() and all(value > 1 and values.count(value) == 1 for value in others)
 
 
 _books = Cache(HELD)
-"""The books of the last runs, each with its solution: a run of the same model on other values has the same one."""
+"""The books of the last runs with their solutions: a run of the same model on other values has the same one."""
 _lenders = Cache(HELD)
-"""Books that hold at any sizes, by what their runs were asked for."""
+"""Books that hold at any sizes, by the requests of their runs."""
 
 
 def derive(
@@ -115,11 +115,12 @@ def derive(
     lend: bool = False,
     spelled: frozenset[int] = frozenset(),
 ) -> Book:
-    """The book of a run whose calls were recorded; `same(a, b)` says whether two sizes are one, `fits(a, b)` whether
-    they may be, where one of them has no symbol, and `here(a, b)` whether they are at this run.
+    """Return the book of a run with recorded calls.
 
-    With `lend` it may be one that was derived at other sizes: whether it holds here is for its proofs to say. What the
-    ops `spelled` compute is written as the code has it, not by a name.
+    `same(a, b)` returns whether two sizes are equal, `fits(a, b)` whether they can be, if one of them has no symbol,
+    and `here(a, b)` whether they are in this run. With `lend`, the book may come from other sizes: its proofs decide
+    whether it holds here. The ops `spelled` are written as in the code, not by a name. Raise ValueError if no calls
+    were recorded.
     """
     calls = recording.calls
     if calls is None:
@@ -145,7 +146,7 @@ def _borrowed(outline, calls: Calls, solution: Solution | None, sizes: dict[str,
 
 
 def _anywhere(book: Book) -> bool:
-    """Whether nothing in a book holds at the sizes of its run alone."""
+    """Return whether nothing in a book holds at the sizes of its run alone."""
     return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.found)
 
 
@@ -248,12 +249,13 @@ def _derived(
 
 
 def _printed(made: Tensor, equation: Node) -> None:
-    """Prints a line once, so that one that can't be printed is known before it is needed."""
+    """Print a line once, so that an error in printing is known before the line is needed."""
     statement(made, equation)
 
 
 def _block(book: Book, places: ModuleTree, module: str, layer: int | None) -> int:
-    """Where the lines of the block that a module is in begin: what all blocks share stands before it."""
+    """Return the index of the first line of the block that contains a module; lines that all blocks share come before
+    it."""
     for number, step in enumerate(book.found):
         there = step.line.place.module if step.line.place else ""
         if step.line.layer == layer and there and places.part(there) == places.part(module):
@@ -262,14 +264,14 @@ def _block(book: Book, places: ModuleTree, module: str, layer: int | None) -> in
 
 
 def _numbers(recording: Recording, calls: Calls) -> dict[str, float]:
-    """The constants of a run that are one number, by their keys."""
+    """Return the scalar constants of a run by their keys."""
     keys = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
     found = {key: recording.kept.get(key) for key in sorted(keys) if key.startswith("constant ")}
     return {key: float(one) for key, one in found.items() if one is not None and one.is_floating_point()}
 
 
 def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
-    """A residual sum with the stream in front, and what is added to it behind."""
+    """Return a residual sum with the stream as its first operand."""
     added = {ids[key] for key, role in roles.of.items() if role.rstrip("'") in ("O", "F")}
     first, *rest = equation.args
     if isinstance(equation, Plus) and len(rest) == 1 and isinstance(first, Tensor) and first.key in added:
@@ -278,25 +280,27 @@ def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
 
 
 def _kernel(recording: Recording, graph: Graph, plan: Plan, key: str) -> int:
-    """The op of a fused attention that computes it."""
+    """Return the op of a fused attention that computes it."""
     call = graph.call_of(plan.computed(key))
     return next((i for i in reversed(range(call.first, call.last)) if not recording.ops[i].layout), call.last - 1)
 
 
 def _op(key: str) -> int:
-    """The op that made a value."""
+    """Return the index of the op that computed a value."""
     return int(key.partition(".")[0])
 
 
 def _output(key: str) -> int:
-    """Which of the op's tensors a value is."""
+    """Return the output position of a value in its op."""
     found = re.match(r"\d*\.?(\d*)", key)
     return int(found[1]) if found and found[1] else 0
 
 
 def _fit(equation: Node, stated: tuple, fits, here) -> str:
-    """A note where an equation gives the shape of what it makes at the sizes of this run only; ShapeError where it
-    does not give it at all."""
+    """Return a note if an equation has the right shape at the sizes of this run only, else "".
+
+    Raise ShapeError if the shape is wrong here, too.
+    """
     try:
         _same_shape(infer(equation, fits), stated, fits)
     except ShapeError as error:
@@ -306,7 +310,7 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 
 
 def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -> str:
-    """A note where a line may be another one at other sizes."""
+    """Return a note if a line can be different at other sizes, else ""."""
     raw = plan.raw(key)
     taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
@@ -327,7 +331,7 @@ def _same_shape(made: tuple, stated: tuple, same) -> None:
 
 
 def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]:
-    """The ops that lead from other lines to this one, without those that another line has already."""
+    """Return the ops that lead from other lines to this one, without those that another line owns."""
     found: set[int] = set()
 
     def cover(index: int) -> None:

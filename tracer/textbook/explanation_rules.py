@@ -1,4 +1,4 @@
-"""Which why a line has, by its role and its equation: nothing here may depend on the model."""
+"""Rules that select the explanation of a line by its role and its equation, independent of the model."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ OF_PARTS = {
     "gated": "gated",
     "classes": "classes",
 }
-"""Parts whose reason is the same wherever they stand."""
+"""Parts whose explanation is the same everywhere."""
 
 
 def why(context: Context) -> Why:
-    """The claims that are made of a line; none where no reason is known."""
+    """Return the claims for a line; none if no explanation is known."""
     part, equation, made, users = context.part, context.equation, context.operand_roles, context.user_roles
     name = OF_PARTS.get(part, "")
     match part:
@@ -82,7 +82,7 @@ def why(context: Context) -> Why:
 
 
 def scores(equation: Node, masks: Collection[str]) -> str:
-    """The name of the reason for scores: over a root of a size, with a mask or without."""
+    """Return the name of the explanation of scores: scaled by a root of a size, with a mask or without."""
     if isinstance(equation, Over):
         return "scores"
     if isinstance(equation, Plus) and isinstance(equation.args[0], Over) and isinstance(equation.args[1], Tensor):

@@ -1,8 +1,8 @@
-"""Why the steps of a model are there, in two or three sentences for a student.
+"""Explanations of the steps of a model, in two or three sentences for a student.
 
-Each sentence is a claim. One that states something of the run has a predicate, and is shown where that holds; of
-alternatives, in brackets, the first that holds. The first claim of a why says what the line is. What each states is
-measured again, on the tensors of the run, in `tracer.verify.checks.printed.explanation_numbers`.
+Each sentence is a claim. A statement about the run has a predicate, and is shown if that holds; of alternatives, in
+brackets, the first that holds. The first claim describes the line. `tracer.verify.checks.printed.explanation_numbers`
+measures each statement again, on the tensors of the run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ TALKED = Claim("It has read from the others through attention.", so.both(so.take
 
 
 def positions(tail: str) -> tuple[Claim, ...]:
-    """A vector that is added for each place: of parameters, fixed, or of unknown origin."""
+    """Return the claims for a vector that is added for each position: learned, fixed, or of unknown origin."""
     return (
         Claim(f"A trainable vector for each place is added, {tail}", so.adds_trainable),
         Claim(f"A fixed vector for each place, which training does not change, is added, {tail}", so.adds_fixed),
@@ -73,7 +73,7 @@ def positions(tail: str) -> tuple[Claim, ...]:
 
 
 def bends(name: str, node: type[Node], low: str) -> Claim:
-    """What an activation does with large and with negative numbers."""
+    """Return the claim on how an activation treats large and negative numbers."""
     text = f"{name} keeps large numbers almost as they are, and maps every negative one to between {low} and 0."
     return Claim(text, so.top(node))
 

@@ -1,4 +1,4 @@
-"""The equation of each line: a node for every call in it, with layouts between them as textbooks print them."""
+"""Builder of the equation of each line: a node for every call, with layouts between them as textbooks print them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from tracer.textbook.parameter_symbols import Names
 from tracer.textbook.step_selection import Plan
 
 BROADCASTING = having("broadcast")
-"""Calls whose operands are aligned at their last axes, so that axes of size 1 in front may be left out."""
+"""Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
 class Unwritten(ValueError):
-    """A layout that no pattern says."""
+    """Raised for a layout that no pattern describes."""
 
 
 def _within(part: Layout, into: Layout) -> IndexMap | None:
-    """Where the numbers of a part of the memory stand in a tensor of it; None where they are not of it. Unwritten where
-    only some are."""
+    """Return the index of each element of a memory slice in a tensor; None if they do not overlap.
+
+    Raise Unsupported if they overlap in part.
+    """
     lies, places = from_strides(*into), from_strides(*part)
     if from_strides(into.shape, contiguous_strides(into.shape), into.offset).equals(lies):
         first = part.offset - into.offset
@@ -58,26 +60,26 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
 
 
 class Writer:
-    """Writes equations; every named value of the run is a `Tensor` in them."""
+    """A builder of equations, with a `Tensor` for every named value of the run."""
 
     def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
         self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
         self.ids: dict[str, str] = {}
         self.condition: Tensor | None = None
-        """What the code asked of the places of tokens before it took a causal mask."""
+        """The condition on token positions that the code tested before it used a causal mask."""
         self._constants: dict[str, str] = {}
         self._layouts = Layouts(shapes)
         self._maps = IndexMapCache()
         self._parts: dict[str, Tensor] = {}
 
     def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
-        """The writer of calls inside of one, which are given these tensors."""
+        """Return a builder for a subgraph with these tensors as its inputs."""
         one = Writer(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
         one._parts, one._maps = parts, self._maps
         return one
 
     def tensor(self, key: str) -> Tensor:
-        """A line's tensor, or what the run was given."""
+        """Return the tensor of a line or of an input."""
         if key in self._parts:
             return self._parts[key]
         shape = self.shapes.of(key)
@@ -92,11 +94,11 @@ class Writer:
         return Tensor(self._constants[key], shape, key)
 
     def provided(self, mask: Node) -> Node:
-        """A causal mask, with what it was taken for, where the code asked."""
+        """Return a causal mask, with the condition that the code tested before it used the mask, if any."""
         return mask if self.condition is None else Provided(mask, self.condition)
 
     def equation(self, key: str) -> Node:
-        """The right side of a line."""
+        """Return the right side of a line."""
         raw = self.plan.raw(key)
         if raw is None:
             start = self.plan.named_root(self.graph.layout_source(key))
@@ -107,8 +109,7 @@ class Writer:
         return recognised(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
 
     def opaque(self, key: str, reason: str) -> Node:
-        """The right side of a line for which no equation could be written: its call, and the lines and givens that
-        went into it."""
+        """Return the right side of a line without an equation: its call, with its lines and inputs as operands."""
         raw = self.plan.raw(key)
         index = self.graph.producer[raw or key]
         calls = (index,) if raw is None else self.plan.inside[raw]
@@ -119,7 +120,7 @@ class Writer:
         return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
 
     def _mapped(self, raw: str, key: str) -> Node | None:
-        """A linear map of the last axis, with what the code does to the other axes before and after it done once."""
+        """Return a linear map of the last axis with the layouts before and after it merged; None for other calls."""
         graph, call = self.graph, self.graph.call_of(raw)
         name, _, matrix = schema(call.name).operands.partition(" ")
         if not name or not call.arguments[matrix].key.startswith("parameter "):
@@ -145,8 +146,8 @@ class Writer:
         return recognised(self._cast(node(made), graph.chain(key, raw)))
 
     def _from_line(self, key: str) -> tuple[str, IndexMap, str] | None:
-        """The line that a value is a rearrangement of, where each number stands in it, and the value of the run from
-        which both were laid out."""
+        """Return the line that a value is a rearrangement of, the index map, and the source of both in the run; or
+        None."""
         near = self.plan.named_root(key)
         if near in self.plan.named:
             return near, self._map(near, key), near
@@ -154,20 +155,20 @@ class Writer:
         return (self.plan.ends[root], self._inverse(root, key), root) if root in self.plan.ends else None
 
     def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
-        """What the call of fused attention that a line is was given, and what is done to its result."""
+        """Return the bound call of a fused attention, and a function that applies the layouts after it."""
         raw = self.plan.computed(key)
         given = self._given(self.graph.call_of(raw), 0, False)
         return given, lambda made: made if raw == key else self._laid(made, raw, key)
 
     def _start(self, key: str) -> Node:
-        """The value at the start of a chain."""
+        """Return the node at the start of a chain."""
         if key in self.plan.named:
             return self.tensor(key)
         root = self.graph.root(key)
         return self._body(root) if root in self.graph.producer else self.tensor(root)
 
     def value(self, key: str, loose: bool = False) -> Node:
-        """An operand; with `loose`, axes of size 1 in front are left out."""
+        """Return the node of an operand; with `loose`, without leading axes of size 1."""
         graph, plan = self.graph, self.plan
         near = plan.named_root(key)
         if near in plan.named:
@@ -178,7 +179,7 @@ class Writer:
         return self._laid(self._start(root), root, key, loose=loose)
 
     def _body(self, key: str) -> Node:
-        """What the call that made a value computes."""
+        """Return the node of the call that computed a value."""
         index = self.graph.producer[key]
         call = self.graph.calls[index]
         name = base(call.name)
@@ -193,7 +194,7 @@ class Writer:
         return recognised(made)
 
     def _as_stated(self, made: Node, key: str) -> bool:
-        """Whether operands without axes of size 1 in front still give the shape that the call gave."""
+        """Return whether a node without leading axes of size 1 still has the shape of the run."""
         try:
             found = infer(made, self.fits)
         except ShapeError:
@@ -245,7 +246,7 @@ class Writer:
         return given
 
     def _overwritten(self, call: Call) -> Node:
-        """A tensor with other numbers in a part of it, where the part is a range of each axis."""
+        """Return a tensor after a write into a slice of it. Raise Unsupported if it is no slice of each axis."""
         old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
         if (places := _within(part, into)) is None:
             return self.value(old.key)
@@ -274,18 +275,18 @@ class Writer:
         return self._maps.of(self.graph.shape(start), chain)
 
     def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
-        """`made`, the value `start`, laid out as the value `end` of the same chain, and cast as there."""
+        """Return `made`, the value `start`, with the layouts and casts of the chain to `end`."""
         return self._cast(self._moved(made, start, end, loose), self.graph.chain(end, start))
 
     def _cast(self, made: Node, chain: list[str]) -> Node:
-        """`made` with the casts of a chain of layouts that round."""
+        """Return `made` with the casts of a chain that lose precision."""
         for key in chain:
             if dtype := self.graph.rounding_dtype(key):
                 made = Cast(made, to=dtype_name(dtype))
         return made
 
     def _moved(self, made: Node, start: str, end: str, loose: bool) -> Node:
-        """`made`, the value `start`, laid out as the value `end` of the same chain."""
+        """Return `made`, the value `start`, with the layouts of the chain to `end`."""
         if start == end:
             return made
         chain = self.graph.chain(end, start)
@@ -303,7 +304,7 @@ class Writer:
         return self._moved(self._moved(made, start, middle, False), middle, end, loose)
 
     def _kernel(self, made: Node, end: str) -> Node:
-        """A layout that is no pattern, by PyTorch's own op."""
+        """Return a layout without a pattern, by PyTorch's own op."""
         call = self.graph.call_of(end)
         others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
@@ -313,7 +314,7 @@ class Writer:
         return Kernel.of(call.func, {**others, first: made}, position, self.shapes.of(end))
 
     def _back(self, end: str, root: str, key: str, loose: bool) -> Node:
-        """The value `key` by the name that stands at `end`, both rearranged from the same computed one."""
+        """Return the value `key` as a rearrangement of the line at `end`, both rearranged from `root`."""
         chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
         places, after = self._inverse(root, key), self.shapes.of(key)
         found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
@@ -322,12 +323,12 @@ class Writer:
         return self._cast(recognised(found), self.graph.chain(key, root))
 
     def _inverse(self, root: str, key: str) -> IndexMap:
-        """Where the numbers of `key` stand in the line of a computed value, both rearranged from it."""
+        """Return the index map from a computed value's line to `key`, both rearranged from `root`."""
         there = self._map(root, self.plan.ends[root])
         return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
 
     def _rearranged(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
-        """`made`, the value `start`, with its numbers at these places, to the shape `after`; None for no pattern."""
+        """Return `made`, the value `start`, with this index map, in the shape `after`; None if it has no pattern."""
         pattern = self._maps.pattern(places, self.graph.shape(start))
         if pattern is None:
             return None

@@ -29,9 +29,11 @@ TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weigh
 def fused_lines(
     writer, key: str, part: str, masks: dict, hints: Hints, subject: Subject
 ) -> tuple[tuple[dict, ...], Node]:
-    """The lines of scores and weights, which the kernel never holds, as arguments of `Line`; and the equation of the
-    result. `masks` are the masks of towers (`part`) and lengths that have a line already; a new one is added. `subject`
-    is what claims of these lines are evaluated on."""
+    """Return the lines of scores and weights, as arguments of `Line`, and the equation of the result.
+
+    The kernel never stores scores and weights. `masks` are the masks by tower (`part`) and length that have a line; a
+    new one is added. Claims on these lines are evaluated on `subject`.
+    """
     given, laid = writer.attention(key)
     q, k, v = given["query"], given["key"], given["value"]
     shapes = {name: given.shape(name) for name in ("query", "key", "value")}
@@ -67,7 +69,7 @@ def fused_lines(
 
 
 def _free(writer, id: str) -> str:
-    """An id, with a number behind it where a line has it that is no part of this kernel."""
+    """Return an id, with a number appended if a line outside this kernel has it."""
     number, whole, taken = 1, id, set(writer.ids.values())
     while whole in taken:
         number += 1
@@ -76,8 +78,11 @@ def _free(writer, id: str) -> str:
 
 
 def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
-    """Queries and the scale of the scores; queries that were multiplied by 1/√d_k before they were dealt out, without
-    that, and None for the usual scale."""
+    """Return the queries and the scale of the scores.
+
+    If queries were multiplied by 1/√d_k before they were split into heads, that factor is removed. The usual scale is
+    None.
+    """
     scale, inner = given.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
     factor = _factor(inner)
     if scale == 1 and factor is not None:
@@ -94,14 +99,14 @@ def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
 
 
 def _factor(node: Node) -> sympy.Expr | None:
-    """The number that a tensor is multiplied by, or 1 over the one that it is divided by."""
+    """Return the factor of a tensor, or the reciprocal of its divisor."""
     if isinstance(node, Over):
         return 1 / node.args[1]
     return node.args[0].value if isinstance(node, Scaled) and isinstance(node.args[0], Scalar) else None
 
 
 def _hinted(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
-    """A line, of the fused attention with the result `key`, with what hints say of it, and the claims that hold."""
+    """Return a line of the fused attention with the result `key`, with the hints and the claims that hold."""
     part = PARTS[line["tensor"].key.rpartition(".")[2].rstrip("0123456789")]
     hint = hints.of(line["id"], part)
     context = Context(subject, key, part, line["equation"])
@@ -111,7 +116,7 @@ def _hinted(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
 
 
 def _letter(made: Tensor, letter: str) -> str:
-    """The letter of what comes before the result, with the same above and below it."""
+    """Return the letter of a line before the result, with the same accents and indices."""
     name = made.name.replace(r"\mathbf{H}", rf"\mathbf{{{letter}}}")
     return name if name != made.name else rf"\mathbf{{{letter}}}_{{\text{{{made.key.replace('_', ' ')}}}}}"
 

@@ -1,4 +1,4 @@
-"""The letters of what a run is given: of parameters by the lines that take them, of inputs by what they are."""
+"""Symbols of parameters, by the lines that use them, and of inputs, by their kind."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from tracer.ops import CONVOLUTIONS, LINEAR, MATMULS, NORMS, base
 from tracer.textbook.step_symbols import Letters, text, token
 
 WEIGHTS = {"router": "r", "I": "E", "gate": "g", "U": "1", "F": "2", "Z": r"\mathrm{out}"}
-"""What stands below the matrix of a role whose letter does not."""
+"""Subscripts of the matrix of a role, if they differ from its letter."""
 OF_GATED = {"U": "u", "F": "d"}
 """The same in an MLP with a gate."""
 OF_HEADS = {"K": r"\mathrm{cls}", "V": r"\mathrm{vocab}"}
-"""What stands below the matrix that makes logits, by their last size."""
+"""Subscripts of the matrix that computes logits, by their last size."""
 GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi chi psi omega".split()
 )
 """Names of parameters that are letters."""
 TOKENS = "input_ids", "ids", "tokens", "t"
-"""What programs call token numbers."""
+"""Usual names of token ids in programs."""
 
 
 class Names(Letters):
@@ -30,7 +30,7 @@ class Names(Letters):
         self._parameters: dict[str, str] = {}
 
     def _uses(self) -> dict[str, list[tuple[str, str]]]:
-        """The lines that take a parameter, each with the name of the call that does."""
+        """Return the lines that use a parameter, each with the name of its call."""
         found: dict[str, list[tuple[str, str]]] = {}
         plan, graph = self._roles.plan, self._graph
         for key in plan.lines:
@@ -43,8 +43,11 @@ class Names(Letters):
         return found
 
     def given(self, key: str) -> str:
-        """The LaTeX of an input, by its key `input NAME`: token numbers **t**, places of chosen tokens **π**, a photo
-        **X**_img, else **x**, where nobody says another letter."""
+        """Return the LaTeX of an input, by its key `input NAME`.
+
+        Token ids are **t**, positions of selected tokens **π**, a photo **X**_img, else **x**, unless a hint sets
+        another letter.
+        """
         if key not in self._parameters:
             ref, name, said = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
             numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
@@ -62,13 +65,13 @@ class Names(Letters):
         return self._parameters[key]
 
     def _places_of_tokens(self, key: str) -> bool:
-        """Whether what the run was given says which tokens are chosen."""
+        """Return whether an input selects tokens by position."""
         graph = self._graph
         calls = (graph.calls[index] for index in graph.consumers[key] if len(graph.shape(key)) == 2)
         return any(base(call.name) == "gather" and graph.root(call.arguments["index"].key) == key for call in calls)
 
     def parameter(self, key: str) -> str:
-        """The LaTeX of a parameter or buffer, by its key `parameter PATH`."""
+        """Return the LaTeX of a parameter or buffer, by its key `parameter PATH`."""
         if key not in self._parameters:
             said, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
             made = self._by_hand(said, module) if said else self._parameter(key)
@@ -126,14 +129,14 @@ class Names(Letters):
         return r"\boldsymbol{\theta}", text(own), above
 
     def _kind_of_places(self, key: str, own: str) -> str:
-        """What stands below one of several tables of places, by what its name says that they are of."""
+        """Return the subscript of one of several position tables, from its name."""
         word = next((short for known, short in TOWERS.items() if known in own.lower()), "")
         others = [other for other in self._users if other != key and "pos" in other.rpartition(".")[2].lower()]
         alike = [other for other in others if not self.above(other.removeprefix("parameter ").rpartition(".")[0])]
         return rf"\mathrm{{{word}}}" if word and alike else ""
 
     def _below(self, line: str | None, role: str, of_norm: bool) -> str:
-        """What stands below a line's matrix, or its γ; "" where its role does not say."""
+        """Return the subscript of a line's matrix, or of its γ; "" if its role has none."""
         if line is None:
             return ""
         if self._hints[line].below:
@@ -152,8 +155,7 @@ class Names(Letters):
         return WEIGHTS.get(role, plain if plain in ("Q", "K", "V", "O", "QKV", "QK", "KV") else "")
 
     def _table(self, key: str, module: str) -> tuple[str, str]:
-        """The letter of a table, and what stands below: **E** where the tokens that were given are looked up, **P**
-        where places are."""
+        """Return the letter of a table and its subscript: **E** for token embeddings, **P** for positions."""
         graph = self._graph
         calls = (graph.calls[index] for index in graph.consumers[key])
         numbers = [call.arguments["indices"].key for call in calls if base(call.name) == "embedding"]
@@ -171,7 +173,7 @@ class Names(Letters):
         )
 
     def tied(self, key: str) -> bool:
-        """Whether a parameter is a table of embeddings and the matrix of a linear map, too."""
+        """Return whether a parameter is both an embedding table and the matrix of a linear map."""
         calls = {call for _, call in self._users.get(key, ())}
         return "embedding" in calls and "linear" in calls
 

@@ -1,8 +1,8 @@
-"""What a line is in the language of the papers, from the structure of the run: queries, scores, a residual sum, a norm.
+"""Roles of lines in the language of the papers, from the structure of the run: queries, scores, a residual sum, a norm.
 
-Attention is found by its products and its softmax, a residual sum by what it adds, an MLP by its activation; names of
-modules only help where structure leaves a choice. Before the first block there are patches, their embedding and
-positions; in mixtures of experts, the router and the gates; in loops over time, what stays of a state and enters it.
+Attention is found by its products and its softmax, a residual sum by its operands, an MLP by its activation; module
+names only decide where structure is ambiguous. Before the first block there are patches, their embedding and positions;
+in mixtures of experts, the router and the gates; in loops over time, the states and their inputs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tracer.capture.composite_calls import Ref, refs
+from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.expr.nn.scan import CARRY, PARTS
 from tracer.graph.attention_sites import AttentionSite, bias_role
 from tracer.graph.module_tree import ModuleTree, own_name
@@ -36,14 +36,16 @@ if TYPE_CHECKING:
     from tracer.graph.passes.loop_body import LoopBody
 
 HALF = 2
-"""A value with fewer numbers than this share of what it is made of is a part, and not followed as the same thing."""
+"""Stop following a value once it has lost more than this fraction of its elements."""
 
 
 class Roles:
-    """`of[key]` is the role of a line, such as "Q", "X'" or "norm", with as many primes as there are others before it;
-    lines without one are not in it. `first` are the lines that the first block of a tower reads, each with the mark of
-    that tower; `nth` says which norm of its block a line is, from 1, or 0 for one behind all blocks.
-    `alone` are queries, keys and values not dealt out to heads; `mixed` has what learned numbers mix two by."""
+    """The role of each line: `of[key]` is "Q", "X'" or "norm", with a prime for each role of its kind before it.
+
+    Lines without a role are not in `of`. `first` are the lines that the first block of a tower reads, with the tower's
+    label. `nth` is the number of a norm in its block, from 1, or 0 after all blocks. `alone` are queries, keys and
+    values that are not split into heads. `mixed` has the learned weights that mix two values.
+    """
 
     def __init__(self, plan: Plan, places: ModuleTree):
         self.plan, self.graph, self.places = plan, plan.graph, places
@@ -53,11 +55,11 @@ class Roles:
         self.first: dict[str, str] = {}
         self.mixed: dict[str, str] = {}
         self.share_photo: dict[str, str] = {}
-        """Projections that are taken as a whole, with the letters of what they are: queries, keys and values."""
+        """Projections that are used as a whole, with their letters: queries, keys and values."""
         self.linear: set[str] = set()
         """The lines of queries, keys, values and results of linear attention."""
         self.returned: dict[str, str] = {}
-        """Where the values that forward returns stand in what it returns."""
+        """The output field of each returned value."""
         for ref, place in zip(self.graph.outputs, self.graph.run.places, strict=True):
             self.returned.setdefault(plan.held(ref.key), place)
         self.operands = {key: plan.operands(key) for key in plan.lines}
@@ -75,17 +77,17 @@ class Roles:
         self._ends()
         self._count_norms()
 
-    def call(self, key: str):
-        """The call whose value a line is, or None for a layout."""
+    def call(self, key: str) -> Call | None:
+        """Return the call that computes a line, or None for a layout."""
         raw = self.plan.raw(key)
         return None if raw is None else self.graph.producing_call(raw)
 
     def given(self, key: str) -> tuple[Ref, ...]:
-        """What the call of a line that computes takes."""
+        """Return the operands of the call of a line that computes."""
         return self.graph.inputs[self.graph.producer[self.plan.computed(key)]]
 
     def name(self, key: str) -> str:
-        """The name of that call, "" for a layout."""
+        """Return the name of that call, "" for a layout."""
         call = self.call(key)
         return "" if call is None else base(call.name)
 
@@ -93,18 +95,18 @@ class Roles:
         return (self.call(key) or self.graph.call_of(key)).module
 
     def kind(self, key: str) -> str:
-        """The class of the module that a line stands in."""
+        """Return the class of the module that contains a line."""
         call = self.call(key) or self.graph.call_of(key)
         number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
         return self.graph.modules[number].kind if number >= 0 else ""
 
     def inside(self, key: str) -> set[str]:
-        """The names of all calls in a line."""
+        """Return the names of all calls in a line."""
         raw = self.plan.raw(key)
         return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
 
     def trail(self, key: str) -> list[str]:
-        """The lines from a value up to the projection that made it, which is last; as far as they are as large."""
+        """Return the lines from a value up to its projection, which is last, as long as they are as large."""
         found, at = [], self.plan.upstream(key)
         while at is not None and len(found) < 6:
             found.append(at)
@@ -167,13 +169,13 @@ class Roles:
                     self.of.setdefault(key, "O")
 
     def _whole(self, trail: list[str], key: str) -> bool:
-        """Whether what a projection made is taken as a whole, not a part of it."""
+        """Return whether a projection's result is used as a whole, not sliced."""
         graph, count = self.graph, self.graph.count(self.plan.raw(trail[-1]) or trail[-1])
         laid = graph.chain(key, graph.root(key))
         return all(graph.count(one) >= count for one in (*laid, *trail[:-1]))
 
     def _hides(self, key: str, scores: str) -> bool:
-        """Whether a line may be the mask of scores: as many rows and columns, and made of places or of comparisons."""
+        """Return whether a line can be the mask of scores: of their rows and columns, from positions or comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
         hides = self.name(key) in MASK_BUILDERS or self.graph.ref[key].dtype == torch.bool
         constant = self.graph.depends[key] == "c" and self.graph.ref[key].dtype.is_floating_point
@@ -217,8 +219,10 @@ class Roles:
                     self.of[key] = f"X{marks}" if block else "R"
 
     def _mixed_by(self, given: list[str]) -> str:
-        """The parameter by which two values are mixed, each times numbers that were learned: a mean of a token and of
-        the one before, and no residual sum; "" for any other sum."""
+        """Return the parameter of a weighted sum of two values with learned weights; "" for any other sum.
+
+        Such a sum mixes a token with the one before. It is no residual sum.
+        """
         weights = []
         for root in map(self.graph.root, given):
             call = self.graph.producing_call(root)
@@ -231,8 +235,8 @@ class Roles:
         return next((key for key in weights if key.startswith("parameter ")), "") if len(weights) == 2 else ""
 
     def _bends(self, key: str) -> bool:
-        """Whether a line is an activation, be it written out: made cell by cell of one line and numbers, and not by
-        sums and products alone."""
+        """Return whether a line is an activation, also a spelled-out one: pointwise in one line, and not only sums and
+        products."""
         if self.name(key) in ACTIVATIONS:
             return True
         inside = self.inside(key)
@@ -243,14 +247,14 @@ class Roles:
         return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
 
     def of_operands(self, key: str) -> set[str | None]:
-        """The roles of what a line is made of."""
+        """Return the roles of a line's operands."""
         return {self.of.get(operand) for operand in self.operands[key]}
 
     def _in_block(self, key: str, other: str) -> bool:
         return self.places.prefix(self.module(key)) == self.places.prefix(self.module(other))
 
     def _between_maps(self, key: str) -> bool:
-        """Whether an activation has a linear map before it and, perhaps after a gate, one behind it: an MLP's."""
+        """Return whether an activation is between two linear maps, with a gate perhaps: an MLP's."""
         if not any(self.name(operand) in LINEAR for operand in self.operands[key]):
             return False
         after = [
@@ -277,12 +281,12 @@ class Roles:
                 self.of[key] = f"{self.of[made[0]]}'"
 
     def gated(self, key: str) -> bool:
-        """Whether the MLP of a line has a gate: it makes what is gated, or is made of it."""
+        """Return whether the MLP of a line has a gate."""
         near = {self.of.get(one) for one in (*self.users[key], *self.operands[key])}
         return self.of.get(key) in ("gate", "gated") or "gated" in near
 
     def _ends(self) -> None:
-        """The logits, what goes into the first block, and the token that a head reads."""
+        """Assign roles to the logits, the input of the first block, and the token that a head reads."""
         if self.graph.outputs:
             first = self._computed(self.graph.outputs[0].key)
             if first is not None and self.of.get(first) in (None, "F", "O"):
@@ -309,27 +313,26 @@ class Roles:
             inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
 
     def result(self, key: str) -> str | None:
-        """What a line is of all that forward returns: "Output", "Output: pooler_output"; None for one that it keeps."""
+        """Return the title of a returned value: "Output", "Output: pooler_output"; None if it is not returned."""
         if key not in self.returned:
             return None
         main = next(iter(self.returned)) == key
         return "Output" if main else f"Output: {self.returned[key]}"
 
     def result_name(self, key: str) -> str:
-        """The field of what forward returns that a line is, `pooler_output`; "" for the main one and for those that
-        have a number alone."""
+        """Return the output field of a line, `pooler_output`; "" for the main one and for unnamed ones."""
         main = next(iter(self.returned)) == key
         return "" if main else self.returned[key].rpartition(".")[2].partition("[")[0]
 
     def _computed(self, key: str) -> str | None:
-        """The line that forward returns a value of: before what is only laid out to be returned."""
+        """Return the line of a returned value, before the layouts that only serve the return."""
         found = self.plan.upstream(key)
         while found in self.plan.results:
             found = self.plan.upstream(self.graph.layout_source(found))
         return found
 
     def _layout(self, key: str) -> str:
-        """The role of a layout: the first token or some of a sequence, a sequence as a grid."""
+        """Return the role of a layout: the first token or some of a sequence, or a sequence as a grid; or ""."""
         rank, count = len(self.graph.shape(key)), self.graph.count(key)
         if rank == 2:
             return "first" if self.of_operands(key) & {"norm", "X"} else ""
@@ -343,20 +346,20 @@ class Roles:
         return "grid" if rank == 4 and count == self.graph.count(before) else ""
 
     def learned_first(self, key: str) -> bool:
-        """Whether a line is a sequence that begins with a parameter: a CLS token."""
+        """Return whether a line is a sequence that begins with a parameter: a CLS token."""
         call = self.call(key) if self.of.get(key) == "sequence" else None
         given = self.given(key) if call else ()
         return bool(given) and self.graph.root(given[0].key).startswith("parameter ")
 
     def tied(self, key: str) -> bool:
-        """Whether the matrix of a line is a table that tokens are looked up in."""
+        """Return whether the matrix of a line is an embedding table, too."""
         raw = self.plan.raw(key)
         given = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()
         users = (index for ref in given for index in self.graph.consumers[self.graph.root(ref.key)])
         return any(base(self.graph.calls[index].name) == "embedding" for index in users)
 
     def _count_norms(self) -> None:
-        """Which norm of its block each is; 0 behind all blocks."""
+        """Assign each norm its number in its block; 0 after all blocks."""
         count: Counter = Counter()
         for key in (one for one in self.plan.lines if self.of.get(one) == "norm"):
             block = self.places.prefix(self.module(key))
@@ -367,7 +370,7 @@ class Roles:
                 self.nth[key] = 0
 
     def _behind_blocks(self, before: tuple[str, ...]) -> bool:
-        """Whether what is made of these lines, if of any, stands behind blocks."""
+        """Return whether these lines, if there are any, are in blocks, so that their users come after them."""
         return bool(before) and all(self.places.numbers(self.module(one)) for one in before)
 
 
@@ -376,7 +379,7 @@ TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
 
 
 def _find_embeddings(roles: Roles) -> None:
-    """Patches and their embedding, what is joined to a sequence, angles of rotary positions."""
+    """Assign roles to patches and their embedding, to joined sequences, and to angles of rotary positions."""
     graph = roles.graph
     photos = {ref.key for ref in graph.given if len(ref.shape) == 4 and ref.dtype.is_floating_point}
     for key in roles.plan.lines:
@@ -421,12 +424,12 @@ def _find_embeddings(roles: Roles) -> None:
 
 
 def _of_position(path: str) -> bool:
-    """Whether a module or a parameter is one of positions, by its own name."""
+    """Return whether a module or a parameter is one of positions, by its own name."""
     return "pos" in own_name(path.removesuffix(".weight")).lower()
 
 
 def _adds_positions(roles: Roles, key: str) -> bool:
-    """Whether a sum is of tokens and positions, for queries and keys alone."""
+    """Return whether a sum of tokens and positions is used for queries and keys alone."""
     users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
     given = [roles.graph.root(ref.key) for ref in roles.given(key)]
     made = [call.module if (call := roles.graph.producing_call(root)) is not None else root for root in given]
@@ -434,28 +437,28 @@ def _adds_positions(roles: Roles, key: str) -> bool:
 
 
 def _of_patches(roles: Roles, key: str) -> bool:
-    """Whether a line is embedded patches, perhaps with something added that all photos have."""
+    """Return whether a line is embedded patches, also with a constant added."""
     if roles.of.get(key) == "I":
         return True
     return roles.name(key) == "add" and len(roles.operands[key]) == 1 and _of_patches(roles, roles.operands[key][0])
 
 
 def _looked_up(roles: Roles, key: str, call) -> None:
-    """Rows of a table: those of the tokens that were given, or of their places."""
+    """Assign roles to rows of a table: tokens by ids, or positions."""
     numbers = call.arguments["indices"].key
     roles.of[key] = "E" if roles.graph.depends[numbers] == "x" else "P"
     _numbered(roles, numbers)
 
 
 def _numbered(roles: Roles, numbers: str) -> None:
-    """The line that makes the numbers of a table's rows has a role of its own, where no input has to do with it."""
+    """Assign a role to the line of a table's indices, if it does not depend on the input."""
     places = roles.plan.named_root(numbers)
     if roles.graph.depends[numbers] != "x" and places in roles.plan.named:
         roles.of.setdefault(places, "places" if roles.graph.depends[numbers] == "c" else "types")
 
 
 def _adds_places(roles: Roles, key: str) -> bool:
-    """Whether a sum adds something that is the same for all inputs to tokens."""
+    """Return whether a sum adds something to tokens that is the same for all inputs."""
     inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed(key)]]
     for call in inside:
         if base(call.name) == "embedding":
@@ -469,7 +472,7 @@ def _adds_places(roles: Roles, key: str) -> bool:
 
 
 def _find_experts(roles: Roles) -> None:
-    """Mixtures of experts, with what chose and what weighs them."""
+    """Assign roles to mixtures of experts, their routers and gates."""
     graph = roles.graph
     for key in roles.plan.lines:
         call = roles.call(key)
@@ -497,7 +500,7 @@ def _find_experts(roles: Roles) -> None:
 
 
 def _find_loops(roles: Roles) -> None:
-    """States that a loop carries on, and what multiplies and joins them, as in state-space models."""
+    """Assign roles to the states of loops, their factors and inputs, as in state-space models."""
     lines = {roles.graph.root(line): line for line in roles.plan.lines}
     turns = {
         key: call.arguments["turn"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "turns"
@@ -528,8 +531,10 @@ def _find_loops(roles: Roles) -> None:
 
 
 def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
-    """The states of a loop beside the one that linear maps take: of a cell, what that is divided by, and the largest
-    exponent (Hochreiter and Schmidhuber 1997; Beck et al. 2024)."""
+    """Assign roles to the states of a cell, its normaliser and its largest exponent.
+
+    The sources are Hochreiter and Schmidhuber 1997, and Beck et al. 2024.
+    """
     found: dict[tuple, dict[str, LoopBody]] = {}
     for key, turn in turns.items():
         if turn.own in carried and (call := roles.call(key)) is not None:
@@ -554,7 +559,7 @@ def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
 
 
 def _step_size(roles: Roles, line: str, role: str) -> None:
-    """The width of a step in time, which the decay is made of."""
+    """Assign roles to the width of a step in time, which the decay is computed from."""
     for operand in roles.operands[line] if role == "decay" else ():
         if roles.name(operand) == "softplus":
             roles.of.setdefault(operand, "delta")

@@ -12,7 +12,7 @@ from tracer.textbook.roles import Roles
 
 
 class Said(NamedTuple):
-    """What is said of a line of some role: its stage, what it is called, and the end of its id."""
+    """The labels of a role: its stage, its title, and the end of its id."""
 
     stage: str
     title: str
@@ -109,7 +109,8 @@ SAID = {
 
 
 def part(roles: Roles, key: str, shape: tuple) -> str:
-    """What a line is among those of its role, as `SAID` has it: queries that were turned, the first norm of a block."""
+    """Return the label key of a line in `SAID`: its role with details, such as rotated queries or the first norm of a
+    block."""
     role = roles.of.get(key, "")
     plain = role.rstrip("'")
     around = {roles.of.get(one) for one in roles.operands[key]}
@@ -144,7 +145,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
 
 
 def stage(roles: Roles, key: str, part: str) -> str:
-    """The stage of a line by its role, else by its call or a word in its module's path, else "other"."""
+    """Return the stage of a line by its role, else by its call or a word in its module's path, else "other"."""
     module, call = roles.module(key), roles.name(key)
     if part in ("X", "Y", "R"):
         module, call = stage_of_sum(roles, key) or module, ""
@@ -159,7 +160,7 @@ def stage(roles: Roles, key: str, part: str) -> str:
 
 
 def stage_of_sum(roles: Roles, key: str) -> str:
-    """A sum of the residual stream belongs to what it adds; "" where that has no role."""
+    """Return the stage of a residual sum, that of the added value; "" if that has no role."""
     for operand in reversed(roles.operands[key]):
         found = {"O": "attention", "F": "mlp"}.get(roles.of.get(operand, "").rstrip("'"))
         if found:
@@ -168,12 +169,11 @@ def stage_of_sum(roles: Roles, key: str) -> str:
 
 
 OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of channels"}
-"""What norms are called that are of no token."""
+"""Titles of norms that are not over tokens."""
 
 
 def title(part: str, call: str, equation: Node, result: str | None) -> str:
-    """What a line is called: `Scores`; where it has no role, by what it is of all that forward returns, `result`, or by
-    its call, `Convolution`."""
+    """Return the title of a line: `Scores`, or its output field `result`, or the name of its call, `Convolution`."""
     of_maps = next((said for kind, said in OF_MAPS.items() if equation.has(kind)), "")
     if of_maps and part.rstrip("12").endswith("norm"):
         return of_maps
@@ -185,12 +185,12 @@ def title(part: str, call: str, equation: Node, result: str | None) -> str:
 
 
 def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:
-    """An id for each line: the path of its block and what it is there, or its module's path and its call."""
+    """Return an id for each line: the path of its block and its role, or the path of its module and its call."""
     return _apart({key: _id(roles, key, parts[key]) for key in roles.plan.lines})
 
 
 def renamed(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) -> dict[str, str]:
-    """The same ids, those with another end that hints say."""
+    """Return the ids with the endings that hints set."""
 
     def whole(key: str) -> str:
         module = roles.module(key)
@@ -201,7 +201,7 @@ def renamed(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) -> dict[s
 
 
 def _apart(ids: dict[str, str]) -> dict[str, str]:
-    """The same, the second one of an id with a number behind it."""
+    """Return the ids with a number appended to repeated ones."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for key, id in ids.items():

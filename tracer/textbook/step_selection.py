@@ -1,8 +1,8 @@
-"""Which values of a run are lines of its textbook, and what stands within a line.
+"""Selection of the values of a run that are lines of its textbook, and of the calls inlined in each line.
 
-One line for each computing call, except where a call does so little that it reads better inside the line of its only
-consumer: a scale, a mask that is added, the parts of a norm. At most one heavy call stands in a line. Some layouts are
-lines too: a photo cut into patches, a part of a sequence, tokens as a grid, one vector as every token, cells as pixels.
+Each computing call is a line, unless it is so small that it reads better in the line of its only user: a scale, an
+added mask, the parts of a norm. A line has at most one heavy call. Some layouts are lines, too: a photo cut into
+patches, a slice of a sequence, tokens as a grid, one vector as every token, cells as pixels.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ from tracer.ops import (
 
 
 class Plan:
-    """`lines` are the keys of the values that have a line, in order; `ends[raw]` is where the name of a computed value
-    stands, at the end of a chain of layouts that all its consumers take; `inside[key]` are the calls in a line."""
+    """The selected steps: `lines` are the keys of the values with a line, in order.
+
+    `ends[raw]` is the value that gets the name of a computed one, at the end of a chain of layouts that all its users
+    share. `inside[key]` are the calls in a line.
+    """
 
     def __init__(self, graph: Graph, shapes: Shapes, places: ModuleTree, apart: Callable[[str, str], bool]):
         self.graph, self._shapes, self.apart = graph, shapes, apart
@@ -67,13 +70,13 @@ class Plan:
         self.lines = tuple(sorted(self.named, key=order.__getitem__))
 
     def leaf(self, index: int) -> bool:
-        """Whether a call was made in a module that calls no other, and does not do much."""
+        """Return whether a call is in a small module without children."""
         return (
             self.graph.child_count(index) == 0 and self._per_instance.get(self.graph.module_call(index), 0) <= IN_LEAF
         )
 
     def named_root(self, key: str) -> str:
-        """The nearest value with a line at or above this one, along the chain of layouts, else the chain's start."""
+        """Return the nearest value with a line at or above this one in its chain of layouts, else the chain's start."""
         while key not in self.named and (before := self.graph.source(key)) is not None:
             key = before
         return key
@@ -96,8 +99,7 @@ class Plan:
                     self._name(ref.key)
 
     def _name(self, key: str) -> None:
-        """A computed value has its line; the name goes to the end of a chain that all consumers take, while the batch
-        stays in front."""
+        """Give a computed value a line, named at the end of a chain that all users share, with the batch first."""
         graph, path, end = self.graph, [key], key
         if graph.call_of(key).name == "turns":  # its name has a t below
             self.named[key] = "step"
@@ -129,37 +131,36 @@ class Plan:
             self.ends[key] = end
 
     def _shared(self, key: str) -> bool:
-        """Whether several parts are taken of a value, as queries, keys and values are of a packed product."""
+        """Return whether a value is sliced several times, as a packed product into queries, keys and values."""
         graph, takers = self.graph, self.graph.live_users[key]
         parts = [ref.key for index in takers for ref in graph.calls[index].outputs if ref.key in graph.live]
         smaller = all(graph.source(part) == key and graph.count(part) < graph.count(key) for part in parts)
         return len(parts) > 1 and smaller
 
     def _windows(self, path: list[str], behind: int) -> bool:
-        """Whether a chain of layouts cuts a grid into windows, which are a batch from `path[behind]` on."""
+        """Return whether a chain of layouts cuts a grid into windows, a batch from `path[behind]` on."""
         ranks = [len(self.graph.shape(key)) for key in path]
         return behind < len(path) and ranks[0] == 4 and max(ranks[:behind]) == 6 and ranks[behind] in (3, 4)
 
     def _unmoved(self, key: str, after: str) -> bool:
-        """Whether a layout leaves everything where it is."""
+        """Return whether a layout changes nothing."""
         call = self.graph.call_of(after)
         return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in NOOP_VIEWS | IDENTITIES
 
     def _widened(self, key: str, after: str) -> bool:
-        """Whether a layout only puts in an axis of size 1, along which all that take it repeat the value, here or at
-        other sizes."""
+        """Return whether a layout only inserts an axis of size 1 that all users repeat, here or at other sizes."""
         plain = tuple(n for n in self.graph.shape(key) if n != 1) == tuple(n for n in self.graph.shape(after) if n != 1)
         repeated = all(self._repeats(after, index) for index in self.graph.live_users[after])
         return plain and repeated and len(self.graph.shape(after)) > len(self.graph.shape(key))
 
     def _repeats(self, key: str, taker: int) -> bool:
-        """Whether a call repeats what it takes, or takes more of it at other sizes."""
+        """Return whether a call repeats its operand, or has a larger one at other sizes."""
         made = [ref.key for ref in self.graph.calls[taker].outputs]
         more = any(self.graph.source(one) == key and self._shapes.has_repeats(key, one) for one in made)
         return more or self._shapes.has_other_operand(key, self.graph.calls[taker])
 
     def _turned(self, key: str, after: str) -> bool:
-        """Whether a layout exchanges the last two axes for a product, which is a transpose of its equation."""
+        """Return whether a layout swaps the last two axes for a product, as the transpose in its equation."""
         shape, turned = self.graph.shape(key), self.graph.shape(after)
         name = base(self.graph.calls[self.graph.producer[after]].name)
         if name not in TRANSPOSES or turned != (*shape[:-2], *shape[:-3:-1]):
@@ -168,7 +169,7 @@ class Plan:
         return len(takers) == 1 and takers[0] in MATMULS
 
     def _operands_of_attention(self) -> None:
-        """Queries, keys and values that are parts of a larger value have lines of their own."""
+        """Give queries, keys and values that are slices of a larger value lines of their own."""
         graph = self.graph
         for site in self.sites:
             for key in map(self._unscaled, (site.q, site.k, site.v)):
@@ -178,14 +179,14 @@ class Plan:
                     self.named[before if before != root and self._turned(before, key) else key] = "layout"
 
     def _results(self) -> frozenset[str]:
-        """The layouts that have a line of their own since forward returns them."""
+        """Give returned layouts lines of their own, and return them."""
         held = {self.held(ref.key) for ref in self.graph.outputs}
         found = frozenset(key for key in held if key not in self.named and self.graph.source(key) is not None)
         self.named.update(dict.fromkeys(found, "layout"))
         return found
 
     def held(self, key: str) -> str:
-        """The first value above this one, as far as the nearest line, that is the same bits in the same shape."""
+        """Return the first value above this one, up to the nearest line, with the same bits in the same shape."""
         graph = self.graph
         while key not in self.named and (before := graph.source(key)) is not None:
             if not self._unmoved(before, key) or graph.ref[before].dtype != graph.ref[key].dtype:
@@ -194,20 +195,20 @@ class Plan:
         return key
 
     def _unscaled(self, key: str) -> str:
-        """What a value was before a number was multiplied to it within a line, as to queries before their product."""
+        """Return a value before a scalar factor within a line, as of queries before their product."""
         root = self.graph.root(key)
         scaled = root in self.cost and base(self.graph.call_of(root).name) in ("mul", "div")
         given = self.graph.inputs[self.graph.producer[root]] if scaled else ()
         return given[0].key if len(given) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
-        """Layouts that people want lines of their own for."""
+        """Give layouts lines of their own where hints ask for it."""
         for index, call in enumerate(self.graph.calls):
             if self.graph.kind[index] != "compute" and self.apart(base(call.name), call.module):
                 self.named.update({ref.key: "layout" for ref in call.outputs if ref.key in self.graph.live})
 
     def operands(self, key: str) -> tuple[str, ...]:
-        """The lines that a line is made of."""
+        """Return the lines that a line is computed from."""
         graph, found = self.graph, []
 
         def walk(at: str) -> None:
@@ -230,21 +231,21 @@ class Plan:
         return tuple(one for one in dict.fromkeys(found) if one != key)
 
     def raw(self, key: str) -> str | None:
-        """The computed value whose name stands at `key`; None for a line that is a layout."""
+        """Return the computed value that is named at `key`; None for a layout."""
         if self.named[key] == "layout":
             return None
         root = self.graph.root(key)
         return root if self.ends.get(root, root) == key else key
 
     def computed(self, key: str) -> str:
-        """The same for a line that computes. LookupError for a layout."""
+        """Return the computed value that is named at `key`. Raise LookupError for a layout."""
         raw = self.raw(key)
         if raw is None:
             raise LookupError(f"the line at {key} only lays out another value")
         return raw
 
     def downstream(self, key: str) -> str | None:
-        """The line that a computed value has or stands in."""
+        """Return the line that a computed value is in, or None."""
         while key not in self.named:
             if key in self.ends:
                 return self.ends[key]
@@ -255,7 +256,7 @@ class Plan:
         return key
 
     def upstream(self, key: str) -> str | None:
-        """The nearest line at or above a value, on the way of its first operand that depends on the inputs."""
+        """Return the nearest line at or above a value, along first operands that depend on the inputs; or None."""
         graph = self.graph
         for _ in range(60):
             near = self.named_root(key)
@@ -273,12 +274,12 @@ class Plan:
 
 
 IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF, IN_SCALE = 14, 6, 5, 10, 4
-"""How many calls one line holds: in a module without children and outside of them, without a heavy one and with; and
-how many make a number for each channel that stands in a line twice."""
+"""Largest numbers of calls in a line: in a module without children and elsewhere, without a heavy call and with one;
+and of calls in a scale of channels that is inlined twice."""
 
 
 def _is_inlined(plan: Plan, index: int) -> bool:
-    """Whether a call's value stands inside the line of what consumes it."""
+    """Return whether a call's value is inlined in the line of its user."""
     graph, call = plan.graph, plan.graph.calls[index]
     live = [ref.key for ref in call.outputs if ref.key in graph.live]
     name = base(call.name)
@@ -345,24 +346,24 @@ def _is_inlined(plan: Plan, index: int) -> bool:
 
 
 def _biases(graph: Graph, consumers: list[int]) -> bool:
-    """Whether all that becomes of a value is that it is added to the scores of attention."""
+    """Return whether a value is only added to attention scores."""
     calls = [graph.calls[index] for index in consumers]
     return bool(calls) and all(base(call.name) == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
 
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:
-    """Whether all that becomes of a value is that one learned number multiplies it: a temperature."""
+    """Return whether a value is only multiplied by one learned number: a temperature."""
     return consumer == "mul" and any(graph.depends[one] == "p" and graph.count(one) == 1 for one in beside)
 
 
 def _also_a_product(graph: Graph, key: str) -> bool:
-    """Whether a value is a product that only the sum takes in which it meets another."""
+    """Return whether a value is a product that is only used in a sum with another product."""
     made = graph.producing_call(key)
     return made is not None and base(made.name) in MATMULS and len(graph.consumers[key]) == 1
 
 
 def _weighs(graph: Graph, key: str) -> bool:
-    """Whether a value becomes the weights of attention, whatever is added to it on the way."""
+    """Return whether a value becomes attention weights, perhaps after sums."""
     for _ in range(ELSEWHERE):
         if len(graph.consumers[key]) != 1:
             return False
@@ -374,7 +375,7 @@ def _weighs(graph: Graph, key: str) -> bool:
 
 
 def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> bool:
-    """Whether some tokens of a value are chosen, or tokens were put to their places to make it."""
+    """Return whether a value's tokens are gathered, or were scattered to compute it."""
     if len(graph.shape(key)) != 3 or not graph.ref[key].dtype.is_floating_point:
         return False
     chosen = any(base(graph.calls[other].name) == "gather" for other in consumers)
@@ -382,43 +383,43 @@ def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> b
 
 
 def _turned_over(graph: Graph, key: str, call) -> bool:
-    """Whether a call is a loop that takes a value part by part."""
+    """Return whether a call is a loop that slices a value."""
     given = call.arguments.get("given", ()) if call.name == "turns" else ()
     return any(graph.root(ref.key) == key for ref in given)
 
 
 def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
-    """Whether a call shifts a grid whose windows the one consumer, in a module within its own, then maps."""
+    """Return whether a call shifts a grid before its one user, in a module inside its own, maps the windows."""
     inside = graph.calls[consumers[0]].module.startswith(f"{graph.calls[index].module}.")
     return base(graph.calls[index].name) == "roll" and len(consumers) == 1 and inside
 
 
 def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
-    """Whether a call makes the zeros, or other single numbers, that loops start from, and nothing else."""
+    """Return whether a call computes only zeros, or other constants, that loops start from."""
     calls = [graph.calls[index] for index in consumers]
     return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "turns" for call in calls)
 
 
 def _gates(graph: Graph, key: str, index: int) -> bool:
-    """Whether a value is what weighs the experts of a mixture."""
+    """Return whether a value is the gates of a mixture of experts."""
     call = graph.calls[index]
     return call.name == "experts" and graph.root(call.arguments["gates"].key) == key
 
 
 def _of_map(graph: Graph, index: int) -> bool:
-    """Whether a call takes what a linear map gave."""
+    """Return whether a call's operand comes from a linear map."""
     makers = [graph.producing_call(graph.root(ref.key)) for ref in graph.inputs[index]]
     return any(call is not None and base(call.name) in PROJECTIONS for call in makers)
 
 
 def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
-    """Whether all that becomes of a value is that something else is written into it."""
+    """Return whether a value is only overwritten."""
     calls = [graph.calls[index] for index in consumers]
     return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in calls)
 
 
 def _layout_lines(plan: Plan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:
-    """Of what a call is given, the layouts of lines that have a line."""
+    """Yield the layouts among a call's operands that are lines."""
     graph = plan.graph
     given = {ref.key for ref in graph.given}
     for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
@@ -439,14 +440,14 @@ def _layout_lines(plan: Plan, shapes: Shapes, places: ModuleTree, index: int) ->
 
 
 def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
-    """Whether a layout does more than put in or leave out axes of size 1, at any sizes."""
+    """Return whether a layout does more than insert or drop axes of size 1, at any sizes."""
     after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
     names = {base(graph.calls[graph.producer[k]].name) for k in graph.chain(key, root)}
     return after != before or bool(names & TRANSPOSES)
 
 
 def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
-    """Whether a value is one vector of parameters as every token of a sequence, `[B, n, D]`."""
+    """Return whether a value is one parameter vector as every token of a sequence, `[B, n, D]`."""
     graph, shape = plan.graph, shapes.of(key)
     root = graph.root(key)
     learned = root.startswith("parameter ") and graph.ref[root].dtype.is_floating_point
@@ -455,7 +456,8 @@ def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
 
 
 def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
-    """Some tokens of a sequence, `[B, n, D]` of `[B, S, D]`, and a sequence that is taken as a grid, `[B, n, m, D]`."""
+    """Return whether a value is some tokens of a sequence, `[B, n, D]` of `[B, S, D]`, or a sequence as a grid, `[B, n,
+    m, D]`."""
     for before, after in pairwise([root, *graph.chain(key, root)]):
         old, new = graph.shape(before), graph.shape(after)
         if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
@@ -466,8 +468,10 @@ def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
 
 
 def _unfolds_tokens(graph: Graph, shapes: Shapes, path: list[str]) -> bool:
-    """Whether a chain of layouts lays the numbers of each token out over axes that it did not have: a cell as pixels.
-    On the way, `path`, there are more axes than before and after, and the last one is split."""
+    """Return whether a chain of layouts splits each token's numbers over new axes: a cell as pixels.
+
+    On the way, `path`, there are more axes than before and after, and the last one is split.
+    """
     first, last = len(graph.shape(path[0])), len(graph.shape(path[-1]))
     split = next((key for key in path if len(graph.shape(key)) >= max(first, last) + 2), None)
     return split is not None and not shapes.same(shapes.of(split)[-1], shapes.of(path[0])[-1])

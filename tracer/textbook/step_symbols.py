@@ -1,4 +1,4 @@
-"""The letters of lines, by their roles; no two on a page are alike."""
+"""Symbols of lines, by their roles; all differ on a page."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ LETTERS = {
     "gate": (r"\mathbf{U}", "g"),
     "gated": (r"\mathbf{U}'", ""),
 }
-"""Letters of roles that are not their own, with what stands below them."""
+"""Letters of roles that differ from the role, with their subscripts."""
 
 
 def text(words: str) -> str:
-    r"""Words of a program below a letter: `\text{down\_proj}`; nothing where there are none."""
+    r"""Return words of a program as a subscript, `\text{down\_proj}`; "" if there are none."""
     return rf"\text{{{words.replace('_', chr(92) + '_')}}}" if words else ""
 
 
 TOKEN = {"cls": "cls", "class": "cls", "mask": "mask"}
-"""What stands below a token of parameters, by the beginning of its name."""
+"""Subscripts of parameter tokens, by the beginning of their names."""
 
 
 class Letters:
@@ -78,16 +78,16 @@ class Letters:
             self.of[key] = self._unlike(letter, below, above, plain=True)
 
     def mask(self, part: str) -> str:
-        """The LaTeX of a mask that no block but a kernel has, in a tower."""
+        """Return the LaTeX of a mask that only a kernel in a tower has, in no block."""
         return self._unlike(r"\mathbf{M}", "", rf"\mathrm{{{mark}}}" if (mark := self._places.tower(part)) else "")
 
     def above(self, module: str) -> str:
-        """What stands above the letters of a module's lines: its tower and the number of its block."""
+        """Return the superscript of a module's lines: its tower and the number of its block."""
         tower, numbers = self._places.tower(module), self._places.numbers(module)
         return " ".join(([rf"\mathrm{{{tower}}}"] if tower else []) + ([f"({numbers})"] if numbers else []))
 
     def _by_hand(self, said: str, module: str) -> tuple[str, str, str]:
-        r"""A letter that people said, what stands below it and what above: `\mathbf{X}_{\mathrm{txt}}^{(0)}`."""
+        r"""Return the letter of a hint with its subscript and superscript: `\mathbf{X}_{\mathrm{txt}}^{(0)}`."""
         own = ""
         if said.endswith("}") and "^{" in said:
             said, _, own = said[:-1].rpartition("^{")
@@ -96,7 +96,7 @@ class Letters:
         return letter, below, " ".join(filter(None, (self.above(module), own)))
 
     def _line(self, key: str) -> tuple[str, str, str]:
-        """The letter of a line, what stands below it and what above."""
+        """Return the letter of a line, its subscript and its superscript."""
         roles = self._roles
         role, module = roles.of.get(key, ""), roles.module(key)
         above = self.above(module)
@@ -128,14 +128,14 @@ class Letters:
         return r"\mathbf{Y}", text(self._own(module)) if module else "", above
 
     def _own(self, module: str) -> str:
-        """A module's own name; that of a block without its number, which stands above."""
+        """Return a module's own name; that of a block without its number, which is the superscript."""
         if self._places.prefix(module) != module:
             return own_name(module)
         around = module.rpartition(".")[0].rpartition(".")[2]
         return module.rpartition(".")[2].rstrip("0123456789") or around or "block"
 
     def _map(self, key: str, role: str) -> str:
-        """The letter of a feature map in a net of convolutions: Z, normalised, and X once it is bent."""
+        """Return the letter of a feature map in a convolutional net: Z if normalised, X after an activation."""
         name = self._roles.name(key)
         if name in CONVOLUTIONS and role != "Z":
             return r"\mathbf{Z}"
@@ -144,8 +144,7 @@ class Letters:
         return r"\mathbf{X}" if name in ACTIVATIONS and role in ("", "G") else ""
 
     def _unlike(self, letter: str, below: str, above: str, plain: bool = False) -> str:
-        """A name that no other line has: the second one of a kind gets a number. `plain`: a letter below without
-        braces."""
+        """Return a symbol that no other line has, with a number if it is taken; `plain`: a subscript without braces."""
         number, name = 1, _name(letter, below, above)
         if plain and len(below) == 1:
             name = name.replace(f"_{{{below}}}", f"_{below}", 1)
@@ -157,13 +156,13 @@ class Letters:
 
 
 def token(name: str) -> str:
-    """What stands below a token of parameters, by its own name; "" for others."""
+    """Return the subscript of a parameter token, by its own name; "" for others."""
     name = name.removeprefix("parameter ").lower()
     return next((rf"\mathrm{{{mark}}}" for word, mark in TOKEN.items() if name.startswith(word)), "")
 
 
 def _name(letter: str, below: str, above: str) -> str:
-    r"""A letter with what stands below and above it, primes right behind it: `\mathbf{X}'^{(1)}`."""
+    r"""Return a letter with its subscript and superscript, primes first: `\mathbf{X}'^{(1)}`."""
     bare = letter.rstrip("'")
     primes = letter[len(bare) :]
     if bare.endswith("^2") and above:

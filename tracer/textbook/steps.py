@@ -1,7 +1,7 @@
-"""Steps: the lines of the textbook, laid over the ops of a run.
+"""Steps: the lines of the textbook, mapped to the ops of a run.
 
-A step covers the ops that lead from the tensors of earlier steps to its own, so that every computing op belongs to
-exactly one step or shows up as not covered.
+A step covers the ops that lead from the tensors of earlier steps to its own. So every computing op belongs to exactly
+one step, or is reported as not covered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracer.expr.function_call import Opaque
 
 
 class Place(NamedTuple):
-    """Where a step's tensor is made: the path of the module, and which of the tensors that the op gives."""
+    """The source of a step's tensor: the path of the module, and the op's output position."""
 
     module: str
     output: int = 0
@@ -23,13 +23,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a model's textbook: `tensor = equation`, made at `place`; `why` is for a student, `facts` are the
-    sentences of it that state something of the run, and `refuted` claims that were made of the line and do not hold.
+    """One line of a textbook: `tensor = equation`, computed at `place`.
 
-    Without a place the tensor never was in memory: a fused op, that of the next line with a place, went through it on
-    the way. Such a step is recomputed from its equation. `outside` are the keys of tensors in it that came from outside
-    of PyTorch; a line `of_input` holds a number that the code computed from the values of this input.
-    An `idiom` has the name of what a group of calls computes, as near as the digits of the code's numbers are.
+    `why` is the explanation for a student, `facts` are its sentences on the run, and `refuted` are claims that do not
+    hold. A line without a place has a tensor that was never in memory, inside the fused op of the next line with a
+    place. Such a step is recomputed from its equation. `outside` are the keys of tensors from outside PyTorch. A line
+    `of_input` has a number that depends on the values of the input. An `idiom` has the name of the function that a
+    group of calls computes, up to the digits of the code's constants.
     """
 
     id: str
@@ -49,16 +49,15 @@ class Line:
 
 
 def opaque(line: Line) -> bool:
-    """Whether no equation could be written for a line."""
+    """Return whether a line has no equation."""
     return isinstance(line.equation, Opaque)
 
 
 class Found(NamedTuple):
-    """A line laid over a run: the op that makes its tensor, and all ops that it covers, in order.
+    """A line mapped to a run: the op that computes its tensor, and all ops that it covers, in order.
 
-    A line without a place covers none; its op is the fused one that went through its tensor: the last that computes.
-    A derived line brings the key of its traced tensor, with shape, dtype and solved shape, since a write may have made
-    it that gives another one back.
+    A line without a place covers none; its op is the fused one. A derived line has the key of its traced tensor, with
+    shape, dtype and solved shape, since an in-place write can have computed it.
     """
 
     line: Line
@@ -71,7 +70,7 @@ class Found(NamedTuple):
 
     @property
     def output(self) -> int:
-        """Which of the op's tensors it is."""
+        """The output position of its tensor in its op."""
         return self.line.place.output if self.line.place else 0
 
     @property
@@ -81,7 +80,7 @@ class Found(NamedTuple):
 
 
 def owners(found: Sequence[Found], seen: Sequence) -> dict[int, str]:
-    """The step of each covered op. ValueError if a computing op belongs to two steps."""
+    """Return the step of each covered op. Raise ValueError if a computing op belongs to two steps."""
     owner: dict[int, str] = {}
     for step in found:
         for op in step.ops:

@@ -1,4 +1,4 @@
-"""Sums, differences, products, quotients, powers, bounds; comparisons and logic; complex numbers."""
+"""Lowerings of arithmetic, bounds, comparisons, logic and complex numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tracer.lowering.scalar_operands import minus, node_of, operand, over, plus,
 
 
 def _pair(given: Given) -> tuple[str, str]:
-    """The names of the first two arguments."""
+    """Return the names of the first two arguments."""
     return tuple(argument.name for argument in given.func._schema.arguments[:2])
 
 

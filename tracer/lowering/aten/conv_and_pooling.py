@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones and poolings, over one, two or three axes, and pictures at another size."""
+"""Lowerings of convolutions, transposed convolutions, poolings and image resizing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tracer.lowering.call_arguments import Given
 
 
 def each(value, count: int) -> tuple[int, ...]:
-    """One number for each axis; one that is given alone stands for all."""
+    """Return one number for each axis; a single one is repeated."""
     value = (value,) if isinstance(value, int) else tuple(value)
     return value * count if len(value) == 1 else value
 
 
 def _groups(given: Given, channels: int):
-    """The number of groups; a size, if each channel of the input is one."""
+    """Return the number of groups; a size, if each channel of the input is a group."""
     axis = given.rank("input") - given.rank("weight") + 1
     alone = given.number("groups") == channels > 1
     return given.shape("input")[axis] if alone else given["groups"]

@@ -1,8 +1,7 @@
 """Claims: sentences about a run, each with a predicate that is evaluated on the run that shows it.
 
-A `Why` is a sequence of claims. Each is shown where its predicate holds; of alternatives, a tuple in the place of a
-claim, the first that holds. A claim without a predicate explains in general: it is worded so that no run can contradict
-it.
+A `Why` is a sequence of claims, each shown if its predicate holds. Of alternatives, a tuple of claims, the first that
+holds is shown. A claim without a predicate explains in general: no run can contradict it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,11 @@ from tracer.textbook.claims.context import Context
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and the predicate that says whether it holds of a line; `fill` gives the values of its fields, such
-    as `{products}`, and None where they are unknown. An `optional` one may be false of a line: it is then left out."""
+    """A sentence, and a predicate that returns whether it holds of a line.
+
+    `fill` returns the values of its fields, such as `{products}`, or None if they are unknown. An `optional` claim that
+    does not hold is left out, and not refuted.
+    """
 
     text: str
     holds: Callable[[Context], bool] | None = None
@@ -26,11 +28,11 @@ class Claim:
 
     @property
     def general(self) -> bool:
-        """Whether it states nothing of the run."""
+        """Whether it states nothing about the run."""
         return self.holds is None
 
     def of(self, context: Context) -> str:
-        """The sentence as it is shown of a line; empty where it does not hold, or cannot be evaluated."""
+        """Return the sentence for a line; empty if it does not hold, or cannot be evaluated."""
         try:
             if self.holds is not None and not self.holds(context):
                 return ""
@@ -44,8 +46,7 @@ Why = tuple["Claim | tuple[Claim, ...]", ...]
 
 
 class Explanation(NamedTuple):
-    """What is said of a line: the sentences together, those of them that state a fact, and the claims that were made of
-    it and do not hold."""
+    """The explanation of a line: its sentences together, those that state a fact, and refuted claims."""
 
     text: str = ""
     facts: tuple[str, ...] = ()
@@ -53,8 +54,11 @@ class Explanation(NamedTuple):
 
 
 def explain(why: Why, context: Context, strict: bool = False) -> Explanation:
-    """Evaluate a why on a line. Its first claim names what the line is, so it is refuted where that does not hold, and
-    nothing is said; `strict`, as for what people say of one model, refutes each claim that does not hold."""
+    """Evaluate claims on a line.
+
+    The first claim describes the line: if it does not hold, it is refuted, and nothing is shown. With `strict`, as for
+    hints of one model, each claim that does not hold is refuted.
+    """
     shown, facts, refuted = [], [], []
     for number, entry in enumerate(why):
         alternatives = entry if isinstance(entry, tuple) else (entry,)
@@ -72,5 +76,5 @@ def explain(why: Why, context: Context, strict: bool = False) -> Explanation:
 
 
 def claims(why: Why) -> tuple[Claim, ...]:
-    """All claims of a why, the alternatives too."""
+    """Yield all claims of an explanation, alternatives included."""
     return tuple(claim for entry in why for claim in (entry if isinstance(entry, tuple) else (entry,)))

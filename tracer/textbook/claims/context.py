@@ -1,4 +1,4 @@
-"""What the predicate of a claim is evaluated on: a line of a run with its equation, and what the run is made of."""
+"""Contexts in which claims are evaluated: a line of a run with its equation, and the run's textbook."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Subject:
 
     @cached_property
     def attention(self) -> dict[tuple[str, str], AttentionSite]:
-        """The attention that a line is a part of, by the letter of that part and the line's key."""
+        """The attention of each line, by its letter in it and the line's key."""
         roles, found = self.roles, {}
         for site in self.roles.plan.sites:
             trails = {letter: roles.trail(key) for letter, key in zip("QKV", (site.q, site.k, site.v), strict=True)}
@@ -52,13 +52,13 @@ class Subject:
         return found
 
     def record(self, site: AttentionSite) -> AttentionRecord | None:
-        """What the recorder saw of an attention; None where that is unknown."""
+        """Return the recording of an attention; None if there is none."""
         graph = self.roles.graph
         call = graph.calls[site.call] if site.fused else graph.call_of(site.weights or site.result)
         return next((one for one in self.records if call.first <= one.op < call.last), None)
 
     def trainable(self, key: str) -> bool:
-        """Whether a tensor is a parameter that training changes, and no buffer."""
+        """Return whether a tensor is a trainable parameter, and no buffer."""
         front, star, back = key.removeprefix(PARAMETER).partition("*")
         if not star:
             found = [self.parameters[front]] if front in self.parameters else []
@@ -67,7 +67,7 @@ class Subject:
         return bool(found) and all(parameter.requires_grad for parameter in found)
 
     def made_of(self, key: str) -> set[str]:
-        """The parameters and buffers that a value is made of, through whatever calls."""
+        """Return the parameters and buffers that a value is computed from, through any calls."""
         graph, waiting, seen = self.roles.graph, [key], set()
         while waiting:
             one = waiting.pop()
@@ -77,14 +77,14 @@ class Subject:
         return {one for one in seen if self.is_weight(one)}
 
     def is_weight(self, key: str) -> bool:
-        """Whether a tensor is a parameter or a buffer, and no list of whole numbers."""
+        """Return whether a tensor is a parameter or a buffer, and not of integers."""
         ref = self.roles.graph.ref.get(key)
         return key.startswith(PARAMETER) and (ref is None or ref.dtype.is_floating_point)
 
 
 @dataclass(frozen=True)
 class Context:
-    """A line: its key in the graph, what part of the textbook it is, and its equation."""
+    """A line in its textbook: its key in the graph, its label key, and its equation."""
 
     run: Subject
     key: str
@@ -93,12 +93,12 @@ class Context:
 
     @property
     def role(self) -> str:
-        """The role of the line, without the marks of a second or third one."""
+        """The role of the line, without primes."""
         return self.run.roles.of.get(self.key, "").rstrip("'")
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The lines that it is made of."""
+        """Return the lines that it is computed from."""
         return self.run.roles.operands[self.key]
 
     @property
@@ -107,23 +107,25 @@ class Context:
 
     @property
     def user_roles(self) -> set[str]:
-        """The roles of the lines that take it."""
+        """The roles of the lines that use it."""
         return {self.run.roles.of.get(one, "").rstrip("'") for one in self.run.roles.users[self.key]}
 
     def within(self, letter: str) -> AttentionSite | None:
-        """The attention whose queries "Q", keys "K", values "V", scores "S", weights "A", context "H" or output "O"
-        this line is; None where it is none."""
+        """Return the attention in which this line is `letter`, or None.
+
+        Letters are queries "Q", keys "K", values "V", scores "S", weights "A", context "H" and output "O".
+        """
         return self.run.attention.get((letter, self.key))
 
     @cached_property
     def record(self) -> AttentionRecord | None:
-        """The attention that the line is a part of, as the recorder saw it."""
+        """The recording of the attention that the line belongs to."""
         site = next((site for letter in "QKVSAHO" if (site := self.within(letter)) is not None), None)
         return None if site is None else self.run.record(site)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters and buffers that the equation names, by their keys."""
+        """The parameters and buffers in the equation, by their keys."""
         return tuple(one.key for one in tensors(self.equation) if self.run.is_weight(one.key))
 
     @property
@@ -131,17 +133,17 @@ class Context:
         return self.run.roles.graph.shape(self.key)
 
     def widths(self) -> tuple[str, str]:
-        """The last sizes, in symbols, of what the line is made of and of itself; "" for one that has none."""
+        """Return the last sizes, in symbols, of the line's operands and of itself; "" for a scalar."""
         before = [self.run.shapes.of(one) for one in self.operands]
         own = self.run.shapes.of(self.key)
         return str(before[-1][-1]) if before and before[-1] else "", str(own[-1]) if own else ""
 
     def block(self, key: str = "") -> str:
-        """The path of the block that a line stands in; this one, unless another is named."""
+        """Return the path of the block that contains a line, by default this one."""
         roles = self.run.roles
         return roles.places.prefix(roles.module(key or self.key))
 
     def siblings(self) -> Iterator[str]:
-        """The lines of the same block."""
+        """Return the lines of the same block."""
         own = self.block()
         yield from (key for key in self.run.roles.plan.lines if own and self.block(key) == own)

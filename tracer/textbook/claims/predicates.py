@@ -1,4 +1,4 @@
-"""Predicates of claims: what is so of a line and of the run that it is of. Each is false of some line of some run."""
+"""Predicates of claims on a line and its run. Each is false for some line of some run."""
 
 from __future__ import annotations
 
@@ -20,66 +20,66 @@ from tracer.textbook.claims.context import PARAMETER, Context
 
 Holds = Callable[[Context], bool]
 LOWEST = 1e30
-"""A mask with a number so low leaves a share of exactly 0 beside any score of a model."""
+"""A mask value this low leaves a share of exactly 0 beside any score of a model."""
 
 
 def both(*predicates: Holds) -> Holds:
-    """All of these."""
+    """Return the conjunction of predicates."""
     return lambda context: all(holds(context) for holds in predicates)
 
 
 def without(predicate: Holds) -> Holds:
-    """The contrary."""
+    """Return the negation of a predicate."""
     return lambda context: not predicate(context)
 
 
 def top(*kinds: type[Node]) -> Holds:
-    """The equation is one of these nodes."""
+    """Return a predicate: the equation is one of these nodes."""
     return lambda context: isinstance(context.equation, kinds)
 
 
 def equation_is(*names: str) -> Holds:
-    """The same, by the names of the nodes."""
+    """Return a predicate: the equation is a node with one of these names."""
     return lambda context: type(context.equation).__name__ in names
 
 
 def has(*kinds: type[Node]) -> Holds:
-    """One of these nodes stands in the equation."""
+    """Return a predicate: the equation contains one of these nodes."""
     return lambda context: bool(context.equation.has(*kinds))
 
 
 def part(*names: str) -> Holds:
-    """The line is one of these parts of the textbook."""
+    """Return a predicate: the line has one of these label keys."""
     return lambda context: context.part in names
 
 
 def made_of(*roles: str) -> Holds:
-    """A line of one of these roles is among its operands."""
+    """Return a predicate: an operand has one of these roles."""
     return lambda context: bool(context.operand_roles & {*roles})
 
 
 def taken_by(*roles: str) -> Holds:
-    """A line of one of these roles takes it."""
+    """Return a predicate: a user has one of these roles."""
     return lambda context: bool(context.user_roles & {*roles})
 
 
 def taken_only_by(*roles: str) -> Holds:
-    """All lines that take it have one of these roles."""
+    """Return a predicate: all users have one of these roles."""
     return lambda context: bool(context.user_roles) and context.user_roles <= {*roles}
 
 
 def depends(on: str) -> Holds:
-    """It is made of "x" the inputs, "p" parameters alone, or "c" neither."""
+    """Return a predicate: the line depends on "x" inputs, "p" parameters alone, or "c" neither."""
     return lambda context: context.run.roles.graph.depends[context.key] == on
 
 
 def widths(before: str, after: str) -> Holds:
-    """The last size of what it is made of, and its own, in symbols."""
+    """Return a predicate: the last sizes of an operand and of the line, in symbols."""
     return lambda context: context.widths() == (before, after)
 
 
 def ends_in(size: str) -> Holds:
-    """Its own last size, in symbols."""
+    """Return a predicate: the line's last size, in symbols."""
     return lambda context: context.widths()[1] == size
 
 
@@ -87,7 +87,7 @@ def ends_in(size: str) -> Holds:
 
 
 def of_attention(*letters: str) -> Holds:
-    """The line is that part of an attention of tokens: "Q", "K", "V", "S", "A", "H" or "O"."""
+    """Return a predicate: the line is one of these in an attention over tokens: "Q", "K", "V", "S", "A", "H", "O"."""
 
     def holds(context: Context) -> bool:
         record = context.record
@@ -97,28 +97,28 @@ def of_attention(*letters: str) -> Holds:
 
 
 def of_channels(context: Context) -> bool:
-    """The line is a part of an attention in which channels look at channels."""
+    """Return whether the line belongs to an attention over channels."""
     return context.record is not None and context.record.over == "channels"
 
 
 def one_head(context: Context) -> bool:
-    """Its attention has a single head."""
+    """Return whether its attention has a single head."""
     return context.record is not None and context.record.heads == 1
 
 
 def several_heads(context: Context) -> bool:
-    """Its attention has more than one head."""
+    """Return whether its attention has more than one head."""
     return context.record is not None and context.record.heads > 1
 
 
 def heads_apart(context: Context) -> bool:
-    """Nothing mixes the heads of its attention before the context is laid together."""
+    """Return whether nothing mixes the heads of its attention before they are merged."""
     record = context.record
     return record is not None and record.heads > 1 and not {"heads"} & {name for name, _ in record.chain}
 
 
 def own_projection(letter: str, other: str) -> Holds:
-    """What it is in its attention is made by another product, or another part of one, than what stands for `other`."""
+    """Return a predicate: its projection differs from that of `other`, or is another slice of a packed one."""
 
     def holds(context: Context) -> bool:
         site = context.within(letter)
@@ -131,7 +131,7 @@ def own_projection(letter: str, other: str) -> Holds:
 
 
 def over_root(context: Context) -> bool:
-    """The scores are a product of queries and keys over the root of a head's width."""
+    """Return whether the scores are a product of queries and keys over the root of a head's width."""
     equation = context.equation
     scaled = equation.args[0] if isinstance(equation, Plus) else equation
     return (
@@ -148,7 +148,7 @@ def _query(context: Context) -> str:
 
 
 def mask_number(context: Context) -> float | None:
-    """The number that a causal mask of this line, or added in it, has in closed cells; None where there is none."""
+    """Return the value of a causal mask in masked cells, of this line or added in it; None if there is no mask."""
     found = list(context.equation.atoms(CausalMask))
     if isinstance(context.equation, Plus) and isinstance(context.equation.args[1], Tensor):
         mask = context.run.masks.get(context.equation.args[1].key)
@@ -159,29 +159,29 @@ def mask_number(context: Context) -> float | None:
 
 
 def masked(context: Context) -> bool:
-    """A causal mask is added to scores."""
+    """Return whether a causal mask is added to scores."""
     return context.within("S") is not None and mask_number(context) is not None
 
 
 def by_infinity(context: Context) -> bool:
-    """The number of the mask is -∞."""
+    """Return whether the value of the mask is -∞."""
     number = mask_number(context)
     return number is not None and isinf(number)
 
 
 def by_a_low_number(context: Context) -> bool:
-    """The number of the mask is finite, and so low that its share is 0."""
+    """Return whether the value of the mask is finite, and so low that its share is 0."""
     number = mask_number(context)
     return number is not None and not isinf(number) and number < -LOWEST
 
 
 def softmax_of_scores(context: Context) -> bool:
-    """The weights are a softmax over keys."""
+    """Return whether the weights are a softmax over keys."""
     return isinstance(context.equation, Softmax) and of_attention("A")(context)
 
 
 def heads_joined(context: Context) -> bool:
-    """The heads, which nothing mixed before, lie side by side along its last axis."""
+    """Return whether the heads, unmixed so far, are concatenated along its last axis."""
     site, record = context.within("H"), context.record
     if site is None or record is None or not (heads_apart(context) and mixes_values(context)):
         return False
@@ -189,31 +189,31 @@ def heads_joined(context: Context) -> bool:
 
 
 def mixes_values(context: Context) -> bool:
-    """The line is the product of weights and values, with nothing added."""
+    """Return whether the line is the product of weights and values, with nothing added."""
     return len(context.equation.atoms(Product)) == 1 and of_attention("H")(context)
 
 
 def fused(context: Context) -> bool:
-    """One kernel does all of its attention."""
+    """Return whether one kernel computes all of its attention."""
     call = context.run.roles.call(context.key)
     return call is not None and call.name == ATTENTION
 
 
 def tower_records(context: Context) -> list[AttentionRecord]:
-    """The attentions of the tower that the line stands in; all of them where it stands in none."""
+    """Return the attentions of the line's tower; all of them if it is in none."""
     places, records = context.run.roles.places, list(context.run.records)
     own = places.part(context.run.roles.module(context.key))
     return [one for one in records if places.part(one.module) == own] if own else records
 
 
 def open_to_first(context: Context) -> bool:
-    """No attention of its tower has a mask, so that a token may look at any other."""
+    """Return whether no attention of its tower has a mask, so that a token can attend to any other."""
     records = tower_records(context)
     return bool(records) and all(record.mask == "none" for record in records)
 
 
 def causal(context: Context) -> bool:
-    """Every attention of its tower is masked causally; one of a single token is, with a mask or without."""
+    """Return whether every attention of its tower is causal; one over a single token always is."""
     records = tower_records(context)
     return bool(records) and all(one.mask == "causal" or one.queries == one.keys == 1 for one in records)
 
@@ -222,7 +222,7 @@ def causal(context: Context) -> bool:
 
 
 def normed(kind: type[Node], *names: int) -> Holds:
-    """A norm of that kind, whose `names` factors and summands, counted behind its input, training changes."""
+    """Return a predicate: a norm of that kind with trainable factors and summands, by position after its input."""
 
     def holds(context: Context) -> bool:
         equation = context.equation
@@ -236,13 +236,13 @@ def normed(kind: type[Node], *names: int) -> Holds:
 
 
 def own_parameters(context: Context) -> bool:
-    """No other line of its block takes the parameters that it names."""
+    """Return whether no other line of its block uses its parameters."""
     mine = set(context.parameters)
     return bool(mine) and not any(mine & taken(context, key) for key in context.siblings() if key != context.key)
 
 
 def taken(context: Context, key: str) -> set[str]:
-    """The parameters that the calls of a line take."""
+    """Return the parameters that the calls of a line use."""
     roles = context.run.roles
     raw = roles.plan.raw(key)
     inside = () if raw is None else roles.plan.inside[raw]
@@ -251,7 +251,7 @@ def taken(context: Context, key: str) -> set[str]:
 
 
 def in_front(context: Context) -> bool:
-    """A norm of what goes on beside it: its input is taken by a residual sum, too."""
+    """Return whether a norm's input is also used by a residual sum."""
     roles = context.run.roles
     return any(
         roles.of.get(user, "").rstrip("'") in ("X", "Y", "R")
@@ -262,7 +262,7 @@ def in_front(context: Context) -> bool:
 
 
 def behind_a_sum(context: Context) -> bool:
-    """A norm of a residual sum that nothing else takes: the stream itself is normalised."""
+    """Return whether a norm is the only user of a residual sum: it normalises the stream itself."""
     roles = context.run.roles
     return (
         isinstance(context.equation, (LayerNorm, RMSNorm))
@@ -272,7 +272,7 @@ def behind_a_sum(context: Context) -> bool:
 
 
 def behind_all_blocks(context: Context) -> bool:
-    """A norm of the stream behind the last block, whose last sum nothing else normalises."""
+    """Return whether a norm is the only one of the stream after the last block."""
     return (
         context.part == "last norm"
         and context.operand_roles <= {"X"}
@@ -284,8 +284,7 @@ def behind_all_blocks(context: Context) -> bool:
 
 
 def adds(*roles: str) -> Holds:
-    """A sum of two, one of which has one of these roles and the other has none of them; where attention and MLP run
-    side by side, of three."""
+    """Return a predicate: a sum of two with one operand of these roles; of three, if attention and MLP are parallel."""
 
     def holds(context: Context) -> bool:
         found = [context.run.roles.of.get(one, "").rstrip("'") for one in context.operands]
@@ -297,87 +296,87 @@ def adds(*roles: str) -> Holds:
 
 
 def straight(context: Context) -> bool:
-    """A residual sum that goes on to the next one as it is: no norm stands in the stream."""
+    """Return whether a residual sum is passed on unchanged: there is no norm in the stream."""
     return context.role == "X"
 
 
 def ends_its_block(context: Context) -> bool:
-    """It is the last line of its block."""
+    """Return whether it is the last line of its block."""
     own = list(context.siblings())
     return bool(own) and own[-1] == context.key
 
 
 def read_by_a_block(context: Context) -> bool:
-    """A line of another block takes it."""
+    """Return whether a line of another block uses it."""
     return any(context.block(user) not in ("", context.block()) for user in context.run.roles.users[context.key])
 
 
 def linear(context: Context) -> bool:
-    """A product with one matrix that training changes, with a bias or without: the same for every token."""
+    """Return whether it is a product with one trainable matrix, perhaps with a bias: the same for every token."""
     products = list(context.equation.atoms(Product))
     named = context.parameters
     return len(products) == 1 and bool(named) and all(map(context.run.trainable, named))
 
 
 def widened(context: Context) -> bool:
-    """More numbers for each token than what it is made of has."""
+    """Return whether it has more numbers for each token than its operands."""
     before = [context.run.roles.graph.shape(one) for one in context.operands]
     return bool(before) and bool(before[-1]) and context.shape[-1:] > before[-1][-1:]
 
 
 def between_products(context: Context) -> bool:
-    """Cell by cell between two linear maps, with no gate behind it."""
+    """Return whether it is pointwise between two linear maps, without a gate after it."""
     return made_of("U")(context) and taken_only_by("F")(context)
 
 
 def trainable(context: Context) -> bool:
-    """All parameters that the equation names are changed by training."""
+    """Return whether all parameters in the equation are trainable."""
     return bool(context.parameters) and all(map(context.run.trainable, context.parameters))
 
 
 def _added(context: Context) -> list[str]:
-    """What the sum of a line adds that no input makes."""
+    """Return the operands of a sum that do not depend on inputs."""
     roles = context.run.roles
     refs = roles.given(context.key) if roles.plan.raw(context.key) else ()
     return [ref.key for ref in refs if roles.graph.depends[ref.key] != "x"]
 
 
 def adds_trainable(context: Context) -> bool:
-    """What it adds is made of parameters that training changes, and of no other."""
+    """Return whether it adds something computed from trainable parameters only."""
     made = [context.run.made_of(key) for key in _added(context)]
     return bool(made) and all(one and all(map(context.run.trainable, one)) for one in made)
 
 
 def adds_fixed(context: Context) -> bool:
-    """What it adds is made of nothing that training changes."""
+    """Return whether it adds something without trainable parameters."""
     made = [context.run.made_of(key) for key in _added(context)]
     return bool(made) and not any(map(context.run.trainable, set().union(*made)))
 
 
 def rearranges(context: Context) -> bool:
-    """It has the very numbers of what it is made of, in another order."""
+    """Return whether it only rearranges its operand."""
     return isinstance(context.equation, Layout)
 
 
 def multiplies(*roles: str) -> Holds:
-    """Cell by cell the product of lines with these roles."""
+    """Return a predicate: a pointwise product of lines with these roles."""
     return lambda context: isinstance(context.equation, Times) and context.operand_roles == {*roles}
 
 
 def tied(context: Context) -> bool:
-    """The matrix of its product is a table that tokens are looked up in."""
+    """Return whether the matrix of its product is an embedding table, too."""
     return context.run.roles.tied(context.key)
 
 
 def first_rows(context: Context) -> bool:
-    """It takes some of the rows of a parameter, and not all."""
+    """Return whether it takes some, but not all, of the rows of a parameter."""
     found = (context.run.parameters.get(key.removeprefix(PARAMETER)) for key in context.parameters)
     tables = [one for one in found if one is not None and one.ndim > 1]
     return len(context.shape) > 1 and any(context.shape[-2] < len(table) for table in tables)
 
 
 def begins_with_parameter(context: Context) -> bool:
-    """A sequence in front of which one vector of parameters stands."""
+    """Return whether it is a sequence that begins with one parameter vector."""
     roles = context.run.roles
     if not roles.learned_first(context.key):
         return False
@@ -386,23 +385,23 @@ def begins_with_parameter(context: Context) -> bool:
 
 
 def begins_with_parameters(context: Context) -> bool:
-    """A sequence in front of which parameters stand."""
+    """Return whether it is a sequence that begins with parameters."""
     return context.run.roles.learned_first(context.key)
 
 
 def takes_that_token(context: Context) -> bool:
-    """The token that it takes is the parameter in front of the sequence."""
+    """Return whether it takes the token that is the parameter at the start of the sequence."""
     roles = context.run.roles
     return context.part == "cls" and any(map(roles.learned_first, roles.plan.lines))
 
 
 def has_part(*names: str) -> Holds:
-    """The book has a line that is one of these parts."""
+    """Return a predicate: the book has a line with one of these label keys."""
     return lambda context: bool({*names} & {*context.run.parts.values()})
 
 
 def packs(count: int) -> Holds:
-    """So many of queries, keys and values are parts of this product."""
+    """Return a predicate: so many of queries, keys and values are slices of this product."""
     return lambda context: len(context.part) == count and {*context.part} <= {*"QKV"}
 
 
@@ -412,7 +411,7 @@ COUNTS = {1: "one matrix", 2: "two matrices", 3: "three matrices", 4: "four matr
 
 
 def weights_of_the_block(context: Context) -> dict[str, str] | None:
-    """How many matrices the MLP and the attention of its block have, and how many weights these hold, as they are."""
+    """Return the number of matrices of the MLP and the attention of its block, and of their weights, as fields."""
     roles, found = context.run.roles, {"mlp": {}, "attention": {}, "": {}}
     for key in context.siblings():
         shapes = {root: roles.graph.shape(root) for root in taken(context, key)}
@@ -430,12 +429,12 @@ def weights_of_the_block(context: Context) -> dict[str, str] | None:
 
 
 def weights_known(context: Context) -> bool:
-    """The weights of its block can be counted."""
+    """Return whether the weights of its block can be counted."""
     return weights_of_the_block(context) is not None
 
 
 def ends_in_axis(size: str) -> Holds:
-    """So many rows, in symbols."""
+    """Return a predicate: its number of rows, in symbols."""
 
     def holds(context: Context) -> bool:
         own = context.run.shapes.of(context.key)
@@ -445,19 +444,19 @@ def ends_in_axis(size: str) -> Holds:
 
 
 def fewer_tokens(context: Context) -> bool:
-    """Some of the rows of what it is made of are not there."""
+    """Return whether it has fewer rows than its operand."""
     before = [context.run.roles.graph.shape(one) for one in context.operands]
     return any(len(shape) > 1 and len(context.shape) > 1 and context.shape[-2] < shape[-2] for shape in before)
 
 
 def own_to_it(context: Context) -> bool:
-    """No other line takes the parameters that it names."""
+    """Return whether no other line uses its parameters."""
     mine, lines = set(context.parameters), context.run.roles.plan.lines
     return bool(mine) and not any(mine & taken(context, key) for key in lines if key != context.key)
 
 
 def unit_length(equation: Node | None) -> bool:
-    """Something over its own length."""
+    """Return whether a node is something over its own length."""
     if isinstance(equation, UnitLength):
         return True
     if not isinstance(equation, Div):
@@ -468,18 +467,18 @@ def unit_length(equation: Node | None) -> bool:
 
 
 def divided_by_length(context: Context) -> bool:
-    """The line is something over its own length."""
+    """Return whether the line is something over its own length."""
     return unit_length(context.equation)
 
 
 def of_unit_vectors(context: Context) -> bool:
-    """A product of vectors that were divided by their length."""
+    """Return whether it is a product of unit vectors."""
     made = [context.run.equations.get(one) for one in context.operands]
     return context.equation.has(Product) and len(made) == 2 and all(map(unit_length, made))
 
 
 def of_cosines(context: Context) -> bool:
-    """Made of products of unit vectors."""
+    """Return whether it is computed from products of unit vectors."""
     return any(
         all(unit_length(context.run.equations.get(one)) for one in context.run.roles.operands[key])
         for key in context.operands
