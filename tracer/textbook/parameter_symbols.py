@@ -88,7 +88,8 @@ class Names(Letters):
         above = self.above(module)
         calls = {call for _, call in uses}
         if calls & {"experts"}:
-            weights = [ref.key for ref in self._roles.call(uses[0][0]).arguments["weights"]]
+            call = self._graph.call_of(self._roles.plan.computed(uses[0][0]))
+            weights = [ref.key for ref in call.arguments["weights"]]
             rank = len(self._graph.shape(key))
             number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
             return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above

@@ -144,6 +144,6 @@ class Context:
         return roles.places.prefix(roles.module(key or self.key))
 
     def siblings(self) -> Iterator[str]:
-        """Return the lines of the same block."""
+        """Yield the lines of the same block."""
         own = self.block()
         yield from (key for key in self.run.roles.plan.lines if own and self.block(key) == own)
