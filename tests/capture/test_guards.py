@@ -88,7 +88,7 @@ def test_a_causal_mask_of_fewer_queries_than_keys_has_the_shape_of_the_scores():
 
 def test_calls_without_tensors_print_their_numbers():
     shown = " ".join(step.latex for step in run(PROVEN["numbers alone"]).steps).replace(r"\left", "")
-    assert r"\operatorname{eye}(8" in shown and r"\operatorname{linspace}(0,\,1,\,8" in shown
+    assert r"\mathbb{I}_{8}" in shown and r"\operatorname{linspace}_{8}(0,\,1" in shown
 
 
 def test_a_net_without_values_has_its_operations_and_says_how_to_ask_for_no_values():

@@ -196,3 +196,8 @@ def test_lines_of_different_tensors_do_not_run_on_one_another():
     found = circuit(list("abcd"), {"c": "ab", "d": "ab"})
     across = {wire.source: {y for _, y in wire.points if y % 1} for wire in found.wires}
     assert across["a"] and across["b"] and not across["a"] & across["b"]
+
+
+def test_an_op_that_takes_a_shape_alone_has_no_producer():
+    trace = models.load("transformer", positions="relative", L=2).trace()
+    assert lanes_module.sources(trace)["block2.attention.shares"] == ("distances", "block2.attention.weights")

@@ -96,7 +96,7 @@ def _ended(seed: int, why: str) -> dict:
 
 def _started(first: int, stop: int, step: int, log) -> subprocess.Popen:
     program = f"import sys; sys.path[:0] = {[str(TESTS.parent)]!r}\n"
-    program += f"from fuzz import worker; worker.main({first}, {stop}, {step})"
+    program += f"from tests.fuzz import worker; worker.main({first}, {stop}, {step})"
     command = [sys.executable, "-c", program]
     options = {"cwd": TESTS.parent, "env": {**os.environ, **QUIET}, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, **options)

@@ -10,12 +10,12 @@ import torch
 from tests.proofs.test_storage import refused
 from tests.support.handmade import sample
 from tracer.record import AttentionRecord, Segment, Symbol, Trace, serialization
-from tracer.record.serialization import encode
+from tracer.record.serialization.encode import encode
 
 
 def written(trace, change=lambda fields: None) -> bytes:
     """The file of a trace, its JSON changed by `change(fields)`."""
-    fields, tensors = encode.encode(trace)
+    fields, tensors = encode(trace)
     change(fields)
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": serialization.VERSION, **fields})})
 
@@ -181,4 +181,4 @@ SMALL = {
 def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_does(name):
     said, make = SMALL[name]
     data = make()
-    assert len(data) < serialization.bounds.HEADER and said in refused(data)
+    assert len(data) < serialization.size_limits.HEADER and said in refused(data)

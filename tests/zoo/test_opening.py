@@ -198,7 +198,8 @@ def test_parts_of_models_are_told_from_models():
 def test_sizes_are_those_of_the_part_that_takes_what_is_given():
     text, vision = SimpleNamespace(hidden_size=24, vocab_size=90), SimpleNamespace(hidden_size=36, patch_size=4)
     config = SimpleNamespace(text_config=text, vision_config=vision)
-    both = {"D": "text_config.hidden_size", "V": "text_config.vocab_size", "P": "vision_config.patch_size"}
+    both = {"D": "text_config.hidden_size", "V": "text_config.vocab_size"}
+    both |= {"D_v": "vision_config.hidden_size", "P": "vision_config.patch_size"}
     assert (
         attributes(config, torch.nn.Module, ("input_ids", "pixel_values"))
         == both

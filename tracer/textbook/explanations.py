@@ -13,7 +13,7 @@ from tracer.expr.layout.projection_layouts import PositionIds
 from tracer.expr.layout.split_heads import SplitHeads
 from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.rope import ApplyRotary, Cosine, RepeatKV, Sine
-from tracer.expr.nn.token_embedding import Lookup, Patches
+from tracer.expr.nn.token_embedding import Lookup
 from tracer.textbook.claims import Claim, Why
 from tracer.textbook.claims import predicates as so
 
@@ -378,7 +378,7 @@ WHY: dict[str, Why] = {
         Claim("A transformer takes a sequence, so the picture becomes one."),
         (
             Claim("It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
-                  "column, channel).", so.top(Patches)),
+                  "column, channel).", so.equation_is("Patches")),
             Claim("The unfold operator 𝒰 cuts it to squares of P × P pixels and flattens each one, channel after "
                   "channel (chw: channel, row, column).", so.top(Unfold)),
         ),

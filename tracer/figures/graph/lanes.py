@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from tracer.ops import takes_shape
 from tracer.record import Op, Step, Trace
 
 INPUT = "input "
@@ -26,7 +27,8 @@ COMPARED = 50_000
 def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     """Return the producers of each step: ids of steps and names of inputs (`"input image"`).
 
-    Layout ops, and ops that only lead to the tensor of a step, are passed through.
+    Layout ops, and ops that only lead to the tensor of a step, are passed through. An op that takes the shape of a
+    tensor alone, such as `new_zeros`, has no producer.
     """
     ops = {op.index: op for op in trace.ops}
     steps = {step.id: step for step in trace.steps}
@@ -34,7 +36,7 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     makers: dict[int, dict[str, None]] = {}
     for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
         found: dict[str, None] = {}
-        for taken in op.inputs:
+        for taken in () if takes_shape(op.op) else op.inputs:
             made = ops.get(taken.maker) if isinstance(taken.maker, int) else None
             if made is None:
                 if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):

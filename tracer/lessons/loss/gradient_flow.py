@@ -58,7 +58,7 @@ def _norms(
         made.append(output)
 
     hooks = [blocks[0].register_forward_pre_hook(begin), *(block.register_forward_hook(end) for block in blocks)]
-    hooks += [part.register_forward_hook(branch) for block in blocks for part in block.child_count()]
+    hooks += [part.register_forward_hook(branch) for block in blocks for part in block.children()]
     try:
         with torch.enable_grad(), _cutting(made) if cut else _nothing():
             logits = net(*inputs)

@@ -81,7 +81,7 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
     if {"input_ids", "pixel_values"} <= set(given) and not paths.get("D", "vision").startswith("vision"):
         for symbol, like in TOWER.items():
             if name := next((name for name in NAMES[like] if number(tower, name)), ""):
-                paths[symbol] = f"vision_config.{tower.attribute_map.get(name, name)}"
+                paths[symbol] = f"vision_config.{getattr(tower, 'attribute_map', {}).get(name, name)}"
     if made.__name__.endswith(("Classification", "Detection", "Segmentation")):
         paths["K"] = "num_labels"
     return paths
