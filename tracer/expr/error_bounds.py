@@ -143,7 +143,10 @@ class Rounding(TorchFunctionMode):
         made, rule = func(*args, **kwargs), RULES.get(name)
         if name in MOVES:
             if any(bound_of(one) is not None for one in flat(args)):
-                moved = func(*self.bounds(args), **kwargs)
+                places = args[1:] if name in CHOOSES else ()
+                if any(bool((bound > 0).any()) for one in flat(places) if (bound := bound_of(one)) is not None):
+                    raise ValueError(UNTOLD)
+                moved = func(*self.bounds(args[: len(args) - len(places)]), *places, **kwargs)
                 for one, bound in zip(flat(made), flat(moved), strict=True):
                     attach(one, bound)
         elif rule and isinstance(made, torch.Tensor):
@@ -297,6 +300,9 @@ MOVES = frozenset(
     repeat_interleave unfold select narrow contiguous clone diagonal tensor_split tile take_along_dim""".split()
 )
 """Functions that move numbers."""
+CHOOSES = frozenset("__getitem__ index_select gather take_along_dim".split())
+"""Those whose further arguments say which, and are no numbers that move."""
+UNTOLD = "which numbers are chosen hangs on two that are too near to each other to be told apart"
 Rule = Callable[..., torch.Tensor | None]
 RULES: dict[str, Rule] = {}
 """The bound of a function's result: `rule(rounding, function, result, *arguments)`, None where it is exact."""
@@ -467,7 +473,7 @@ def masked_fill_bound(r: Rounding, func, made, x, mask, value) -> torch.Tensor |
 def comparison_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
     """1 where the operands are too near to each other for their bounds to tell."""
     near = total(r.bound(a), r.bound(b))
-    return None if near is None else (r.size(a - b) <= FACTOR * near).to(r.kind)
+    return None if near is None else ((r.size(a - b) <= FACTOR * near) & (near > 0)).to(r.kind)
 
 
 @of("__and__", "__or__", "__xor__", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or")
