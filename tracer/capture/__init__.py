@@ -28,7 +28,7 @@ from tracer.capture.python_scalars import ScalarRecorder, Scalars, digesting
 from tracer.capture.source_lines import locate
 from tracer.capture.tensors.module_state import restoring
 from tracer.capture.tensors.producers import Makers
-from tracer.capture.tensors.pytree import copy_tensors, named_tensors
+from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
 from tracer.capture.tensors.tensor_store import Kept, Untouched
 from tracer.utils.error_text import quoted
 
@@ -56,7 +56,8 @@ class Recording:
     what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
     has a digest of each tensor that nothing of the run made, by the op that took it and its place. `given` is what
-    forward was called with, and `grad` whether gradients were on."""
+    forward was called with, and `grad` whether gradients were on; `returned` has the producer of each tensor that it
+    returned."""
 
     ops: list[Seen] = field(default_factory=list)
     kept: Kept = field(default_factory=lambda: Kept(0))
@@ -73,6 +74,7 @@ class Recording:
     grad: bool = False
     scalars: list[Scalars] = field(default_factory=list)
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    returned: tuple[int | str, ...] = ()
 
     def own(self) -> None:
         """Copy the tensors of the output."""
@@ -153,6 +155,8 @@ def record(
         stack.enter_context(observe_ops(observer))
         try:
             recording.output = module(*args, **kwargs)
+            with torch._C.DisableTorchFunction():
+                recording.returned = tuple([makers.of(one)[2] for _, one in output_tensors(recording.output)])
             if asked:
                 asked.record_output(recording.output)
         except Exception as error:

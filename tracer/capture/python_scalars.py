@@ -23,18 +23,22 @@ LARGEST = 1 << 20
 """Numbers of a tensor that is compared with that of another run at most."""
 
 NUMERIC = frozenset((int, float))
+FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))
+"""Arguments that are no numbers and say what a call computes."""
 SHAPED = having("shape-arguments")
 """Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
 
 
 class Scalars(NamedTuple):
     """The numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
-    several ops without any. The ops that it ran are `first` to `last - 1`."""
+    several ops without any. The ops that it ran are `first` to `last - 1`, and `flags` are its other arguments, but
+    tensors."""
 
     name: str
     first: int
     last: int
     values: Mapping[str, Any]
+    flags: Mapping[str, Any] = {}
 
 
 def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
@@ -42,10 +46,11 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
     for call in calls:
         yield from scalars_of(call.inner)
         values: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
         for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPED else ():
-            _put(values, name, value)
-        if values:
-            yield Scalars(call.name, call.first, call.last, values)
+            _put(values, flags, name, value)
+        if values or flags:
+            yield Scalars(call.name, call.first, call.last, values, flags)
 
 
 class ScalarRecorder:
@@ -112,32 +117,23 @@ class ScalarRecorder:
     def _note(self, facts: OpKind, first: int, args, kwargs) -> None:
         if facts.name in SHAPED:
             return
-        values = _defaults(facts)
-        for name, value in zip(facts.arguments, args, strict=False):
-            if not isinstance(value, Tensor):
-                _put(values, name, value)
-        for name, value in kwargs.items() if kwargs else ():
-            _put(values, name, value)
-        if values or len(self._ops) - first > 1:
-            self.found.append(Scalars(facts.name, first, len(self._ops), values))
+        values: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        given = dict(zip(facts.arguments, args, strict=False)) | (kwargs or {})
+        for name, value in {**facts.optional, **given}.items():
+            _put(values, flags, name, value)
+        if values or flags or len(self._ops) - first > 1:
+            self.found.append(Scalars(facts.name, first, len(self._ops), values, flags))
 
 
-def _put(values: dict[str, Any], name: str, value) -> None:
-    """Put an argument among the numbers if it is one, instead of its default."""
+def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> None:
+    """Put an argument among the numbers if it is one, or among the flags."""
     if (type(value) is int or type(value) is float) and value != NO_LABEL:
         values[name] = value
+    elif type(value) in FLAGS:
+        flags[name] = value
     elif isinstance(value, (list, tuple)) and value and {*map(type, value)} <= NUMERIC:
         values[name] = tuple(value)
-    else:
-        values.pop(name, None)
-
-
-def _defaults(facts: OpKind) -> dict[str, Any]:
-    """Return the numbers among an op's defaults."""
-    found: dict[str, Any] = {}
-    for name, value in facts.optional.items():
-        _put(found, name, value)
-    return found
 
 
 def digesting(observe: Callable, recording) -> Callable:

@@ -28,6 +28,9 @@ UNTRIED = HERE + ": it does not run at all of those that were tried, so its plac
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
 
+PICKS = (*SLICES, "narrow")
+"""Calls whose numbers say which places of an axis they take."""
+
 TRIES = 400
 """Largest number of readings of one pattern that are compared with the shapes."""
 
@@ -127,6 +130,8 @@ class Shapes:
         self.remarks: dict[str, None] = {}
         """Remarks on the numbers that were printed since this was last emptied."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+        rolled = (call for call in graph.calls if call.name in ("turns", "experts"))
+        self._repeated = frozenset(op for call in rolled for one in call.inner for op in range(one.first, one.last))
 
     def for_graph(self, graph: Graph) -> Shapes:
         """Return the same shapes for a rewritten graph of the run."""
@@ -190,15 +195,18 @@ class Shapes:
         op = key.partition(".")[0]
         return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
 
-    def slice_bounds(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+    def slice_bounds(
+        self, call: Call, output: int, taken: tuple[int, int], step: int = 1
+    ) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of the slice of an axis that a call takes, in numbers `taken`; None if it is no
-        slice."""
+        slice. With a step, it may end behind the last element that it takes."""
         if self._solution is None:
             return None
         edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
         if edge is not None:
             ends = [self._end(text, number) for text, number in zip(edge[:2], taken, strict=True)]
-            if [self.number(one) for one in ends] == list(taken):
+            start, stop = map(self.number, ends)
+            if start == taken[0] and 0 <= stop - taken[1] < step:
                 return ends[0], ends[1]
         return self._split_bounds(call, output, taken)
 
@@ -209,6 +217,13 @@ class Shapes:
         call = self._graph.producing_call(after)
         sizes = [sympy.prod(self.of(key)) for key in (before, after)]
         return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
+
+    def diverges(self, ops: Iterable[int]) -> bool:
+        """Return whether one of these ops takes something else at other sizes. Loops and experts are excluded: their
+        lines hold for any number of iterations."""
+        wanted = {*ops} - self._repeated
+        found = self._solution.diverging if self._solution is not None else ()
+        return any(op in wanted and maker not in self._repeated for op, maker in found)
 
     def remark(self, chain: Sequence[str]) -> None:
         """Add remarks on numbers in a chain that depend on the input's values, and on slices of limited or untried
@@ -225,6 +240,15 @@ class Shapes:
                 self.remarks[UNTRIED] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
+
+    def remark_moving(self, chain: Sequence[str], places: Iterable[int]) -> None:
+        """Add remarks on those places of an axis that are numbers of this run, if the slices of the chain were given
+        other numbers at other sizes."""
+        calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in PICKS]
+        if any(text != DATA for call in calls for text in self.numbers(call).values()):
+            for place in places:
+                if place > 0 and MOVES.format(place) not in self.remarks:
+                    self.remarks[MOVES.format(place)] = None
 
     def remark_unsolved(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
         """Add remarks on sizes of a layout that are numbers of this run, from axes of the chain without a symbol."""

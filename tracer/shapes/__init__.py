@@ -18,10 +18,11 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from tracer.capture import Recording, Seen, record
-from tracer.capture.composite_calls import Calls
+from tracer.capture.composite_calls import Call, Calls
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
+from tracer.shapes.dataflow_alignment import ARGUMENT, diverging
 from tracer.shapes.op_alignment import COPIES, align, canonical_name
 from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
@@ -120,6 +121,7 @@ class Vocabulary:
                 numbers=kept,
                 scalars=found.scalars,
                 constants=found.constants,
+                returned=found.returned,
             )
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
@@ -164,7 +166,8 @@ class Solution:
     There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes for
     the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between runs: a
     formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of slices by
-    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand). `way` is the
+    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and
+    `diverging` the ops that take something else at other sizes, as (op, producer that differs). `way` is the
     vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other values.
     """
 
@@ -175,6 +178,7 @@ class Solution:
     scalars: dict[Key, dict[Where, str]] = field(default_factory=dict)
     edges: dict[int, SliceBounds] = field(default_factory=dict)
     brought: frozenset[tuple[int, int]] = frozenset()
+    diverging: frozenset[tuple[int, int]] = frozenset()
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
 
@@ -227,12 +231,13 @@ def solve(
     probes: list[dict[str, int]],
     opened=(),
     calls: Calls | None = None,
+    returned: Sequence[int | str] = (),
 ) -> Solution:
     """Solve every dimension of `run` at `sizes`, and the numbers of its `calls`, with runs at `probes`.
 
     Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
     changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
-    None, if their dimensions are needed. Raise ValueError for too few probes, and `OpsDiffer` if tensors without values
+    None, if their dimensions are needed; `returned` the producers of what the run returned. Raise ValueError for too few probes, and `OpsDiffer` if tensors without values
     run other ops.
     """
     if len(probes) < LEAST:
@@ -270,6 +275,7 @@ def solve(
         for other in others:
             for i in partial.compare(vocabulary.probe(probes[0], primitives=False), other):
                 held[i] = OF_DATA
+    partial.diverge(returned, calls.made if calls else ())
     vocabulary.keep(probes)
     return partial.solution(held, (vocabulary, probes), problem)
 
@@ -299,6 +305,7 @@ class PartialSolution:
         self.scalars: dict[Key, dict[Where, str]] = {}
         self.edges: dict[int, SliceBounds] = {}
         self.brought: set[tuple[int, int]] = set()
+        self.diverging: set[tuple[int, int]] = set()
         self.probes: list[tuple[Recording, list[int | None]]] = []
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
@@ -383,10 +390,17 @@ class PartialSolution:
             if len(same) <= len(others):
                 continue
             self.scalars[key] = {where: solve_number(solver, vector) for where, vector in find_changing(same)}
+            if any(one.flags != entry.flags or one.values.keys() != entry.values.keys() for one in same):
+                self.diverging.update((op, ARGUMENT) for op in range(entry.first, entry.last))
             if entry.name in SLICES and entry.last == entry.first + 1:
                 ops = [self.run[entry.first], *(o.ops[m[entry.first]] for o, m in zip(others, matches, strict=True))]
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
+
+    def diverge(self, returned: Sequence[int | str], calls: Sequence[Call]) -> None:
+        """Note the ops that take something else in the probes."""
+        for probe, match in self.probes:
+            self.diverging.update(diverging(self.run, returned, calls, probe, match))
 
     def compare(self, one: Recording, two: Recording) -> list[int]:
         """Return the ops whose results differ in size between two runs on different values.
@@ -454,7 +468,9 @@ class PartialSolution:
             if found is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
         solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts)
-        return Solution(*solved, self.scalars, self.edges, frozenset(self.brought), way, problem)
+        return Solution(
+            *solved, self.scalars, self.edges, frozenset(self.brought), frozenset(self.diverging), way, problem
+        )
 
 
 def _outline(part) -> tuple:

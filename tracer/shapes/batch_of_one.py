@@ -32,7 +32,7 @@ def respell(
         inside = range(call.first, call.last)
         if not call.inner or not any(held[op] for op in inside):
             continue
-        if not all(_is_in_probe(run, call, *probe, of) for probe, of in zip(probes, owners, strict=True)):
+        if not all(is_in_probe(run, call, *probe, of) for probe, of in zip(probes, owners, strict=True)):
             continue
         for op in filter(held.__getitem__, inside):
             inputs[op] = tuple(
@@ -45,7 +45,7 @@ def respell(
             )
 
 
-def _is_in_probe(run, call: Call, other: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
+def is_in_probe(run, call: Call, other: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
     """Return whether another run made the same call: of the same name and line, between matching ops."""
     before = next((j for j in reversed(match[: call.first]) if j is not None), -1)
     after = next((j for j in match[call.last :] if j is not None), len(other.ops))

@@ -196,7 +196,7 @@ def _derived(
             for line in before:
                 _printed(line["tensor"], line["equation"])
                 _fit(line["equation"], line["tensor"].shape, fits, here)
-            note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, equation)
+            note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, ops, equation)
             _printed(writer.tensor(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
             before, equation, note = (), writer.opaque(key, explained(error)), ""
@@ -309,11 +309,12 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
     return ""
 
 
-def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, equation: Node) -> str:
+def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
     """Return a note if a line can be different at other sizes, else ""."""
     raw = plan.raw(key)
     taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
+    otherwise = otherwise or shapes.diverges(ops)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
         return f"{HERE}: at others, the code takes another way to it."
     if shapes.plain:

@@ -186,7 +186,8 @@ def solve_first(
     reason = ""
     for vocabulary, probes in ways:
         try:
-            solution = solve(recording.ops, sizes, vocabulary, probes, recording.opened, recording.calls)
+            told = recording.opened, recording.calls, recording.returned
+            solution = solve(recording.ops, sizes, vocabulary, probes, *told)
             return solution, tuple(filter(None, [vocabulary.held, solution.problem]))
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
