@@ -245,7 +245,7 @@ class Shapes:
         """Add remarks on those places of an axis that are numbers of this run, if the slices of the chain were given
         other numbers at other sizes."""
         calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in PICKS]
-        if any(text != DATA for call in calls for text in self.numbers(call).values()):
+        if any(text != DATA for call in calls for text in self.varying_numbers(call).values()):
             for place in places:
                 if place > 0 and MOVES.format(place) not in self.remarks:
                     self.remarks[MOVES.format(place)] = None

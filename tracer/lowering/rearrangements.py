@@ -64,23 +64,11 @@ class Layouts:
             if taken is None:
                 ranges.append((None, None, None))
             elif not side and not ones:
-                known = self._part(chain, *taken, axis, used)
-                place = known[0] if known else sympy.Integer(taken[0])
-                ranges.append(int(place) if place.is_Integer else place)
+                ranges.append(self.index(chain, taken, axis, used))
                 continue
             else:
-                start, stop, step = taken
-                lengths = self.lengths(pattern, side, result)
-                if step != 1 and stop + step > self._shapes.number(size):  # every so many of all from the first on
-                    ranges.append((start or None, None, step))
-                    count = len(range(start, stop, step))
-                    fitting = (one for one in lengths if self._shapes.number(one) == count)
-                    size = next(fitting, sympy.Integer(count))
-                else:
-                    known = self._part(chain, start, stop, step, axis, used)
-                    first, last = known or self.edges(start, stop, size, lengths, step)
-                    ranges.append((first, last, step))
-                    size = sympy.ceiling((last - first) / step) if step != 1 else last - first
+                entry, size = self.bounds(chain, taken, axis, used, size, pattern, side, result)
+                ranges.append(entry)
             after.append(size)
             left.append(side)
         said = [k for k, one in enumerate(pattern.picked) if one]
@@ -95,6 +83,43 @@ class Layouts:
         else:
             made = Slice(made, tuple(ranges))
         return made, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+
+    def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
+        """Return the one index that is taken of an axis."""
+        known = self._part(chain, *taken, axis, used)
+        place = known[0] if known else sympy.Integer(taken[0])
+        if not known:
+            self._shapes.remark_moving(chain, taken[:1])
+        return int(place) if place.is_Integer else place
+
+    def bounds(
+        self,
+        chain,
+        taken: tuple[int, int, int],
+        axis: int,
+        used: set[str],
+        size,
+        pattern: RearrangePattern,
+        side,
+        after,
+    ) -> tuple[tuple, sympy.Expr]:
+        """Return the slice that is taken of an axis as (start, stop, step), and its length."""
+        start, stop, step = taken
+        lengths = self.lengths(pattern, side, after)
+        known = self._part(chain, start, stop, step, axis, used)
+        if step != 1 and stop + step > self._shapes.number(size):  # every so many of all from the first on
+            count = len(range(start, stop, step))
+            fitting = (one for one in lengths if self._shapes.number(one) == count)
+            if not known:
+                self._shapes.remark_moving(chain, (start,))
+            first = known[0] if known else sympy.Integer(start)
+            return (first if first != 0 else None, None, step), next(fitting, sympy.Integer(count))
+        first, last = known or self.edges(start, stop, size, lengths, step)
+        if not known:
+            self._shapes.remark_moving(
+                chain, [number for number, end in zip(taken, (first, last), strict=False) if end.is_Integer]
+            )
+        return (first, last, step), sympy.ceiling((last - first) / step) if step != 1 else last - first
 
     def lengths(self, pattern: RearrangePattern, side: tuple, result: tuple) -> list[sympy.Expr]:
         """Return sizes of the result that the factors of one axis can have together."""
@@ -113,12 +138,12 @@ class Layouts:
         Of several calls, the one with the same axis is used. It is added to `taken`, and not used again.
         """
         found = {}
-        for key in chain if step == 1 else ():
+        for key in chain:
             call = self._shapes.producer(key)
             if call is None or key in taken or "dim" not in call.arguments:
                 continue
             output = next((i for i, ref in enumerate(call.outputs) if ref.key == key), 0)
-            if (edges := self._shapes.slice_bounds(call, output, (start, stop))) is not None:
+            if (edges := self._shapes.slice_bounds(call, output, (start, stop), step)) is not None:
                 rank = len(call.arguments["self"].shape) if "self" in call.arguments else 0
                 found[key] = edges, rank and call.arguments["dim"] % rank == axis
         if not found:

@@ -237,8 +237,8 @@ def solve(
 
     Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
     changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
-    None, if their dimensions are needed; `returned` the producers of what the run returned. Raise ValueError for too few probes, and `OpsDiffer` if tensors without values
-    run other ops.
+    None, if their dimensions are needed; `returned` has the producers of what the run returned. Raise ValueError for
+    too few probes, and `OpsDiffer` if tensors without values run other ops.
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")

@@ -199,13 +199,9 @@ def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, input
             start = entry.values["index"] % n if n else 0
             stop = start + 1
         else:
-            said, end, step = (
-                entry.values.get(name, default) for name, default in (("start", 0), ("end", n), ("step", 1))
-            )
+            said, end = (entry.values.get(name, default) for name, default in (("start", 0), ("end", n)))
             start = min(max(said + n, 0) if said < 0 else said, n)
             stop = min(max(end + n, start) if end < 0 else end, n)
-            if step != 1:
-                return None
             reach.append(-said if said < 0 and -said >= n else end if n <= end < ALL else 0)
         starts.append(start)
         stops.append(max(start, stop))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.capture.composite_calls import Call, Layout, Ref
+from tracer.capture.composite_calls import Call, Layout, Ref, refs
 from tracer.expr import Node, ShapeError, Tensor, infer
 from tracer.expr.function_call import Kernel, Opaque
 from tracer.expr.layout.gather_scatter import IndexPut
@@ -256,16 +256,34 @@ class Writer:
             raise Unwritten(f"a write into {into} through {part}")
         ranges: list[Any] = []
         shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
-        for size, taken, side in zip(shape, pattern.picked, pattern.left, strict=True):
+        chain, used = self._views(new.key, into), set[str]()
+        self.shapes.remark(chain)
+        for axis, (size, taken, side) in enumerate(zip(shape, pattern.picked, pattern.left, strict=True)):
             if taken is None:
                 ranges.append((None, None, None))
             elif not side and len(places.shape) < len(into.shape):
-                ranges.append(taken[0])
+                ranges.append(self._layouts.index(chain, taken, axis, used))
             else:
-                lengths = self._layouts.lengths(pattern, side, written)
-                first, last = self._layouts.edges(*taken[:2], size, lengths, taken[2])
-                ranges.append((first, last, taken[2]))
+                ranges.append(self._layouts.bounds(chain, taken, axis, used, size, pattern, side, written)[0])
         return IndexPut(self.value(old.key), self.value(new.key), entries=tuple(ranges))
+
+    def _views(self, new: str, into: Layout) -> list[str]:
+        """Return the views, last first, by which the code took the part that a call wrote to give this value."""
+        call = self.graph.producing_call(new)
+        first = next(refs(call.arguments), None) if call is not None else None
+        views: list[str] = []
+        key = first.key if first is not None else None
+        while (
+            key is not None
+            and self.graph.shape(key) != into.shape
+            and (call := self.graph.producing_call(key)) is not None
+        ):
+            if base(call.name) == "overwrite":
+                key = call.arguments["old"].key
+                continue
+            views.append(key)
+            key = self.graph.source(key)
+        return views
 
     def _map(self, start: str, end: str) -> IndexMap:
         chain = []

@@ -1,0 +1,36 @@
+"""A check of the printed lines of a trace on runs at sizes that no probe had."""
+
+from collections.abc import Iterable
+
+import torch
+
+from tracer.capture import record
+from tracer.record import Trace
+from tracer.tracing.proofs.counterfactual import HERE, Run, _read, predict
+from tracer.tracing.proofs.step_proof import weight, weights
+
+
+def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int]]]) -> dict[str, str]:
+    """Return the lines, by their LaTeX, that are proven without a note on sizes and give other numbers than the
+    function at other sizes, each with what is wrong; `inputs` holds what it is given and its sizes."""
+    replay, broken = trace.replay, {}
+    lines = {step.id: _read(step, replay._names(trace.steps)) for step in trace.steps}
+    for x, sizes in inputs:
+        run = record(replay.module, (x,), cap=2**26, attention=False, calls=True)
+        places, _ = replay._align(run, sizes, False)
+        precision = dict.fromkeys(places, "float32")
+
+        def tensor(key: str, run=run) -> torch.Tensor | None:
+            if key.startswith("parameter "):
+                return weight(weights(replay.module), key.removeprefix("parameter "))
+            name = key.removeprefix("input ")
+            return run.inputs.get(name) if name != key else run.kept.get(key)
+
+        returned = {one.step: ref.key for one, ref in zip(trace.returned, run.calls.outputs, strict=True) if one.step}
+        for at, checked in (places, places.keys()), (places | returned, returned):
+            other = Run(f"sizes {sizes}", sizes, tensor, at, precision, False)
+            for step, (_, outcome) in zip(trace.steps, predict(trace.steps, lines, other), strict=True):
+                green = step.verdict == "proven" and HERE not in step.note
+                if green and step.id in checked and (outcome.wrong or outcome.reason):
+                    broken[step.latex] = outcome.wrong or outcome.reason
+    return broken
