@@ -22,8 +22,7 @@ from tracer.capture.composite_calls import Call, Calls
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
-from tracer.shapes.dataflow_alignment import ARGUMENT, diverging
-from tracer.shapes.op_alignment import COPIES, align, canonical_name
+from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging
 from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
