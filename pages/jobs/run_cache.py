@@ -114,10 +114,10 @@ def loaded_model(name: str, options: Options) -> Any:
 
 def fetch(name: str, download) -> None:
     """Download the weights of a library's model, where `tracer.zoo.download_cost` finds them."""
-    from tracer.zoo.downloads import fetched  # needs libraries that load torch
+    from tracer.zoo.downloads import fetch_in_subprocess  # needs libraries that load torch
 
     def make() -> bool:
-        fetched(name, download)
+        fetch_in_subprocess(name, download)
         return True
 
     single_flight.once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",

@@ -239,10 +239,10 @@ def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
     monkeypatch.setattr(torchvision_models, "forbidden", lambda: False)
     folder = tmp_path / "checkpoints"
     assert torchvision_models.download("vit_b_16") == download_cost.Download(round(330.285 * 2**20), folder=str(folder))
-    assert download_cost.landed(str(folder)) == 0
+    assert download_cost.bytes_on_disk(str(folder)) == 0
     folder.mkdir()
     (folder / "vit_b_16-c867db91.pth.7f.partial").write_bytes(bytes(700))
-    assert download_cost.landed(str(folder)) == 700
+    assert download_cost.bytes_on_disk(str(folder)) == 700
     (folder / "vit_b_16-c867db91.pth").touch()
     assert torchvision_models.download("vit_b_16") == download_cost.Download(0, "its weights are on this machine")
 

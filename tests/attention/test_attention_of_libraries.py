@@ -16,7 +16,7 @@ PHOTO = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
 def torchvision(name, module="swin_transformer"):
-    of_torchvision.imported()
+    of_torchvision.import_torchvision()
     from importlib import import_module
 
     return getattr(import_module(f"torchvision.models.{module}"), name)
@@ -40,11 +40,11 @@ def swin_3d():
 
 
 def timm(name, **sizes):
-    return lambda: (of_timm.imported().create_model(name, **sizes, num_classes=3), PHOTO)
+    return lambda: (of_timm.import_timm().create_model(name, **sizes, num_classes=3), PHOTO)
 
 
 def nest():
-    of_timm.imported()
+    of_timm.import_timm()
     from timm.models.nest import Nest
 
     return Nest(64, patch_size=4, num_levels=2, embed_dims=(16, 32), num_heads=(2, 4), depths=(1, 1)), PHOTO
@@ -54,7 +54,7 @@ def transformers(name, config, **more):
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
     def made():
-        library = of_transformers.imported()
+        library = of_transformers.import_transformers()
         given = {**small, "vocab_size": 60, "pad_token_id": 0, **more}
         settings = getattr(library, config)(**given)
         settings.use_cache = False
@@ -150,7 +150,7 @@ def test_block_sparse_attention_is_one_layer_and_says_why_it_is_lost():
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_eight_frames_that_see_only_themselves_are_one_layer_of_windows(attention):
-    of_transformers.imported()
+    of_transformers.import_transformers()
     from transformers.models.qwen2_vl import modeling_qwen2_vl as library
 
     sizes = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2}

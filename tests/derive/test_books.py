@@ -44,7 +44,7 @@ def model(case: str) -> Model:
     options = {"attention": more} if more == "eager" else {}
     if not more or options:
         return tracer.load(name, **zoo.tiny(name), **options)
-    config = hub.imported().AutoConfig.for_model(name[3:])
+    config = hub.import_transformers().AutoConfig.for_model(name[3:])
     config.architectures = [more]
     spec = generic_model.spec(build_and_probe.family(config), SimpleNamespace(exist=False, tokenizer=None, side=None))
     full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}}

@@ -19,7 +19,7 @@ class Hub:
     def __enter__(self) -> Hub:
         from tracer import zoo
 
-        transformers = zoo.source_of("hf:bert")[0].imported()
+        transformers = zoo.source_of("hf:bert")[0].import_transformers()
         sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 64}
         transformers.BertModel(transformers.BertConfig(**sizes, vocab_size=2_000)).save_pretrained(self.folder)
         hub = self

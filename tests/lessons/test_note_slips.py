@@ -84,11 +84,11 @@ def test_slip_single_multi():
 
 def test_slip_byte_pairs():
     """A byte has 256 values; the vocabulary of GPT-2 is 50,257 large."""
-    from tracer.zoo.hf.hub import imported
+    from tracer.zoo.hf.hub import import_transformers
 
     assert 256 + 50_000 + 1 == 50_257
     assert "16 bytes of “reverse this one” to 5 pieces" in errata.SLIPS["byte_pairs"].measure(run, "transformer").said
-    assert imported().GPT2Config().vocab_size == 50_257
+    assert import_transformers().GPT2Config().vocab_size == 50_257
 
 
 def test_slip_tubelets():

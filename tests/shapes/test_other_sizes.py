@@ -10,8 +10,8 @@ from tracer.capture import record
 from tracer.shapes import value_of
 from tracer.shapes.op_alignment import JOINS, align
 from tracer.verify import small
-from tracer.zoo.hf.hub import imported
-from tracer.zoo.vision.torchvision_ops_fallback import imported as vision
+from tracer.zoo.hf.hub import import_transformers
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision as vision
 
 
 def resnet():
@@ -26,8 +26,8 @@ def pyramid():
 
 
 def scan():
-    config = imported().MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, state_size=4)
-    return imported().MambaModel(config)
+    config = import_transformers().MambaConfig(vocab_size=50, hidden_size=16, num_hidden_layers=1, state_size=4)
+    return import_transformers().MambaModel(config)
 
 
 def upsampled():

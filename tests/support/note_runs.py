@@ -7,7 +7,7 @@ import torch
 import tracer
 from tracer.lessons.notes.reference_runs import RUNS, provider, small
 from tracer.lessons.notes.torchvision_block_counts import block
-from tracer.zoo.vision.torchvision_ops_fallback import imported
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 
 def _made(name):
@@ -24,7 +24,7 @@ run = provider(_made)
 @cache
 def whole():
     """The ops of torchvision's whole vit_b_16 at batch 2, with the module that each ran in."""
-    net = imported().models.vit_b_16(weights=None).eval()
+    net = import_torchvision().models.vit_b_16(weights=None).eval()
     with torch.no_grad():
         return tracer.trace(net, torch.randn(2, 3, 224, 224), prove=False).ops
 

@@ -14,7 +14,7 @@ from tests.cli.test_cli import refused
 from tracer import cli, zoo
 from tracer.attention import parts
 
-transformers = zoo.source_of("hf:bert")[0].imported()
+transformers = zoo.source_of("hf:bert")[0].import_transformers()
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 24}
 
 

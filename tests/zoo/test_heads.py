@@ -11,7 +11,7 @@ from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.verify import failures, report
 
-transformers = zoo.source_of("hf:bert")[0].imported()
+transformers = zoo.source_of("hf:bert")[0].import_transformers()
 SMALL = {"hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 28}
 NAMES = {"id2label": {0: "cat", 1: "dog", 2: "owl"}, "label2id": {"cat": 0, "dog": 1, "owl": 2}}
 PHOTO = {"image_size": 24, "patch_size": 8}

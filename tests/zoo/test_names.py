@@ -221,7 +221,7 @@ def test_boxes_that_overlap_go_as_the_definition_says(most):
 
 
 def test_a_region_is_cut_out_as_the_mean_of_its_points():
-    torchvision_models.imported()
+    torchvision_models.import_torchvision()
     picture = torch.arange(64.0).reshape(1, 1, 8, 8)  # a plane: bilinear points of it are exact
     region = torch.tensor([[0.0, 1.0, 2.0, 5.0, 6.0]])
     found = torchvision_ops_fallback.roi_align(picture, region, 1.0, 2, 2, 2, False)
@@ -258,7 +258,7 @@ def test_a_size_at_which_a_model_does_not_run_has_no_symbol_and_is_named():
     vocabulary = tracer.shapes.Vocabulary(("B", "H"), {}, build)
     groups = [find_probe_sizes.group("B", (3, 5, 2, 7, 4)), find_probe_sizes.group("H", (3, 4, 5, 6, 7))]
     solution, notes = tracer.tracing.solve_first(
-        recording, {"B": 1, "H": 2}, find_probe_sizes.tried(recording, vocabulary, {"B": 1, "H": 2}, groups)
+        recording, {"B": 1, "H": 2}, find_probe_sizes.find_probe_sizes(recording, vocabulary, {"B": 1, "H": 2}, groups)
     )
     assert solution.outputs[-1] == (("B", "4"),)
     assert len(notes) == 1 and notes[0].startswith("no symbols for H: the model did not run at the other sizes tried")

@@ -53,8 +53,8 @@ def test_what_is_offered_is_what_the_library_loads(offer):
         assert found.url == f"{recommended.PYTORCH}/models/{offer.file}"
         assert offer.size == pytest.approx(found.meta["_file_size"] * 2**20, rel=0.001)
     else:
-        assert (source.imported().get_pretrained_cfg(id).hf_hub_id, source.FILE) == (offer.place, offer.file)
-        assert source.imported().get_pretrained_cfg(id).license.replace("-", " ") == offer.licence.lower()
+        assert (source.import_timm().get_pretrained_cfg(id).hf_hub_id, source.FILE) == (offer.place, offer.file)
+        assert source.import_timm().get_pretrained_cfg(id).license.replace("-", " ") == offer.licence.lower()
 
 
 def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
@@ -74,7 +74,7 @@ def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
 
 
 def test_dinov2_out_of_the_cache_takes_photos_as_its_preprocessor_cuts_them(cache):
-    transformers = zoo.source_of("hf:bert")[0].imported()
+    transformers = zoo.source_of("hf:bert")[0].import_transformers()
     config = transformers.Dinov2Config(hidden_size=12, num_hidden_layers=2, num_attention_heads=2, image_size=70)
     net, folder = transformers.Dinov2Model(config).eval(), kept(cache, recommended.OFFERS[1].place)
     net.save_pretrained(folder)
@@ -129,11 +129,11 @@ def test_weights_are_downloaded_in_a_process_of_their_own_and_told_as_they_land(
         asked = Download(size, folder=str(tmp_path / "home"))
         hub.cut = True
         with pytest.raises(ValueError, match=hub.model):
-            downloads.fetched(f"hf:{hub.model}", asked)
+            downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         hub.cut = False
         told: list[Told] = []
         with heard(told.append):
-            downloads.fetched(f"hf:{hub.model}", asked)
+            downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         assert told[1] == (f"Downloading hf:{hub.model}", told[1].done, size, "B")
         assert any((tmp_path / "home").rglob("model.safetensors"))
 
@@ -159,7 +159,7 @@ def test_a_download_that_is_not_wanted_any_more_ends(monkeypatch, tmp_path):
         task.hear(told)
 
     with pytest.raises(Ended), heard(hear):
-        downloads.fetched("hf:somebody/model", Download(100, folder=str(tmp_path)))
+        downloads.fetch_in_subprocess("hf:somebody/model", Download(100, folder=str(tmp_path)))
     assert begun[0].wait(10) != 0
 
 

@@ -95,9 +95,9 @@ def test_what_the_code_misses_in_a_configuration_is_said(code, found):
     config = HandConfig(num_attention_heads=6, top_k_experts=None, inner=InnerConfig(deepstack_map=None))
     with pytest.raises((AttributeError, TypeError)) as met:
         code(config)
-    assert fill_config.completed(config, met.value)
+    assert fill_config.fill_missing(config, met.value)
     while not found(config):
-        assert fill_config.completed(config, met.value)
+        assert fill_config.fill_missing(config, met.value)
     code(config)
 
 
@@ -114,7 +114,7 @@ def test_what_a_file_would_hold_is_a_list_and_a_table(code):
     config = HandConfig(sizes=(2, 3), inner=InnerConfig(deepstack_map=None))
     with pytest.raises((AttributeError, TypeError)) as met:
         code(config)
-    assert fill_config.completed(config, met.value)
+    assert fill_config.fill_missing(config, met.value)
     assert code(config) in ([1, 2, 3], None)
 
 
@@ -139,9 +139,9 @@ def test_what_a_run_misses_in_a_configuration_is_said(tmp_path, monkeypatch):
     (tmp_path / "modeling_hand.py").write_text(HAND)
     monkeypatch.syspath_prepend(tmp_path)
     made = import_module("modeling_hand").Net
-    monkeypatch.setattr(build_and_probe, "_built", lambda made, config: made(config))
+    monkeypatch.setattr(build_and_probe, "_build", lambda made, config: made(config))
     config = HandConfig(hidden_size=24, default_language=None, languages=["en", "de"], qkv_clip=None, other=None)
-    built, feed = build_and_probe._fed(made, config, made(config))
+    built, feed = build_and_probe._build_and_feed(made, config, made(config))
     assert config.default_language == "en" and config.qkv_clip == 8.0 and config.other is None
     assert built(**feed.make(config, SIZES)).isfinite().all()
 
@@ -150,7 +150,7 @@ def test_a_net_that_is_built_to_see_what_it_takes_is_drawn_once(monkeypatch):
     monkeypatch.setattr(
         build_and_probe, "net", lambda made, config: torch.nn.init.trunc_normal_(torch.empty(999), a=-1, b=1)
     )
-    drawn = build_and_probe._bounded(torch.nn.Module, None)
+    drawn = build_and_probe._build_within_limit(torch.nn.Module, None)
     assert -1 <= drawn.min() < -0.9 and 0.9 < drawn.max() <= 1 and abs(drawn.std() - 3**-0.5) < 0.05
 
 
@@ -158,14 +158,14 @@ def test_a_number_of_which_nothing_is_known_is_not_made_up():
     config = HandConfig()
     with pytest.raises(AttributeError) as met:
         config.flavour  # noqa: B018
-    assert not fill_config.completed(config, met.value) and not hasattr(config, "flavour")
+    assert not fill_config.fill_missing(config, met.value) and not hasattr(config, "flavour")
 
 
 def test_a_text_stands_behind_the_places_of_a_picture():
     config, feed = SimpleNamespace(image_token_id=9), Feed((("input_ids", 0),), (("image", 3),))
     made = feed.make(config, SIZES)["input_ids"]
     assert made[0, :3].tolist() == [9, 9, 9] and feed.before == 3
-    assert feed.spoken(made, [5, 9, 7], config).tolist() == [[9, 9, 9, 5, 0, 7]]
+    assert feed.with_text(made, [5, 9, 7], config).tolist() == [[9, 9, 9, 5, 0, 7]]
 
 
 def test_masks_of_pictures_are_masks():
@@ -191,8 +191,8 @@ def test_fused_attention_is_a_choice_where_all_parts_have_it():
 
 
 def test_parts_of_models_are_told_from_models():
-    assert auto_classes.listed(SimpleNamespace(model_type="bert"))
-    assert not auto_classes.listed(SimpleNamespace(model_type="sam3_mask_decoder"))
+    assert auto_classes.has_auto_class(SimpleNamespace(model_type="bert"))
+    assert not auto_classes.has_auto_class(SimpleNamespace(model_type="sam3_mask_decoder"))
 
 
 def test_sizes_are_those_of_the_part_that_takes_what_is_given():
@@ -223,7 +223,7 @@ def test_attributes_of_series_and_detectors_are_sizes_of_those_alone():
 
 def test_tokens_of_one_length_only_are_no_text():
     def takes(*sized) -> tuple[str, ...]:
-        found = build_and_probe.Found(
+        found = build_and_probe.OpenedModel(
             torch.nn.Module, SimpleNamespace(hidden_size=24), Feed((("input_ids", 0),), (), sized)
         )
         return generic_model.spec(found, SimpleNamespace(tokenizer=None)).takes

@@ -53,8 +53,8 @@ def test_a_family_without_a_file_lays_its_maps_over_the_photo():
 
 def test_what_code_takes_where_a_configuration_says_nothing_is_a_size():
     part = SimpleNamespace(n_inner=None, hidden_size=6)
-    assert config_attributes.completed(part).n_inner == 24
-    assert config_attributes.completed(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
+    assert config_attributes.with_defaults(part).n_inner == 24
+    assert config_attributes.with_defaults(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
 
 
 def test_the_number_in_the_name_of_a_model_counts_no_blocks():

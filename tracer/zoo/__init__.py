@@ -2,7 +2,7 @@
 
 Every file below this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It
 states the `PACKAGE` that must be installed and `EXAMPLES`, names and what they are; `spec(id)` describes a model, and
-`pretrained(id, spec, sizes)` returns the net or None, the facts of its card, and where its weights come from, in words.
+`load_pretrained(id, spec, sizes)` returns the net or None, the facts of its card, and the source of its weights.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from functools import lru_cache
 from importlib import import_module, util
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.utils.error_text import quoted, reason
 from tracer.utils.limits import limits
 from tracer.utils.python_source import stated
+
+if TYPE_CHECKING:
+    from tracer.models.shared.spec import Model, Spec
 
 
 class NoModel(ValueError):
@@ -62,7 +66,7 @@ def available(prefix: str) -> bool:
     return util.find_spec(libraries()[prefix].package) is not None
 
 
-def source_of(name: str):
+def source_of(name: str) -> tuple[ModuleType, str]:
     """Return the library's module and the model's name in it. Raise ValueError for an unknown prefix, a library that
     is not installed, or a model that this server does not offer."""
     limits().check_model(name)
@@ -86,7 +90,7 @@ def check_no_folder(name: str) -> None:
         source.check_no_folder(id)
 
 
-def spec_of(name: str):
+def spec_of(name: str) -> Spec:
     """Return the `Spec` of a library's model. Raise ValueError if there is no such model."""
     source, id = source_of(name)
     return source.spec(id)
@@ -114,7 +118,7 @@ def tiny(name: str) -> dict[str, Any]:
     return {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
 
 
-def load(name: str, *, weights=None, **config):
+def load(name: str, *, weights=None, **config) -> Model:
     """Load a library's model, ready to run; see `tracer.load`.
 
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
@@ -136,7 +140,7 @@ def load(name: str, *, weights=None, **config):
         raise ValueError(f"{quoted(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
     net, card, origin = None, None, "seeded random weights"
     if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
-        net, card, origin = source.pretrained(id, spec, full)
+        net, card, origin = source.load_pretrained(id, spec, full)
     if net is None:
         net = seeded(spec.net, full)
     if weights is not None:

@@ -49,7 +49,7 @@ PART = (".incomplete", ".partial")
 """How the names of files end that are still being written."""
 
 
-def landed(folder: str, whole: bool = False) -> int:
+def bytes_on_disk(folder: str, whole: bool = False) -> int:
     """Bytes of the files in a folder, those that are still being written too, or with `whole` the others alone."""
     found = 0
     for file in Path(folder).rglob("*") if folder else ():

@@ -10,7 +10,7 @@ from pathlib import Path
 from tracer.utils.error_text import quoted, shortened
 from tracer.utils.progress import doing, tell
 from tracer.zoo import source_of
-from tracer.zoo.download_cost import Download, landed
+from tracer.zoo.download_cost import Download, bytes_on_disk
 
 EVERY = 0.2
 """Seconds between two looks at how much has landed."""
@@ -30,17 +30,17 @@ def fetch(name: str) -> str:
     return "downloaded"
 
 
-def fetched(name: str, download: Download) -> None:
+def fetch_in_subprocess(name: str, download: Download) -> None:
     """Download in another process, which ends with this work, and report the bytes so far. Raise ValueError with the
     message of that process."""
-    before = landed(download.folder, whole=True)
+    before = bytes_on_disk(download.folder, whole=True)
     quiet = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tracer", "fetch", name]
     child = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         with doing(f"Downloading {name}"):
             while True:
-                tell(max(0, landed(download.folder) - before), download.size or 0, "B")
+                tell(max(0, bytes_on_disk(download.folder) - before), download.size or 0, "B")
                 try:
                     said = child.communicate(timeout=EVERY)[1]
                     break

@@ -40,7 +40,7 @@ class Group(NamedTuple):
         firsts = [self.symbols[columns.index(column)] for column in columns]
         return [(symbol, first) for symbol, first in zip(self.symbols, firsts, strict=True) if symbol != first]
 
-    def varied(self, choice: int) -> list[str]:
+    def varying_symbols(self, choice: int) -> list[str]:
         """Return the symbols that are not the same in all rows of a choice."""
         return [symbol for symbol, column in zip(self.symbols, self.choices[choice], strict=True) if len({*column}) > 1]
 
@@ -50,7 +50,7 @@ def group(symbol: str, *choices: tuple[int, ...]) -> Group:
     return Group((symbol,), tuple((choice,) for choice in choices))
 
 
-def tried(
+def find_probe_sizes(
     run: Recording,
     vocabulary: Vocabulary,
     base: dict[str, int],
@@ -69,7 +69,7 @@ def tried(
             yield _over(vocabulary, groups, chosen), probes
             break
     for rows in ((0,), tuple(range(PROBES))):
-        ways = list(_chosen(run, vocabulary, base, groups, rows))
+        ways = list(_choose(run, vocabulary, base, groups, rows))
         yield from ways
         if not ways:
             return
@@ -84,7 +84,7 @@ def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
             yield from ({**first, number: choice} for choice in range(1, len(one.choices)))
 
 
-def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
+def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
     """Return the first choice of each group that runs, compared in these rows. An op that differs even at `base`
     differs at any choice."""
     others = _others(run, vocabulary, base)
@@ -118,7 +118,9 @@ def _chosen(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
 def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
     """Return the vocabulary over the sizes that the choices change; a size that equals another is derived from it."""
     equal = dict(pair for number, choice in chosen.items() for pair in groups[number].equal(choice))
-    varied = {name for number, choice in chosen.items() for name in groups[number].varied(choice)} - equal.keys()
+    varied = {
+        name for number, choice in chosen.items() for name in groups[number].varying_symbols(choice)
+    } - equal.keys()
     names = tuple(name for name in vocabulary.names if _letters(name, vocabulary.derived) <= varied)
     return replace(vocabulary, names=names, derived=vocabulary.derived | equal)
 

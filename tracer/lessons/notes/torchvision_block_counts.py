@@ -18,7 +18,7 @@ from tracer.models.shared.spec import Model
 from tracer.ops import category
 from tracer.ops.schema import BINARY, MATRIX, REDUCTION, UNARY
 from tracer.record import Op, Trace
-from tracer.zoo.vision.torchvision_ops_fallback import imported
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 _x = torch.zeros(2, 6, 12)
 CALLS: dict[str, Callable] = {
@@ -96,7 +96,7 @@ def parameters(prefix: str) -> int:
 def _whole() -> nn.Module:
     """Return the whole model, which takes no memory on `meta`."""
     with torch.device("meta"):
-        return imported().models.vit_b_16(weights=None)
+        return import_torchvision().models.vit_b_16(weights=None)
 
 
 def block(ops: Sequence[Op], layer: int = 0) -> list[Op]:

@@ -55,7 +55,7 @@ def classes(config) -> list[Any]:
     return sorted(found, key=lambda one: not isinstance(config, one.config_class or ()))  # else made for a part of it
 
 
-def listed(config) -> bool:
+def has_auto_class(config) -> bool:
     """Whether an Auto class opens the models of a configuration; else it is that of a part of others."""
     known = vars(import_module("transformers.models.auto.modeling_auto"))
     return any(config.model_type in known[key] for key in known if key.startswith("MODEL_") and "_NAMES" in key)

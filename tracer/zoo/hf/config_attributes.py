@@ -52,7 +52,7 @@ DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
 """What a configuration leaves to its model's code where it says nothing, by attribute."""
 
 
-def completed(config):
+def with_defaults(config) -> Any:
     """Return a configuration with what its model's code takes where it says nothing, in those within it, too."""
     for part in tiny_config.parts(config):
         for name, default in DEFAULTS.items():
@@ -96,7 +96,7 @@ def number(part, name: str) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def at(config, path: str):
+def at(config, path: str) -> tuple[Any, str]:
     """Return the configuration that a path leads to, and the name of the attribute there."""
     *inner, name = path.split(".")
     for one in inner:
@@ -104,7 +104,7 @@ def at(config, path: str):
     return config, name
 
 
-def changed(config, paths: dict[str, str], sizes: dict[str, int]):
+def with_sizes(config, paths: dict[str, str], sizes: dict[str, int]) -> Any:
     """Return a copy of a configuration with these sizes."""
     made = copy.deepcopy(config)
     echoes = tiny_config.echoes(made)
@@ -116,5 +116,5 @@ def changed(config, paths: dict[str, str], sizes: dict[str, int]):
                 setattr(part, other, value)
     for part, name, of in echoes:
         setattr(part, name, of.hidden_size)
-    tiny_config.bounded(made)
+    tiny_config.clamp_token_ids(made)
     return made

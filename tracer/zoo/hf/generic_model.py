@@ -21,14 +21,14 @@ from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import valueless_mode
 from tracer.symbols.notation import parse
 from tracer.tracing import WHOLE
-from tracer.zoo.find_probe_sizes import Group, OnMeta, group, same_shapes, tried, valueless
+from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
 from tracer.zoo.hf.config_attributes import at as placed
-from tracer.zoo.hf.config_attributes import attributes, changed
+from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
-from tracer.zoo.hf.dummy.build_and_probe import Found
+from tracer.zoo.hf.dummy.build_and_probe import OpenedModel
 from tracer.zoo.hf.output_heads import HINTS, SENTENCES, STREAM, UNUSED, each_place, following, labels, vectors
-from tracer.zoo.hf.spec_builders import said
+from tracer.zoo.hf.spec_builders import tokenize
 from tracer.zoo.vision import generic_vision
 
 LIGHT = 70_000_000
@@ -71,7 +71,7 @@ ALONE = (
 )
 
 
-def spec(found: Found, files) -> Spec:
+def spec(found: OpenedModel, files) -> Spec:
     """All that is known of a model that nobody described, and of the photos that its preprocessor makes."""
     made, config, feed = found.made, found.config, found.feed
     if found.resizes and files.side and files.side % config.patch_size == 0:
@@ -100,35 +100,35 @@ def spec(found: Found, files) -> Spec:
     towers = found.towers if "L_v" in paths else ()
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
-        return build_and_probe.net(made, changed(config, paths, at), attention)
+        return build_and_probe.net(made, with_sizes(config, paths, at), attention)
 
     def tensors_at(at: dict) -> dict[str, torch.Tensor]:
-        known = changed(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
+        known = with_sizes(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
         return feed.make(known, {**input_signatures.SIZES, **at})
 
     def inputs_at(at: dict) -> Inputs:
-        return feed.ordered(made, tensors_at(at))
+        return feed.to_inputs(made, tensors_at(at))
 
     def prepare(model, image, text, given) -> Inputs:
         at = {**{symbol: {**input_signatures.SIZES, **sides}[symbol] for symbol in runs}, **given}
         numbers, words = None, ()
         if "text" in takes:
             model = _readable(model, config)
-            numbers, words = said(files.tokenizer, model, text, given)
+            numbers, words = tokenize(files.tokenizer, model, text, given)
             at["T"] = len(numbers)
         named = tensors_at({**model.sizes, **at})
         if numbers and named["input_ids"].dim() == 2:
-            named |= {"input_ids": feed.spoken(named["input_ids"], numbers, config)}
+            named |= {"input_ids": feed.with_text(named["input_ids"], numbers, config)}
         seen: dict[str, Any] = {}
-        if "image" in takes and (drawn := _drawn(model, image, named, at)) is not None:
+        if "image" in takes and (drawn := _with_photo(model, image, named, at)) is not None:
             named |= drawn.named
             seen = {"photo": drawn.photo, "crop": drawn.crop} if located else {}
-        ordered = feed.ordered(made, named)
+        ordered = feed.to_inputs(made, named)
         return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **seen)
 
     def segments(at: dict) -> tuple[Segment, ...]:
         if located:
-            N, (tower, texts), part = (at["H"] // at["P"]) ** 2, towers or ("", ""), dummy_inputs.seen(config)
+            N, (tower, texts), part = (at["H"] // at["P"]) ** 2, towers or ("", ""), dummy_inputs.vision_config(config)
             stream = (("image", 0, N), ("text", N, N + at["T"])) if feed.each else ()
             inside = patch_positions.segments_of(start, part, N, tower) if start is not None else ()
             return (*inside, *(Segment(name, first, end, texts) for name, first, end in stream))
@@ -175,9 +175,9 @@ def spec(found: Found, files) -> Spec:
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
         plain = Vocabulary(names, derived, on_meta, OnMeta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
-            yield from tried(recording, plain, base, groups)
+            yield from find_probe_sizes(recording, plain, base, groups)
         vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
-        yield from tried(recording, vocabulary, base, groups)
+        yield from find_probe_sizes(recording, vocabulary, base, groups)
         axes: dict[str, Any] = {"B": 0}
         long = "input_ids" if "input_ids" in feed.names else feed.names[0]
         if "T" in runs and recording.inputs[long].dim() == 2:
@@ -208,7 +208,7 @@ def spec(found: Found, files) -> Spec:
     )
 
 
-def resized(net: torch.nn.Module, sizes: dict[str, int]) -> str:
+def resize_positions(net: torch.nn.Module, sizes: dict[str, int]) -> str:
     """Bring the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
     own function, which would else do so in every run. Say so, in a few words, where they were of another size."""
     H, P, said = sizes.get("H", 0), sizes.get("P", 1), ""
@@ -241,7 +241,7 @@ def _readable(model, config):
     return made
 
 
-def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
+def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
     """Return the photo as `pixel_values`; the same one in every frame, shifted a little each time. None for inputs
     of another form, whose numbers stay."""
     name = next(name for name in KINDS["image"] if name in named)
@@ -256,7 +256,9 @@ def _drawn(model, image, named: dict, at: dict) -> Inputs | None:
     pixels = dummy_inputs.cut(seen[0], at["P"]) if like.dim() == 3 else seen[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels
-        pixels = generic_vision.moved(pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2)
+        pixels = generic_vision.shifted_frames(
+            pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2
+        )
     return replace(seen, named={name: pixels}) if pixels.shape == like.shape else None
 
 
@@ -294,6 +296,6 @@ def _answers(made: type, tokenizer, before: int):
 @lru_cache(maxsize=1)
 def model_types() -> tuple[str, ...]:
     """Return the families that transformers knows."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # after `imported` has helped it
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # after `import_transformers` has helped it
 
     return tuple(CONFIG_MAPPING_NAMES)

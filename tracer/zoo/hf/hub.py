@@ -15,6 +15,7 @@ from math import isnan
 from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -58,9 +59,9 @@ SHARD = re.compile(r"\w[\w.-]*")
 
 
 @lru_cache(maxsize=1)
-def imported():
+def import_transformers() -> ModuleType:
     """Import `transformers` with its warnings off; its progress bars stay."""
-    from tracer.zoo.vision.torchvision_ops_fallback import imported as vision  # only where it is asked for
+    from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision as vision  # only where it is asked for
 
     with suppress(ImportError):
         vision()  # transformers imports it where it is installed
@@ -73,22 +74,22 @@ def imported():
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
     """Return the `Spec` of a checkpoint, from its configuration. Raise ValueError if it can't be loaded."""
-    family, config = _found(id)
+    family, config = _find(id)
     if family is None:
-        opened = _opened(id)
+        opened = _open_generic(id)
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
         return family.spec(config, Files(id)) if family else generic_model.spec(opened, Files(id))
 
 
-def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
     """Return the net with the checkpoint's weights (safetensors only), its `Spec`, and their source."""
-    family, config = _found(id)
+    family, config = _find(id)
     files = Files(id)
     if not files.exist:
         said = (
             f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
         )
-        if family is None and _opened(id).small:
+        if family is None and _open_generic(id).small:
             said = f"a small configuration of the family with {said}"
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
@@ -96,7 +97,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     with _readable(what):
         _weights(id)
     with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
-        made, said = (family.architecture(config) if family else _opened(id).made).from_pretrained(
+        made, said = (family.architecture(config) if family else _open_generic(id).made).from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
@@ -105,7 +106,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
             output_loading_info=True,
         )
     without_cache(made.config)
-    changed = "" if family else generic_model.resized(made, sizes)
+    changed = "" if family else generic_model.resize_positions(made, sizes)
     lacks = sorted(said["missing_keys"])
     with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
@@ -212,11 +213,13 @@ class Files:
             return None
 
     @cached_property
-    def tokenizer(self):
+    def tokenizer(self) -> Any:
         """The checkpoint's tokenizer, or None where it has none."""
         if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
             return None
-        return imported().AutoTokenizer.from_pretrained(self.id, trust_remote_code=False, local_files_only=offline())
+        return import_transformers().AutoTokenizer.from_pretrained(
+            self.id, trust_remote_code=False, local_files_only=offline()
+        )
 
     def card(self, config) -> dict:
         """Mean and standard deviation of pixels, and the names of classes."""
@@ -259,7 +262,7 @@ def _file(id: str, name: str, local: bool) -> Path:
         found = Path(id) / name
         found = found if found.is_file() else None
     elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
-        found = imported().utils.cached_file(
+        found = import_transformers().utils.cached_file(
             id,
             name,
             local_files_only=local,
@@ -275,7 +278,7 @@ def _file(id: str, name: str, local: bool) -> Path:
 
 
 @lru_cache(maxsize=32)
-def _found(id: str):
+def _find(id: str):
     """Return the family's file and the configuration of a checkpoint, or of the family if only that is named."""
     files = Files(id)
     known = _families()
@@ -284,32 +287,34 @@ def _found(id: str):
             family = import_module(known[id])
             return family, family.config()
         if id in names():
-            return None, config_attributes.completed(_default(id))
+            return None, config_attributes.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quoted(f'hf:{id}')} {said}")
         raise ValueError(_unknown(id))
     with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
-        config = imported().AutoConfig.from_pretrained(id, trust_remote_code=False, local_files_only=offline())
+        config = import_transformers().AutoConfig.from_pretrained(
+            id, trust_remote_code=False, local_files_only=offline()
+        )
         for place, value in tree_leaves_with_path(config.to_dict()):
             if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
                 raise ValueError(f"it has nan at {keystr(place)}, expected a number")
     name = config.model_type.replace("-", "_")
-    return import_module(known[name]) if name in known else None, config_attributes.completed(config)
+    return import_module(known[name]) if name in known else None, config_attributes.with_defaults(config)
 
 
 def _default(id: str):
     """Return the default configuration of a family. Raise ValueError if it has none."""
     try:
-        return imported().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
+        return import_transformers().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
     except Exception as error:  # whatever its own checks find wrong with it
         raise NoModel(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
 
 
 @lru_cache(maxsize=32)
-def _opened(id: str) -> build_and_probe.Found:
+def _open_generic(id: str) -> build_and_probe.OpenedModel:
     """How a model without a file of its own is opened. ValueError in one sentence where it can't be."""
-    _, config = _found(id)
+    _, config = _find(id)
     try:
         return (build_and_probe.checkpoint if Files(id).exist else build_and_probe.family)(config)
     except Exception as error:
@@ -319,5 +324,5 @@ def _opened(id: str) -> build_and_probe.Found:
 
 def names() -> list[str]:
     """All families: those of transformers, by their `model_type`."""
-    imported()
+    import_transformers()
     return list(generic_model.model_types())

@@ -21,7 +21,9 @@ def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
     return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
 
 
-def builder(config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None):
+def builder(
+    config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None
+) -> Callable[..., torch.nn.Module]:
     """`net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
 
     `adjust(config)` brings what follows from the sizes into line.
@@ -46,7 +48,7 @@ def without_cache(config) -> None:
             part.use_cache = False
 
 
-def said(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
+def tokenize(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
     """Return the T token numbers of a text, and their words; T cuts or repeats it. Raise ValueError for a text of
     more tokens than the model reads: none is cut silently."""
     own, text = text is None, TEXT if text is None else text

@@ -12,7 +12,7 @@ from tracer.models.shared.predictions import tensors_by_name
 from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.shadow_module import parameters, shadow_copy
-from tracer.zoo.vision.generic_vision import SIDES, undescribed
+from tracer.zoo.vision.generic_vision import SIDES, generic_spec
 
 SIDE = 320
 """Side of the photo. Published detectors enlarge photos to 800 pixels and more; here they take them as they are."""
@@ -20,7 +20,7 @@ PROBES = 3
 ONE_BY_ONE = "no symbol for B: a detector goes through the photos of a batch one by one"
 
 
-def unresized(net: torch.nn.Module, H: int, W: int, **others: int) -> torch.nn.Module:
+def disable_resizing(net: torch.nn.Module, H: int, W: int, **others: int) -> torch.nn.Module:
     """Change a detector in place to take a photo of H × W pixels as it is, and return it."""
     net.transform.min_size, net.transform.max_size = (min(H, W),), max(H, W)
     net.transform.fixed_size = net.transform.fixed_size and (W, H)
@@ -38,15 +38,15 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
         return Inputs((list(seen[0]),), given)
 
     def ways(model, inputs, recording):
-        def resized(at: dict) -> tuple:
-            return unresized(shadow_copy(model.net, parameters(model.net)), **at), example(at)
+        def at_size(at: dict) -> tuple:
+            return disable_resizing(shadow_copy(model.net, parameters(model.net)), **at), example(at)
 
         base = {**model.sizes, **inputs.sizes}
         probes = [{**base, "H": height, "W": width} for height, width in zip(*SIDES[1], strict=True)]
-        yield Vocabulary(("H", "W"), {}, resized, partly=True, held=ONE_BY_ONE, device=model.device), probes[:PROBES]
+        yield Vocabulary(("H", "W"), {}, at_size, partly=True, held=ONE_BY_ONE, device=model.device), probes[:PROBES]
 
-    return undescribed(
-        net=lambda H, W: unresized(build(), H, W),
+    return generic_spec(
+        net=lambda H, W: disable_resizing(build(), H, W),
         sizes={"H": SIDE, "W": SIDE},
         example=example,
         prepare=prepare,

@@ -15,7 +15,7 @@ from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import valueless_mode
-from tracer.zoo.find_probe_sizes import Group, OnMeta, group, same_shapes, tried, valueless
+from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -73,8 +73,8 @@ def spec(
         made = photo_input(model, image, None, given)
         pixels = made[0]
         if frames:
-            pixels = moved(pixels, given["T_f"], axis=2)
-        return Inputs((pixels, moved(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), given)
+            pixels = shifted_frames(pixels, given["T_f"], axis=2)
+        return Inputs((pixels, shifted_frames(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), given)
 
     def ways(model, inputs, recording):
         base = {**model.sizes, **inputs.sizes}
@@ -96,17 +96,19 @@ def spec(
         groups = [*symbols, sides(*side)]
         plain = Vocabulary(names, {}, on_meta, OnMeta)  # the cheaper one, but some ops are others there
         if same_shapes(recording, plain, base):
-            yield from tried(recording, plain, base, groups)
-        yield from tried(recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups)
+            yield from find_probe_sizes(recording, plain, base, groups)
+        yield from find_probe_sizes(
+            recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups
+        )
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
         yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
 
-    return undescribed(
+    return generic_spec(
         channels, net=net, sizes=sizes, runs=runs, example=example, prepare=prepare, result=answer, ways=ways
     )
 
 
-def undescribed(channels: int = 3, **known: Any) -> Spec:
+def generic_spec(channels: int = 3, **known: Any) -> Spec:
     """Return the `Spec` of a net over photos from nothing but `known`: its lines may leave ops out, its sizes are
     searched for, and it has no sequence."""
     return Spec(
@@ -121,7 +123,7 @@ def undescribed(channels: int = 3, **known: Any) -> Spec:
     )
 
 
-def moved(pixels: torch.Tensor, count: int, axis: int) -> torch.Tensor:
+def shifted_frames(pixels: torch.Tensor, count: int, axis: int) -> torch.Tensor:
     """`count` frames, each the photo `[B, C, H, W]` moved `MOVES` pixels to the right of the one before: along a new
     axis 2, or one batch after the other (axis 0)."""
     frames = [pixels.roll(MOVES * number, dims=-1) for number in range(count)]

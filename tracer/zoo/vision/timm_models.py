@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import lru_cache
+from types import ModuleType
 
 import torch
 
@@ -12,7 +13,7 @@ from tracer.utils.error_text import quoted, reason, shortened
 from tracer.zoo.download_cost import Download, on_the_hub
 from tracer.zoo.offline import offline, why
 from tracer.zoo.vision import generic_vision, timm_vit
-from tracer.zoo.vision.torchvision_ops_fallback import imported as torchvision
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision as torchvision
 
 PREFIX = "timm"
 PACKAGE = "timm"
@@ -25,7 +26,7 @@ EXAMPLES = {
 
 
 @lru_cache(maxsize=1)
-def imported():
+def import_timm() -> ModuleType:
     """Import `timm`; it imports torchvision, for which fallbacks are installed."""
     torchvision()
     import timm  # may not be installed
@@ -36,24 +37,24 @@ def imported():
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
     """Return the `Spec` of one of timm's models, measured on the model itself. Raise ValueError for an unknown one."""
-    made = _measured(id)
-    if timm_vit.is_one(made) and (found := timm_vit.spec(made, lambda **sizes: _created(id, **sizes))) and _fits(found):
+    made = _on_meta(id)
+    if timm_vit.is_one(made) and (found := timm_vit.spec(made, lambda **sizes: _create(id, **sizes))) and _fits(found):
         return found
     channels, height, width = _size(id)
     shaped = _takes_size(id)
 
     def build(H: int, W: int, K: int | None = None) -> torch.nn.Module:
-        return _created(id, **({"num_classes": K} if K else {}), **({"img_size": (H, W)} if shaped else {}))
+        return _create(id, **({"num_classes": K} if K else {}), **({"img_size": (H, W)} if shaped else {}))
 
     return generic_vision.spec(
         build, side=(height, width), channels=channels, classes=made.num_classes or None, shaped=shaped
     )
 
 
-def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
     """Return the net with timm's weights (safetensors), its `Spec`, and their source; None for the net if they are
     neither on this machine nor can be downloaded."""
-    known = imported().get_pretrained_cfg(id)
+    known = import_timm().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return None, None, f"seeded random weights: timm publishes none for {id}"
     import huggingface_hub  # may not be installed
@@ -63,7 +64,7 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
     except (OSError, ValueError) as error:
         said = why() if offline() else reason(error)
         return None, None, f"seeded random weights, since those of {id} are not on this machine, and {said}"
-    made = imported().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
+    made = import_timm().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
     card = {
         "sizes": dict(spec.sizes),
         **({"classes": names} if (names := classes(known)) else {}),
@@ -92,7 +93,7 @@ def here(id: str) -> bool:
     """Whether timm's weights are on this machine; nobody is asked."""
     from huggingface_hub import try_to_load_from_cache  # may not be installed
 
-    known = imported().get_pretrained_cfg(id)
+    known = import_timm().get_pretrained_cfg(id)
     return bool(known and known.hf_hub_id) and isinstance(try_to_load_from_cache(known.hf_hub_id, FILE), str)
 
 
@@ -101,14 +102,14 @@ def fetch(id: str) -> None:
     import huggingface_hub  # may not be installed
 
     try:
-        huggingface_hub.hf_hub_download(imported().get_pretrained_cfg(id).hf_hub_id, FILE)
+        huggingface_hub.hf_hub_download(import_timm().get_pretrained_cfg(id).hf_hub_id, FILE)
     except (OSError, ValueError) as error:
         raise ValueError(f"the weights of {quoted(f'timm:{id}')} could not be downloaded: {reason(error)}") from None
 
 
 def download(id: str) -> Download:
     """Return the download size of the weights, as the hub reports it for timm's file."""
-    known = imported().get_pretrained_cfg(id)
+    known = import_timm().get_pretrained_cfg(id)
     if known is None or not known.hf_hub_id:
         return Download(0, "timm publishes no weights for it, so they are seeded random ones")
     if here(id):
@@ -120,16 +121,16 @@ def download(id: str) -> Download:
 
 def names() -> list[str]:
     """All models that timm lists."""
-    return imported().list_models()
+    return import_timm().list_models()
 
 
-def _created(id: str, **settings) -> torch.nn.Module:
-    return imported().create_model(id, pretrained=False, **settings)
+def _create(id: str, **settings) -> torch.nn.Module:
+    return import_timm().create_model(id, pretrained=False, **settings)
 
 
 def _size(id: str) -> tuple[int, int, int]:
     """Channels, height and width of the photos that a model was made for."""
-    known = imported().get_pretrained_cfg(id)
+    known = import_timm().get_pretrained_cfg(id)
     return tuple(known.input_size) if known else (3, 224, 224)
 
 
@@ -138,7 +139,7 @@ def _takes_size(id: str) -> bool:
     """Whether a net is built for photos of one size, and can be built for another."""
     with torch.device("meta"):
         try:
-            _created(id, img_size=_size(id)[1:])
+            _create(id, img_size=_size(id)[1:])
         except Exception:  # whatever a net makes of a setting that it does not know
             return False
     return True
@@ -156,11 +157,11 @@ def _fits(spec: Spec) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _measured(id: str) -> torch.nn.Module:
+def _on_meta(id: str) -> torch.nn.Module:
     """Build the model itself on `meta`, where it takes no memory."""
-    if not imported().is_model(id):
+    if not import_timm().is_model(id):
         near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
         raise ValueError(f"there is no model {quoted(f'timm:{id}')}; did you mean {quoted(f'timm:{near[0]}')}?")
     with torch.device("meta"):
-        made = imported().create_model(id, pretrained=False)
+        made = import_timm().create_model(id, pretrained=False)
     return made

@@ -52,7 +52,7 @@ def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
         return (*first, *held, Segment("image", prefix, prefix + sizes["N"]))
 
     return Spec(
-        net=lambda **sizes: _built(create, **sizes),
+        net=lambda **sizes: _build(create, **sizes),
         whole=False,
         takes=("image",),
         samples="photos",
@@ -63,7 +63,7 @@ def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
             "h": block.attn.num_heads,
             "L": len(made.blocks),
             **classes,
-            "d_ff": _hidden(made),
+            "d_ff": _mlp_width(made),
         },
         derived=derived,
         names=tuple(dict.fromkeys(names)),
@@ -76,16 +76,16 @@ def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
     )
 
 
-def _built(create: Callable, *, H: int, P: int, D: int, h: int, L: int, d_ff: int, K: int = 0) -> torch.nn.Module:
+def _build(create: Callable, *, H: int, P: int, D: int, h: int, L: int, d_ff: int, K: int = 0) -> torch.nn.Module:
     sizes = {"img_size": H, "patch_size": P, "embed_dim": D, "num_heads": h, "depth": L, "num_classes": K}
     for halves in (1, 2):  # of a gated MLP (SwiGLU, Shazeer 2020) some models count both halves
         ratio = (halves * d_ff + 0.5) / D  # which is rounded down
         made = create(**sizes, mlp_ratio=ratio)
-        if _hidden(made) == d_ff:
+        if _mlp_width(made) == d_ff:
             break
     return made
 
 
-def _hidden(made: torch.nn.Module) -> int:
+def _mlp_width(made: torch.nn.Module) -> int:
     """Return the hidden width of the MLPs."""
     return made.blocks[0].mlp.fc2.in_features

@@ -14,7 +14,7 @@ from tracer.utils.error_text import quoted, reason
 from tracer.zoo.download_cost import Download
 from tracer.zoo.offline import forbidden
 from tracer.zoo.vision import detection, generic_vision, torchvision_vit
-from tracer.zoo.vision.torchvision_ops_fallback import imported
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 PREFIX = "torchvision"
 PACKAGE = "torchvision"
@@ -43,20 +43,20 @@ def spec(id: str) -> Spec:
     if id in torchvision_vit.SIZES:
         return torchvision_vit.spec(id)
     if family == "detection":
-        return detection.spec(lambda: _built(id))
+        return detection.spec(lambda: _build(id))
     if family == "optical_flow":
-        return generic_vision.spec(lambda **sizes: _built(id), side=FLOW, pair=True)
+        return generic_vision.spec(lambda **sizes: _build(id), side=FLOW, pair=True)
     return generic_vision.spec(
-        lambda K, **sizes: _built(id, num_classes=K),
+        lambda K, **sizes: _build(id, num_classes=K),
         side=(_side(id),) * 2,
         classes={"segmentation": 21, "video": 400}.get(family, 1000),
         frames=FRAMES if family == "video" else None,
     )
 
 
-def _built(id: str, weights=None, **options) -> torch.nn.Module:
+def _build(id: str, weights=None, **options) -> torch.nn.Module:
     """One of torchvision's models; without `weights` nothing is downloaded."""
-    builder = imported().models.get_model_builder(id)
+    builder = import_torchvision().models.get_model_builder(id)
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
     if id.endswith(SLOW) and weights is None:
@@ -64,7 +64,7 @@ def _built(id: str, weights=None, **options) -> torch.nn.Module:
     return builder(weights=weights, **options)
 
 
-def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
+def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
     """Return the net with torchvision's own weights, their card, and their source; None for the net if they are
     neither in PyTorch's cache nor can be downloaded.
 
@@ -84,8 +84,8 @@ def pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None
         made = torchvision_vit.net(**{symbol: sizes[symbol] for symbol in spec.sizes})
         made.load_state_dict(tensors)
     else:  # the file was just seen to hold tensors alone: torchvision's builder sets what belongs to them
-        made = _built(id, found)
-        made = detection.unresized(made, **sizes) if _family(id) == "detection" else made
+        made = _build(id, found)
+        made = detection.disable_resizing(made, **sizes) if _family(id) == "detection" else made
     transform, data = found.transforms(), found.meta.get("_metrics", {"its own data": None})
     crop, resize = (getattr(transform, f"{what}_size", None) for what in ("crop", "resize"))
     card = {
@@ -130,13 +130,13 @@ def download(id: str) -> Download:
 
 def names() -> list[str]:
     """All models that torchvision lists."""
-    return imported().models.list_models()
+    return import_torchvision().models.list_models()
 
 
 def _weights(id: str):
     """torchvision's weights for photos of the size that the model is given, if there are any, and the folder where
     PyTorch keeps their file. Those of quantized models are of other nets: theirs are `unquantized`."""
-    known = [found.meta.get("unquantized", found) for found in imported().models.get_model_weights(id)]
+    known = [found.meta.get("unquantized", found) for found in import_torchvision().models.get_model_weights(id)]
     side = torchvision_vit.SIZES.get(id, {}).get("H")
     fits = [found for found in known if side in (None, *_crop(found))]
     return fits[-1 if side is None else 0] if fits else None, Path(torch.hub.get_dir()) / "checkpoints"
@@ -160,5 +160,7 @@ def _family(id: str) -> str:
         near = get_close_matches(id, names(), n=1, cutoff=0.4)
         hint = f"did you mean {quoted(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"
         raise ValueError(f"there is no model {quoted(f'torchvision:{id}')}; {hint}")
-    folder = imported().models.get_model_builder(id).__module__.removeprefix("torchvision.models.").split(".")[0]
+    folder = (
+        import_torchvision().models.get_model_builder(id).__module__.removeprefix("torchvision.models.").split(".")[0]
+    )
     return folder if folder in ("detection", "optical_flow", "segmentation", "video") else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import torch
 
@@ -10,7 +11,7 @@ ONCE = 64
 """Regions that are cut out at once: all of them would take gigabytes."""
 
 
-def imported():
+def import_torchvision() -> ModuleType:
     """Import `torchvision`, with fallbacks for its compiled ops. Raise ImportError if it is not installed. timm
     imports it too.
 

@@ -9,7 +9,7 @@ from tracer.models.shared.predictions import class_probabilities
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.hints import Hint
-from tracer.zoo.vision.torchvision_ops_fallback import imported
+from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 SIZES = {
     "vit_b_16": {"H": 224, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12},
@@ -22,7 +22,7 @@ SIZES = {
 
 def net(*, H: int, P: int, D: int, h: int, d_ff: int, L: int, K: int) -> torch.nn.Module:
     """torchvision's own `VisionTransformer` at these sizes; takes `[B, 3, H, H]`, returns logits `[B, K]`."""
-    return imported().models.vision_transformer.VisionTransformer(
+    return import_torchvision().models.vision_transformer.VisionTransformer(
         image_size=H, patch_size=P, num_layers=L, num_heads=h, hidden_dim=D, mlp_dim=d_ff, num_classes=K
     )
 

@@ -24,7 +24,7 @@ CLASSES, RESIZED = 3, 6
 """Classes of a configuration that are tried, and how many of the nets that did not run get inputs of other sizes."""
 
 
-class Found(NamedTuple):
+class OpenedModel(NamedTuple):
     """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
     that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), whether
     its positions fit photos of any size, and the modules that are a tower for photos and the model of texts beside."""
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     towers: tuple[str, ...] = ()
 
 
-def family(config) -> Found:
+def family(config) -> OpenedModel:
     """Return a small model of a family. Raise ValueError if none runs."""
     known = auto_classes.classes(config)
     if not known:
@@ -47,7 +47,7 @@ def family(config) -> Found:
     try:
         return _first([(made, _part(config, made)) for made in known[:CLASSES]])
     except ValueError as error:
-        if isinstance(error, NoModel) or auto_classes.listed(config):
+        if isinstance(error, NoModel) or auto_classes.has_auto_class(config):
             raise
         raise NoModel(f"no Auto class opens {quoted(config.model_type)}, and it does not run alone: {error}") from error
 
@@ -57,13 +57,13 @@ def _part(config, made: Any):
     return next((part for part in tiny_config.parts(config) if isinstance(part, made.config_class or ())), config)
 
 
-def checkpoint(config) -> Found:
+def checkpoint(config) -> OpenedModel:
     """Return the model of a checkpoint's configuration; its inputs are searched on a small copy of it."""
     found = _first([(made, config) for made in auto_classes.classes(config)[:CLASSES]])
     return found._replace(config=config, small=False)
 
 
-def _first(candidates: list[tuple[Any, object]]) -> Found:
+def _first(candidates: list[tuple[Any, object]]) -> OpenedModel:
     """Return the first class that runs at a small configuration of it. Raise ValueError if none does."""
     said: dict[type, str] = {}
     tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
@@ -76,9 +76,9 @@ def _first(candidates: list[tuple[Any, object]]) -> Found:
                 if (known := less.to_dict()) in tried[made]:
                     continue
                 tried[made].append(known)
-                built = _built(made, less)
+                built = _build(made, less)
                 unfed.append((made, less))
-                return _found(made, less, *_fed(made, less, built))
+                return _describe(made, less, *_build_and_feed(made, less, built))
             except TooManyParameters as error:
                 said.setdefault(made, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
@@ -87,8 +87,8 @@ def _first(candidates: list[tuple[Any, object]]) -> Found:
                 said[made] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
     for made, less in unfed[:RESIZED]:
         with suppress(ValueError):  # what was said of it before is what it is about
-            built = _built(made, less)
-            return _found(made, less, built, find_inputs.fed(built, less, resize=True))
+            built = _build(made, less)
+            return _describe(made, less, built, find_inputs.find_inputs(built, less, resize=True))
     if not fit:
         made, _ = candidates[0]
         if made.forward is torch.nn.Module.forward:
@@ -99,27 +99,27 @@ def _first(candidates: list[tuple[Any, object]]) -> Found:
     raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
 
 
-def _built(made: type, config) -> torch.nn.Module:
+def _build(made: type, config) -> torch.nn.Module:
     """Build the net of a configuration, and fill in the attributes that its code reads as None."""
     for _ in range(fill_config.MOST):
         try:
-            return _bounded(made, config)
+            return _build_within_limit(made, config)
         except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
-            if not fill_config.completed(config, error):
+            if not fill_config.fill_missing(config, error):
                 raise
-    return _bounded(made, config)
+    return _build_within_limit(made, config)
 
 
-def _fed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, input_signatures.Feed]:
+def _build_and_feed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, input_signatures.Feed]:
     """Return the net and its feed, rebuilt if its code reads attributes that its configuration lacks."""
     for _ in range(fill_config.MOST):
         try:
-            return built, find_inputs.fed(built, config)
-        except find_inputs.Unfed as unfed:
-            if unfed.error is None or not fill_config.completed(config):
+            return built, find_inputs.find_inputs(built, config)
+        except find_inputs.NoInputsFound as unfed:
+            if unfed.error is None or not fill_config.fill_missing(config):
                 raise
-            built = _built(made, config)
-    return built, find_inputs.fed(built, config)
+            built = _build(made, config)
+    return built, find_inputs.find_inputs(built, config)
 
 
 def _unbuilt(config, error: Exception) -> str:
@@ -135,12 +135,12 @@ class TooManyParameters(ValueError):
     """A net that is larger than what is built to see what its forward takes."""
 
 
-def _bounded(made: type, config) -> torch.nn.Module:
+def _build_within_limit(made: type, config) -> torch.nn.Module:
     """Build the net of a configuration. Raise `TooManyParameters` before memory is allocated if it has more than
     `LARGEST`: it is built on `meta` first."""
     count, mine = 0, get_ident()
 
-    def counted(module, name, parameter) -> None:
+    def check_count(module, name, parameter) -> None:
         nonlocal count
         if get_ident() == mine and parameter is not None:
             count += parameter.numel()
@@ -149,7 +149,7 @@ def _bounded(made: type, config) -> torch.nn.Module:
                     f"it has more than {LARGEST:,} parameters at the smallest sizes that were found"
                 )
 
-    counting = register_module_parameter_registration_hook(counted)
+    counting = register_module_parameter_registration_hook(check_count)
     try:
         with torch.device("meta"), suppress(RuntimeError, NotImplementedError):  # some read numbers as they are built
             net(made, config)
@@ -175,11 +175,11 @@ class _Middle(TorchDispatchMode):
         return args[0].uniform_(mean - deviation, mean + deviation, **(kwargs or {}))
 
 
-def _found(made: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> Found:
+def _describe(made: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> OpenedModel:
     feed = feed._replace(ways=(*feed.ways, *filter(None, [input_signatures.PROCESSED.get(config.model_type)])))
     start = patch_positions.patches_start(built, config, feed)
     resizes = any(map(patch_positions.resizes, built.modules()))
-    return Found(
+    return OpenedModel(
         made,
         config,
         feed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ def size(config, *names: str, default: int) -> int:
     return default
 
 
-def read(config, name: str):
+def read(config, name: str) -> Any:
     """Return an attribute of a configuration; None if it has none, or has it by layers only."""
     try:
         return getattr(config, name, None)
@@ -182,7 +183,7 @@ def cut(pixels: torch.Tensor, P: int) -> torch.Tensor:
     return rows.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2).contiguous()
 
 
-def seen(config):
+def vision_config(config) -> Any:
     """Return the part of a configuration that is about photos."""
     return getattr(config, "vision_config", None) or config
 
@@ -228,7 +229,7 @@ def grid_places(config, at) -> torch.Tensor:
     return found.expand(at["B"], -1, -1).contiguous()
 
 
-def merged(config, at) -> torch.Tensor:
+def merge_sizes(config, at) -> torch.Tensor:
     return torch.tensor([size(config, "spatial_merge_size", "merge_size", default=1)] * at["B"])
 
 

@@ -30,20 +30,20 @@ KINDS = {"mlp_layer_types": ("dense", "sparse"), "layer_types": ("full_attention
 """The kinds of blocks, the first ones first, where a list of them is left open."""
 
 
-def completed(config, error: Exception | None = None) -> bool:
+def fill_missing(config, error: Exception | None = None) -> bool:
     """Say, in place, what a model that can't be built, for this reason, or does not run is likely to miss; whether
     there was something to say."""
     if error is not None and TUPLE in str(error):
-        listed = [_listed(part) for part in parts(config)]
+        listed = [_use_lists(part) for part in parts(config)]
         return any(listed)
     if error is not None and (absent := _absent(config, error)):
         part, name = absent
-        return any(_said(part, name, value) for value in (known(part, name, config) for known in KNOWN))
+        return any(_set_value(part, name, value) for value in (known(part, name, config) for known in KNOWN))
     if error is not None and "None" not in str(error):
         return False
     for known in KNOWN:
         open_ = [(part, name) for part in parts(config) for name, value in vars(part).items() if value is None]
-        said = [_said(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")]
+        said = [_set_value(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")]
         if any(said):
             return True
     return False
@@ -61,7 +61,7 @@ def _absent(config, error: Exception) -> tuple[object, str] | None:
     return (part, found[2]) if found and part is not None else None
 
 
-def _listed(part) -> bool:
+def _use_lists(part) -> bool:
     """Replace the tuples of a configuration by lists, as in one that comes from a file."""
     tuples = {name: value for name, value in vars(part).items() if isinstance(value, tuple)}
     for name, value in tuples.items():
@@ -69,7 +69,7 @@ def _listed(part) -> bool:
     return bool(tuples)
 
 
-def _said(part, name: str, value) -> bool:
+def _set_value(part, name: str, value) -> bool:
     if value is None:
         return False
     setattr(part, name, value)
@@ -92,11 +92,11 @@ def _usual(part, name: str, config):
 
 def _empty(part, name: str, config):
     """Nothing, of the type that a configuration declares."""
-    declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _declared(kind)), "")
+    declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _annotations(kind)), "")
     return [] if re.match(r"list\b", declared) else {} if re.match(r"dict\b", declared) else None
 
 
-def _declared(kind: type) -> dict:
+def _annotations(kind: type) -> dict:
     return vars(kind).get("__annotations__", {})
 
 

@@ -28,7 +28,7 @@ ASIDE = ("attention_mask", "position_ids", "token_type_ids", "inputs_embeds", "l
 """What most forwards take and few need: tried last."""
 
 
-class Unfed(ValueError):
+class NoInputsFound(ValueError):
     """Nothing that a net was given made it run: what it was given first, and what it said to that; `error` is what its
     code raised then."""
 
@@ -37,7 +37,7 @@ class Unfed(ValueError):
         self.error = error
 
 
-def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
+def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     """Return the first feed with which a net runs; with `resize`, inputs may change to the sizes of its error
     messages. Raise `Unfed` if there is none."""
     made, said, first, seen = type(net), "", None, set()
@@ -66,15 +66,15 @@ def fed(net: torch.nn.Module, config, resize: bool = False) -> Feed:
                 later.extend(guesses(feed, net))
             if better and lacks:
                 known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
-            later.extend(resize_inputs.grown(feed, config, str(error)))
+            later.extend(resize_inputs.enlarge(feed, config, str(error)))
             if resize:
-                (later.extendleft if feed.sized else later.extend)(resize_inputs.sized(feed, config, str(error)))
+                (later.extendleft if feed.sized else later.extend)(resize_inputs.resize(feed, config, str(error)))
             first = first or error
-            said = said or f"{made.__name__} was given {feed.given()}{_refused(error, lacks)}"
-    raise Unfed(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound", first)
+            said = said or f"{made.__name__} was given {feed.names_in_words()}{_refusal(error, lacks)}"
+    raise NoInputsFound(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound", first)
 
 
-def _refused(error: Exception, lacks: list[str]) -> str:
+def _refusal(error: Exception, lacks: list[str]) -> str:
     if lacks:
         return f", expected also {' or '.join(lacks)}"
     plain = isinstance(error, ValueError | RuntimeError | NotImplementedError | IndexError)

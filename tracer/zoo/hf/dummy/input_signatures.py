@@ -16,7 +16,7 @@ import torch
 from tracer.inputs.model_inputs import Inputs
 from tracer.shapes.input_axes import resize
 from tracer.zoo.hf.dummy.dummy_input_registry import GRIDS, WITHIN_GRIDS, makers, placeholder
-from tracer.zoo.hf.dummy.dummy_inputs import seen, size
+from tracer.zoo.hf.dummy.dummy_inputs import size, vision_config
 
 PLACED = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
@@ -25,7 +25,7 @@ SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 
 def patches(config) -> int:
     """How many patches a photo has along both sides together; 0 where a configuration does not say it."""
-    side, cut = (size(seen(config), name, default=0) for name in ("image_size", "patch_size"))
+    side, cut = (size(vision_config(config), name, default=0) for name in ("image_size", "patch_size"))
     return (side // cut) ** 2 if cut else 0
 
 
@@ -60,13 +60,13 @@ class Feed(NamedTuple):
             start += count
         return made
 
-    def ordered(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
+    def to_inputs(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
         """Return the tensors in the order of forward up to the first gap; the others by name."""
         known = parameters(made)
         ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
         return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
 
-    def spoken(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
+    def with_text(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
         """Return the tokens of `make` with a text in their positions; placeholders elsewhere become 0."""
         places = {placeholder(config, kind) for kind, _ in self.places}
         text = torch.tensor([0 if number in places else number for number in numbers])
@@ -94,7 +94,7 @@ class Feed(NamedTuple):
         """The names of what forward is given."""
         return tuple(name for name, _ in self.ways)
 
-    def given(self) -> str:
+    def names_in_words(self) -> str:
         """Return the names in words."""
         return " and ".join(filter(None, [", ".join(self.names[:-1]), *self.names[-1:]])) or "nothing"
 
@@ -147,7 +147,7 @@ def feeds(made: type) -> Iterator[Feed]:
         beside = [tuple(dict.fromkeys([*required, "input_ids", name])) for name in BESIDE if name in known]
         for names in beside[:2]:
             if all(map(makers, names)):
-                yield from (feed for feed in combined(names) if dict(feed.ways)["input_ids"] == 0)
+                yield from (feed for feed in combinations_of(names) if dict(feed.ways)["input_ids"] == 0)
     wanted = []
     if "decoder_input_ids" in known:
         wanted.append([*required, *mains[:1], "decoder_input_ids"])
@@ -157,10 +157,10 @@ def feeds(made: type) -> Iterator[Feed]:
     sets = [names for names in dict.fromkeys(tuple(dict.fromkeys(some)) for some in wanted) if names]
     for names in sets:
         if all(map(makers, names)):
-            yield from combined(names)
+            yield from combinations_of(names)
 
 
-def combined(names: tuple[str, ...]) -> list[Feed]:
+def combinations_of(names: tuple[str, ...]) -> list[Feed]:
     """Yield these names, each made in each of its ways, the likeliest first."""
     laid = any(GRIDS.fullmatch(name) for name in names)
     ways = product(

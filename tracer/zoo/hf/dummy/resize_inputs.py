@@ -14,7 +14,7 @@ LONGEST = 16384
 """Numbers along an axis that are given."""
 
 
-def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
+def resize(feed: Feed, config, said: str) -> Iterator[Feed]:
     """Return the feed with one axis resized as an error message asks; if no axis has the size in the message, the
     last axis in proportion."""
     known = _shapes(feed, config)
@@ -31,7 +31,7 @@ def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
         for name, shape in known.items()
         if len(shape) > 1 and -len(shape) <= axis < len(shape) and shape[axis] == size != expected
     ]
-    if not found and wanted is _multiplied:
+    if not found and wanted is _matmul_axes:
         (_, came), (expected, _) = groups
         found = [
             (name, len(shape) - 1, shape[-1] * expected // came)
@@ -43,7 +43,7 @@ def sized(feed: Feed, config, said: str) -> Iterator[Feed]:
             yield feed._replace(sized=(*feed.sized, (name, axis, size)))
 
 
-def grown(feed: Feed, config, said: str) -> Iterator[Feed]:
+def enlarge(feed: Feed, config, said: str) -> Iterator[Feed]:
     """Return the feed with the input of highest rank twice as large, if a net reports it as too small: along the
     last axis, or both sides of a photo."""
     shapes = _shapes(feed, config) if any(form in said for form in SMALL) else {}
@@ -60,7 +60,7 @@ def _shapes(feed: Feed, config) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
 
 
-def _multiplied(one: tuple, other: tuple) -> list[tuple[int, int, int]]:
+def _matmul_axes(one: tuple, other: tuple) -> list[tuple[int, int, int]]:
     return [(-1, one[1], other[0])]
 
 
@@ -72,15 +72,15 @@ def _met_by(one: tuple, other: tuple, axis: tuple) -> list[tuple[int, int, int]]
     return [(place, a, b) for place in (axis[0], -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
 
 
-def _joined(along: tuple, one: tuple, other: tuple) -> list[tuple[int, int, int]]:
+def _cat_axes(along: tuple, one: tuple, other: tuple) -> list[tuple[int, int, int]]:
     return [(axis, a, b) for axis in (-2, -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
 
 
-def _masked(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, int]]:
+def _mask_axes(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, int]]:
     return [(place[0], mask[place[0]], indexed[place[0]])]
 
 
-def _viewed(shape: tuple, count: tuple) -> list[tuple[int, int, int]]:
+def _view_axes(shape: tuple, count: tuple) -> list[tuple[int, int, int]]:
     """Return an axis as long as one row of the new shape, or the next multiple of it."""
     row = prod(size for size in shape if size > 0)
     sizes = [count[0] // rows for rows in range(1, LONGEST) if not count[0] % rows] if row else []
@@ -95,12 +95,12 @@ NUMBER = re.compile(r"-?\d+")
 SMALL = ("size is too small", "is too small to be", "can't be greater than actual input size", "index k out of range")
 """What is said of inputs that are too small to be filtered, pooled, or chosen from."""
 EXPECTED = (
-    (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _multiplied),
+    (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _matmul_axes),
     (re.compile(r"expected input(\[.*?\]) to have (\d+) channels, but got (\d+)"), _channels),
     (re.compile(r"tensor a \((\d+)\) must match .* tensor b \((\d+)\) at non-singleton dimension (\d+)"), _met_by),
-    (re.compile(r"shape of the mask (\[.*?\]) at index (\d+) .* indexed tensor (\[.*?\])"), _masked),
-    (re.compile(r"shape '(\[.*?\])' is invalid for input of size (\d+)"), _viewed),
-    (re.compile(r"must match except in dimension (\d+)\. Expected size (\d+) but got size (\d+)"), _joined),
+    (re.compile(r"shape of the mask (\[.*?\]) at index (\d+) .* indexed tensor (\[.*?\])"), _mask_axes),
+    (re.compile(r"shape '(\[.*?\])' is invalid for input of size (\d+)"), _view_axes),
+    (re.compile(r"must match except in dimension (\d+)\. Expected size (\d+) but got size (\d+)"), _cat_axes),
     (re.compile(r"length (\d+) is not a multiple of (\d+)"), _whole),
 )
 """How a net says which size it expects, and which axis that may be of: triples of an axis, its size, and the size that

@@ -65,7 +65,7 @@ def parts(config) -> Iterator:
             yield from parts(value)
 
 
-def small(config, level: int = 0):
+def small(config, level: int = 0) -> Any:
     """Return a copy of a configuration whose net is built in a second on a laptop, the smallest at level 0.
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
@@ -78,7 +78,7 @@ def small(config, level: int = 0):
     if level in (FILLED, STAGED):
         for part in parts(made):
             if level == STAGED:
-                _staged(part)
+                _output_all_stages(part)
             for name, value in list(vars(part).items()):
                 found = next((size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None)
                 if found is not None:
@@ -92,12 +92,12 @@ def small(config, level: int = 0):
     for part in parts(made):
         _shrink(part, divisor, level, 1 if asked == 0 else MOST)
         if asked in (FILLED, STAGED, GENTLE):
-            _turned(part)
-    bounded(made)
+            _set_rotary_angles(part)
+    clamp_token_ids(made)
     return made
 
 
-def _turned(config) -> None:
+def _set_rotary_angles(config) -> None:
     """Says, where a configuration does not, by which angles each kind of block turns its heads, and how the pairs of a
     head are shared by time, height and width; as many heads as the width can be dealt out to."""
     width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
@@ -112,7 +112,7 @@ def _turned(config) -> None:
         turned["mrope_section"] = [third, third, pairs - 2 * third]
 
 
-def _staged(config) -> None:
+def _output_all_stages(config) -> None:
     """Has a backbone give the features of all its stages, and a whole take them as wide as the backbone makes them."""
     stages = [name for name in getattr(config, "stage_names", None) or () if name != "stem"]
     if stages and len(getattr(config, "out_features", None) or ()) == 1:
@@ -135,7 +135,7 @@ def echoes(config) -> list[tuple]:
     ]
 
 
-def bounded(config) -> None:
+def clamp_token_ids(config) -> None:
     """Brings the numbers of special tokens below the size of the vocabulary, in place."""
     counts = [part.vocab_size for part in parts(config) if isinstance(getattr(part, "vocab_size", None), int)]
     least, place = min(counts, default=0), 0

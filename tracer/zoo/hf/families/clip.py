@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -14,7 +16,7 @@ from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
 from tracer.textbook.hints import Hint
 from tracer.utils.error_text import quoted
-from tracer.zoo.hf.hub import imported
+from tracer.zoo.hf.hub import import_transformers
 from tracer.zoo.hf.output_heads import answers, class_of
 from tracer.zoo.hf.spec_builders import ATTENTION, builder, sizes_of, tokens
 
@@ -69,22 +71,22 @@ PROBES = (
 SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
 
 
-def config():
+def config() -> Any:
     """CLIP ViT-B/32."""
-    return imported().CLIPConfig()
+    return import_transformers().CLIPConfig()
 
 
-def architecture(config):
+def architecture(config) -> Any:
     """Both towers."""
-    return getattr(imported(), class_of(config, HEADS))
+    return getattr(import_transformers(), class_of(config, HEADS))
 
 
-def fitted(config) -> None:
+def set_end_token(config) -> None:
     """Set the end of a text to its token with the highest number."""
     config.text_config.eos_token_id = 2
 
 
-def prepared(tokenizer):
+def preparation(tokenizer) -> Callable[..., Inputs]:
     """Return the preparation of a photo and sentences, one a line, to `input_ids` `[K, T]` and `pixel_values` `[B,
     C, H, W]`."""
 
@@ -126,7 +128,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 def spec(config, files) -> Spec:
     """All that is known of a CLIP, from its configuration."""
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES, fitted),
+        net=builder(config, architecture, ATTRIBUTES, set_end_token),
         whole=False,
         takes=("image", "text"),
         samples="photos",
@@ -140,7 +142,7 @@ def spec(config, files) -> Spec:
             torch.randint(sizes["V"], (sizes["K"], sizes["T"])),
             torch.randn(sizes["B"], 3, sizes["H"], sizes["H"]),
         ),
-        prepare=prepared(files.tokenizer),
+        prepare=preparation(files.tokenizer),
         result=answers(config, HEADS),
         segments=segments,
         hints=HINTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from tracer.record import Segment
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
 from tracer.textbook.hints import Hint
-from tracer.zoo.hf.hub import imported
+from tracer.zoo.hf.hub import import_transformers
 from tracer.zoo.hf.output_heads import answers, class_of
 from tracer.zoo.hf.spec_builders import ATTENTION, builder, sizes_of
 
@@ -59,14 +60,14 @@ HINTS = (
 )
 
 
-def config():
+def config() -> Any:
     """ViTMAE base."""
-    return imported().ViTMAEConfig()
+    return import_transformers().ViTMAEConfig()
 
 
-def architecture(config):
+def architecture(config) -> Any:
     """Build encoder and decoder."""
-    return getattr(imported(), class_of(config, HEADS))
+    return getattr(import_transformers(), class_of(config, HEADS))
 
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
@@ -85,7 +86,7 @@ def prepare(model, image, text, given) -> Inputs:
     return replace(inputs, tensors=(*inputs, drawn), segments=segments)
 
 
-def hidden(model, inputs, output, tokenizer) -> dict:
+def masked_result(model, inputs, output, tokenizer) -> dict:
     """Return the loss on the masked patches, and the visible patches in the order of the encoder."""
     return {
         "kind": "embedding",
@@ -95,7 +96,7 @@ def hidden(model, inputs, output, tokenizer) -> dict:
     }
 
 
-HEADS = {"ViTMAEForPreTraining": hidden}
+HEADS = {"ViTMAEForPreTraining": masked_result}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
