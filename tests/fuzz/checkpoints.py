@@ -88,7 +88,7 @@ def _originals() -> tuple[tuple[str, dict[str, bytes]], ...]:
         _ours("nanogpt", {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}, "safetensors"),
         _ours("transformer", {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}, "pt"),
     ]
-    library = zoo.source_of("hf:bert")[0].imported()
+    library = zoo.source_of("hf:bert")[0].import_transformers()
     text = {"vocab_size": 23, "max_position_embeddings": 50}
     nets = (
         library.BertModel(library.BertConfig(**TINY, **text)),

@@ -61,7 +61,7 @@ def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
     offer = recommended.OFFERS[0]
     assert not recommended.here(offer) and "no network (HF_HUB_OFFLINE)" in recommended.problem(offer)
     source, id = zoo.source_of(offer.name)
-    net = source._created(id)
+    net = source._create(id)
     save_file(net.state_dict(), kept(cache, offer.place) / offer.file)
     assert (
         recommended.here(offer) and source.here(id) and downloads.fetch(offer.name) == "its weights are on this machine"

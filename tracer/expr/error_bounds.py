@@ -417,7 +417,7 @@ def matmul_bound(r: Rounding, func, made, left, right) -> torch.Tensor | None:
 
 @of("einsum")
 def einsum_bound(r: Rounding, func, made, axes: str, *factors) -> torch.Tensor | None:
-    """As of a matrix product."""
+    """Return the bound of a matrix product over other axes."""
     return products(r, made, lambda *tensors: func(axes, *tensors), factors)
 
 
@@ -465,7 +465,7 @@ def where_bound(r: Rounding, func, made, mask, a, b) -> torch.Tensor | None:
 
 @of("masked_fill")
 def masked_fill_bound(r: Rounding, func, made, x, mask, value) -> torch.Tensor | None:
-    """As of `where`."""
+    """Return the bound of `where`."""
     return where_bound(r, func, made, mask, value, x)
 
 

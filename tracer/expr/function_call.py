@@ -263,9 +263,11 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Kernel(_WithFields):
-    """What has no formula here: PyTorch's own op, by its name, on the operands and with its other arguments as they
-    were. `Kernel.of(func, arguments, position, result)`; an equation that holds one proves less, and says so. With
-    `single` it is run in float32, as another precision may come to another of several right results."""
+    """An op without a formula of its own: PyTorch's op by its name, on the operands and its other arguments.
+
+    `Kernel.of(func, arguments, position, result)`; an equation with one proves less, and is marked so. With `single` it
+    runs in float32, since another precision may lead to another of several right results.
+    """
 
     fields = ("name", "arguments", "position", "result", "single")
 

@@ -43,8 +43,8 @@ class Node(sympy.Expr):
     operators: ClassVar[dict[str, type[Node]]] = {}
     """The nodes that `+`, `@`, `/` and `.T` make, by their names; `algebra`, which has them, puts them here."""
     multilinear = 0
-    """How many of the first operands each term is a product of, where the result is a sum of such terms; what is behind
-    them is added. 0 where it is none."""
+    """The number of leading operands in each term, if the result is a sum of products of them; later operands are
+    added. 0 for other nodes."""
     additive = False
     """True if the result is the sum of the operands."""
     analysed = False

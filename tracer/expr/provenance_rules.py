@@ -60,7 +60,7 @@ class Linear:
     linear: tuple[int, ...] | None = None
     """The operands that it is linear in, None for all; those of the others have a part in a cell, and no share."""
     counted: tuple[int, ...] | None = (0,)
-    """Those whose shares add up to the cell, None for all; the others stand beside these in products."""
+    """The operands whose shares add up to the cell, None for all; the others are factors beside these in products."""
     alone = True
     """True if `run` on the numbers that a cell reads computes this cell."""
     run: Callable
@@ -106,7 +106,7 @@ class ElementwiseProduct(Linear, Elementwise):
 
 
 class SelectOne(LinearSum):
-    """One of the operands' numbers; the others have no share."""
+    """The rule of a selection: one of the operands' numbers; the others have no share."""
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         return [
@@ -217,7 +217,7 @@ class SoftmaxShares(OfAll):
 
 
 class ArgSelect(OfAll):
-    """One of the numbers that are read, the first that is equal to it."""
+    """The rule of an extremum: one of the numbers that are read, the first that is equal to it."""
 
     def contributions(self, size, cell, x) -> list[Term]:
         found = super().contributions(size, cell, x)

@@ -1,4 +1,4 @@
-"""What PyTorch's ops do: one table that recorder, probes, derivation and figures read.
+"""The semantics of PyTorch's ops: one table that recorder, probes, derivation and figures read.
 
 A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/lowering/aten/`.
 """
@@ -45,8 +45,8 @@ def category(op: str) -> str:
 
 @cache
 def is_layout(op: str) -> bool:
-    """Whether an operation or primitive only lays data out anew, or creates a constant. All others belong to a step,
-    and count as computing."""
+    """Return whether an op or primitive only changes the layout of data, or creates a constant. All others belong to
+    a step, and count as computing."""
     entry = schema(op)
     return entry.category not in COMPUTING and "line" not in entry.traits.split()
 
@@ -57,7 +57,7 @@ def title(call: str) -> str:
 
 
 def takes_shape(name: str) -> bool:
-    """Whether a call takes of a tensor its shape alone, as `zeros_like` does."""
+    """Return whether a call reads only the shape of a tensor, as `zeros_like` does."""
     return "_like" in name or "new_" in name
 
 

@@ -1,4 +1,4 @@
-"""What an entry of the table of ops says."""
+"""The entries of the table of ops."""
 
 from __future__ import annotations
 

@@ -57,12 +57,12 @@ def _files(folder: Traversable, package: str = "") -> Iterator[tuple[str, Traver
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name is that of a library's model: it has a colon."""
+    """Return whether a name is that of a library's model: it has a colon."""
     return ":" in name
 
 
 def available(prefix: str) -> bool:
-    """Whether the library is installed, without importing it."""
+    """Return whether the library is installed, without importing it."""
     return util.find_spec(libraries()[prefix].package) is not None
 
 

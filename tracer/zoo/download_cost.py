@@ -1,4 +1,4 @@
-"""What loading a library's model means for the machine, known before anything large is downloaded or built."""
+"""The cost of loading a library's model, known before anything large is downloaded or built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Download(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a model takes: its parameters, their bytes as float32, and what is downloaded."""
+    """The cost of a model: its parameters, their bytes as float32, and its download."""
 
     name: str
     summary: str
@@ -46,7 +46,7 @@ def cost(name: str) -> Cost:
 
 
 PART = (".incomplete", ".partial")
-"""How the names of files end that are still being written."""
+"""Suffixes of files that are still being written."""
 
 
 def bytes_on_disk(folder: str, whole: bool = False) -> int:

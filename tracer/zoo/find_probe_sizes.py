@@ -1,4 +1,4 @@
-"""How the dimensions of a model that nobody described are solved: at sizes at which it runs, found by trying.
+"""Search for probe sizes of a generic model: sizes at which it runs.
 
 Sizes that are changed together, such as a photo's height and width, are a `Group`: rows of other sizes to try, the most
 telling first. What runs at none of them stays a number, and a sentence says so.
@@ -126,7 +126,8 @@ def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -
 
 
 def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int], but: Collection[int] = ()) -> bool | str:
-    """Whether the model runs the ops of `run`, `but` these, at these sizes; why not, where it does not run at all."""
+    """Return True if the model runs the ops of `run`, except `but`, at these sizes; the error if it does not run at
+    all."""
     try:
         other = vocabulary.probe(at, primitives=False)
     except Exception as error:  # whatever a library makes of a size that it was not written for
@@ -155,7 +156,7 @@ def _letters(name: str, derived: dict[str, str]) -> set[str]:
 
 
 def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> bool:
-    """Whether the model runs the ops of `run` at its own sizes, and each gives tensors of the same shapes."""
+    """Return whether the model runs the ops of `run` at its own sizes, with outputs of the same shapes."""
     if same_ops(run, vocabulary, base) is not True:
         return False
     other = vocabulary.probe(base, primitives=False).ops

@@ -1,4 +1,4 @@
-"""Whether weights may and can be downloaded, and why they were not."""
+"""Permission and reachability of downloads, and the reason if there is none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ REMEMBERED = 60
 
 
 def forbidden() -> bool:
-    """Whether the user forbids downloads: `HF_HUB_OFFLINE=1`, the flag that the model hub's own client goes by."""
+    """Return whether the user forbids downloads: `HF_HUB_OFFLINE=1`, the flag of the model hub's own client."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def offline() -> bool:
-    """Whether the model hub is not to be asked: downloads are forbidden, or it can't be reached now."""
+    """Return whether the model hub can't be used: downloads are forbidden, or it can't be reached now."""
     from huggingface_hub.constants import ENDPOINT  # may not be installed
 
     return cut_off(ENDPOINT)

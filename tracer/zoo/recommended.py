@@ -59,14 +59,15 @@ OFFERS = (
 
 
 def offers() -> tuple[Offer, ...]:
-    """Those whose library is installed, on a server that lets visitors choose any model; a hosted one offers none."""
+    """Return the offers whose library is installed, on a server that lets visitors choose any model; a hosted one
+    has none."""
     if limits().more is not None:
         return ()
     return tuple(one for one in OFFERS if available(one.name.partition(":")[0]))
 
 
 def here(offer: Offer) -> bool:
-    """Whether the weights are on this machine; nobody is asked, and no library but the hub's client is imported."""
+    """Return whether the weights are on this machine, without network, and importing nothing but the hub's client."""
     if offer.place == PYTORCH:
         return (folder(offer) / offer.file).is_file()
     from huggingface_hub import try_to_load_from_cache  # may not be installed
@@ -75,7 +76,7 @@ def here(offer: Offer) -> bool:
 
 
 def folder(offer: Offer) -> Path:
-    """Where the weights land."""
+    """Return the folder of the weights."""
     if offer.place == PYTORCH:
         import torch  # the page is drawn before it is there
 

@@ -14,8 +14,8 @@ from tracer.expr.provenance_rules import Copies
 
 
 def atoms(sizes, printer) -> list[str]:
-    """How each atom is written: by its size, in brackets where that is a sum or a product, with a prime for each atom
-    before it that is written alike; an axis of size 1 is always 1."""
+    """Return the text of each factor: its size, in brackets if that is a sum or a product, with a prime for each
+    earlier factor of the same text; a factor of size 1 is always 1."""
     texts: list[str] = []
     for size in sizes:
         text = printer._print(size)

@@ -43,8 +43,8 @@ class LayerNorm(Standardised, RowWise, Node):
     analysed = True
 
     def errors(self, made, x, gamma, *beta) -> torch.Tensor:
-        """Of `n = c/σ`, `c = x - μ`: (mean|x| + |c|)/σ of c, |n| (mean|x|/σ + 3) of σ, |n| of the quotient; then |nγ|,
-        and |nγ + β|."""
+        """Return the bound for `n = c/σ`, `c = x - μ`: (mean|x| + |c|)/σ of c, |n| (mean|x|/σ + 3) of σ, |n| of the
+        quotient; then |nγ|, and |nγ + β|."""
         centred = (x - x.mean(dim=-1, keepdim=True)).abs_()
         sigma = ((centred * centred).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt()
         size = x.abs().mean(dim=-1, keepdim=True)

@@ -120,7 +120,7 @@ class AveragePool(Linear, _Pooling):
 
 
 class _AdaptivePooling(OfAll, _FunctionCall):
-    """As many windows as are asked for, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
+    """Pooling to a fixed number of windows, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
 
     fields = ("sizes",)
 

@@ -19,8 +19,8 @@ OPERAND = "turn "
 TRANSPOSED_OPERAND = "turned "
 """The same of a matrix `[in, out]`, that the model keeps as `[out, in]`."""
 INVARIANT, SCANNED, CARRY, INIT, REVERSED = 0, 1, 2, 3, 4
-"""What a turn has of an operand: all of it, its part at t, that of the turn before, or that only in the first turn, or
-its part as far from the end as t is from the beginning."""
+"""The kinds of operands of an iteration: all of the operand, its part at t, that of the previous iteration, that
+only in the first iteration, or its part as far from the end as t is from the start."""
 PARTS = SCANNED, REVERSED
 """The kinds of operands that are sequences and not carried on."""
 

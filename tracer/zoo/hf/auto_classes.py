@@ -1,4 +1,4 @@
-"""Which classes of transformers a configuration may be, the likeliest first."""
+"""The classes of transformers for a configuration, the likeliest first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TASKS = (
 )
 """The Auto classes with a head, in the order in which they are preferred."""
 BARE = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
-"""Those without a head of their own."""
+"""Auto classes without a head."""
 
 
 def classes(config) -> list[Any]:
@@ -56,7 +56,7 @@ def classes(config) -> list[Any]:
 
 
 def has_auto_class(config) -> bool:
-    """Whether an Auto class opens the models of a configuration; else it is that of a part of others."""
+    """Return whether an Auto class opens the models of a configuration; else it is that of a part of others."""
     known = vars(import_module("transformers.models.auto.modeling_auto"))
     return any(config.model_type in known[key] for key in known if key.startswith("MODEL_") and "_NAMES" in key)
 

@@ -1,4 +1,4 @@
-"""Which attributes of a configuration of transformers are our sizes, and how they are changed."""
+"""The attributes of transformers' configurations for our sizes, and how to change them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NAMES = {
     "s_t": ("patch_stride",),
     "m": ("num_input_channels",),
 }
-"""What transformers calls our sizes."""
+"""The names of our sizes in transformers."""
 SIBLINGS = {
     "D": ("pooler_output_size",),
     "h": ("encoder_attention_heads", "decoder_attention_heads", "num_decoder_attention_heads"),
     "d_ff": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
-"""What a configuration says twice, as of encoder and decoder: changed together where both are the same."""
+"""Attributes that repeat another, as of encoder and decoder: changed together if both are equal."""
 OF = {
     **dict.fromkeys(("T_c", "T_p", "P_t", "s_t", "m"), ("past_values",)),
     **dict.fromkeys(("n_mel", "S_a"), ("input_features", "input_values", "spectrogram")),
@@ -49,7 +49,7 @@ TOWER = {"D_v": "D", "h_v": "h", "d_ffv": "d_ff", "L_v": "L"}
 """The sizes of a tower for photos beside a model of texts, and those that they are called like."""
 
 DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
-"""What a configuration leaves to its model's code where it says nothing, by attribute."""
+"""Defaults in the model's code for attributes that are None."""
 
 
 def with_defaults(config) -> Any:
@@ -62,8 +62,8 @@ def with_defaults(config) -> Any:
 
 
 def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
-    """Which of our sizes a configuration has, and under which path: its own, then those of the part that is about what
-    is given first; parts that are about what is not given are left out, unless all are."""
+    """Return the path of each of our sizes in a configuration: its own, then those of the inner configuration for
+    the first input. Inner configurations for absent inputs are left out, unless all are."""
     paths = {}
     names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
     inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]

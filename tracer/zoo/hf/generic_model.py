@@ -228,7 +228,7 @@ ORDER = (
     *"B T T_d T_a F_a T_c T_p m D N N+1 S S+1 D_v H W H/P h_v d_v d_ffv h h_kv h/h_kv d_k d_k/2 d_k/4 d_ff V".split(),
     *"T_max P C K N_q S_a n_mel P_t s_t C*P**2".split(),
 )
-"""What a dimension may be, in order of preference."""
+"""Letters of a dimension, in order of preference."""
 KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",)}
 
 
@@ -296,6 +296,8 @@ def _answers(made: type, tokenizer, before: int):
 @lru_cache(maxsize=1)
 def model_types() -> tuple[str, ...]:
     """Return the families that transformers knows."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # after `import_transformers` has helped it
+    from transformers.models.auto.configuration_auto import (
+        CONFIG_MAPPING_NAMES,
+    )  # after `import_transformers` has helped it
 
     return tuple(CONFIG_MAPPING_NAMES)

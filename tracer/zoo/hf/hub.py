@@ -47,15 +47,15 @@ EXAMPLES = {
 }
 """Families to start from, and what they are."""
 PUBLISHED = {"llama": {"num_key_value_heads": 8}}
-"""What checkpoints of a family have, and its own default configuration does not."""
+"""Attributes of a family's checkpoints that its own default configuration lacks."""
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-"""What the hub calls a model: `owner/name`, or a name alone."""
+"""The form of a model's name on the hub: `owner/name`, or a name alone."""
 LONGEST = 96
 """Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
 SHARD = re.compile(r"\w[\w.-]*")
-"""What such a list may call a file: a name, and no path."""
+"""The form of a file in such an index: a name, and no path."""
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +131,7 @@ def _readable(what: str, expected: str = ""):
 
 
 def here(id: str) -> bool:
-    """Whether a checkpoint's weights are on this machine; nobody is asked."""
+    """Return whether a checkpoint's weights are on this machine, without network."""
     return isdir(id) or all(Files(id).path(name, local=True) for name in ("config.json", *_weights(id, local=True)))
 
 
@@ -200,11 +200,12 @@ class Files:
 
     @property
     def exist(self) -> bool:
-        """Whether there is a checkpoint of that name, in a local folder or on the hub."""
+        """Return whether there is a checkpoint of that name, in a local folder or on the hub."""
         return self.path("config.json") is not None
 
     def path(self, name: str, local: bool = False) -> Path | None:
-        """One of the checkpoint's files, or None where it has none or can't be reached; `local` asks nobody."""
+        """Return one of the checkpoint's files, or None if it has none or can't be reached; without network if
+        `local`."""
         if self.id in names():  # a family, and no checkpoint: nobody is asked for it
             return None
         try:
@@ -313,7 +314,7 @@ def _default(id: str):
 
 @lru_cache(maxsize=32)
 def _open_generic(id: str) -> build_and_probe.OpenedModel:
-    """How a model without a file of its own is opened. ValueError in one sentence where it can't be."""
+    """Open a model without a family file of its own. Raise ValueError if that fails."""
     _, config = _find(id)
     try:
         return (build_and_probe.checkpoint if Files(id).exist else build_and_probe.family)(config)

@@ -1,4 +1,4 @@
-"""Which class of transformers a checkpoint is, and what its head answers.
+"""The class of a checkpoint in transformers, and the results of its head.
 
 A checkpoint names its class (`config.architectures`), and a family lists the classes whose answer it knows. A weight
 that a file lacks is a random number: no answer that depends on it is shown, and all are named.
@@ -49,14 +49,14 @@ HINTS = (
         why=WHY["one scale"],
     ),
 )
-"""What is said of heads: a pooler is the first token through a linear map and a squashing function; before tokens are
-scored some go through one more layer."""
+"""Hints for heads: a pooler is the first token through a linear map and a squashing function; some heads have one
+more layer before the scores."""
 SENTENCES = (
     Hint(role="types", title="Number the sentences", why=WHY["types"]),
     Hint(role="position", title="Add sentence and position", why=(*WHY["type"], *WHY["position"])),
     Hint(role="first norm", why=WHY["first norm"]),
 )
-"""What is said of the beginning where tokens are of a first or a second sentence."""
+"""Hints for embeddings with token types."""
 STREAM = (
     Hint(module="model.multi_modal_projector*", stage="embedding", title="Into the width of the text"),
     Hint("model.eq", letter=r"\mathbf{m}", title="Which places are patches?", stage="embedding"),
@@ -74,9 +74,9 @@ STREAM = (
         stage="embedding",
     ),
 )
-"""What the run alone does not say of where patches and words meet."""
+"""Hints for the concatenation of patches and words."""
 UNUSED = "pooler."
-"""What vectors of tokens don't depend on, in the names of parameters."""
+"""Parameters that vectors of tokens do not depend on, by name."""
 
 
 def class_of(config, known: Mapping[str, Callable]) -> str:

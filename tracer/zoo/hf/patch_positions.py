@@ -1,4 +1,4 @@
-"""Where the patches of a photo stand in the sequence of a net that nobody described: shown by changing one patch."""
+"""The positions of a photo's patches in the sequence of a generic net, found by changing one patch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
 
 
 def resizes(module: torch.nn.Module) -> bool:
-    """Whether a module brings its table of positions to photos of other sizes, unasked."""
+    """Return whether a module interpolates its position embeddings to photos of other sizes by default."""
     table = getattr(module, "position_embeddings", None)
     known = parameters(type(module))
     return (

@@ -12,7 +12,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quoted
 
 ATTENTION = ("sdpa", "eager")
-"""How attention is run: by PyTorch's fused kernel, or written out."""
+"""The implementations of attention: PyTorch's fused kernel, or written out."""
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 

@@ -138,7 +138,7 @@ def answer(model, inputs, output) -> dict:
 
 
 class Plain:
-    """What `photo_input` asks of a model that has its sizes with the photo."""
+    """The attributes that `photo_input` reads of a model whose sizes come from the photo."""
 
     def __init__(self, card: dict | None):
         self.card, self.sizes, self.vocabulary, self.spec = card, {}, self, self

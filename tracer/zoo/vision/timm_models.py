@@ -90,7 +90,7 @@ def classes(known) -> list[str]:
 
 
 def here(id: str) -> bool:
-    """Whether timm's weights are on this machine; nobody is asked."""
+    """Return whether timm's weights are on this machine, without network."""
     from huggingface_hub import try_to_load_from_cache  # may not be installed
 
     known = import_timm().get_pretrained_cfg(id)
@@ -136,7 +136,7 @@ def _size(id: str) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def _takes_size(id: str) -> bool:
-    """Whether a net is built for photos of one size, and can be built for another."""
+    """Return whether a net is built for photos of one size, and can be built for another."""
     with torch.device("meta"):
         try:
             _create(id, img_size=_size(id)[1:])
@@ -146,7 +146,7 @@ def _takes_size(id: str) -> bool:
 
 
 def _fits(spec: Spec) -> bool:
-    """Whether a Vision Transformer can be built at the sizes of its first probe."""
+    """Return whether a Vision Transformer can be built at the sizes of its first probe."""
     sizes = {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
     try:
         with torch.device("meta"):

@@ -20,7 +20,8 @@ PROBES = (
 
 
 def is_one(made: torch.nn.Module) -> bool:
-    """Whether a model is a Vision Transformer whose sizes can be changed: square photos and patches, blocks alike."""
+    """Return whether a model is a Vision Transformer with sizes that can be changed: square photos and patches,
+    equal blocks."""
     if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens", "embed_dim")):
         return False
     patches, block = made.patch_embed, made.blocks[0] if len(made.blocks) else None

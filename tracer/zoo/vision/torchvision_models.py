@@ -55,7 +55,7 @@ def spec(id: str) -> Spec:
 
 
 def _build(id: str, weights=None, **options) -> torch.nn.Module:
-    """One of torchvision's models; without `weights` nothing is downloaded."""
+    """Build one of torchvision's models; without `weights` nothing is downloaded."""
     builder = import_torchvision().models.get_model_builder(id)
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
@@ -100,7 +100,7 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
 
 
 def here(id: str) -> bool:
-    """Whether torchvision's weights are on this machine, in PyTorch's cache."""
+    """Return whether torchvision's weights are on this machine, in PyTorch's cache."""
     found, folder = _weights(id)
     return found is not None and (folder / found.url.rpartition("/")[2]).is_file()
 

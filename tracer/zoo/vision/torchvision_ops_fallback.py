@@ -45,8 +45,8 @@ def take_for_compiled(torchvision) -> None:
 
 
 def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Which of the boxes `[n, 4]` (left, top, right, bottom) stay, the best first: each box that overlaps a better one
-    that stays by more than `iou_threshold`, as intersection over union, goes. Returns int64 `[m]`."""
+    """Return the indices, int64 `[m]`, of the boxes `[n, 4]` (left, top, right, bottom) that are kept, the best
+    first: a box is dropped if its intersection over union with a better kept one is above `iou_threshold`."""
     order = scores.argsort(descending=True, stable=True)
     boxes, areas = dets[order], ((dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1]))[order]
     open_, kept = torch.ones(len(order), dtype=torch.bool, device=dets.device), []

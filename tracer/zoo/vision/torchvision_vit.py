@@ -52,7 +52,7 @@ NOTES = {
     "*.mlp.residual": "Note 003 counts five matrix products in a block, about 20 binary and ten unary operations and "
     "four means; opened there are six, 29, four and two.",
 }
-"""Where note 003 and the run differ, by the end of the step's id."""
+"""Differences between note 003 and the run, by the end of the step's id."""
 
 
 def spec(id: str) -> Spec:

@@ -1,4 +1,4 @@
-"""How a configuration of transformers is opened: its class, its smallest size that runs, and what it is fed with."""
+"""Opening of a configuration of transformers: its class, its smallest size that runs, and its inputs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CLASSES, RESIZED = 3, 6
 
 
 class OpenedModel(NamedTuple):
-    """How a configuration is opened: the class, the configuration as it is built, what forward is fed with, whether
-    that is a small one, the ways to run attention, the tokens before the patches (`sequences.patches_start`), whether
-    its positions fit photos of any size, and the modules that are a tower for photos and the model of texts beside."""
+    """An opened configuration: its class, the configuration as built, the feed of forward, whether it is a small
+    one, the implementations of attention, the tokens before the patches (`patch_positions.patches_start`),
+    whether its positions fit photos of any size, and the modules of the photo tower and of the text model."""
 
     made: Any
     config: Any
@@ -200,7 +200,7 @@ def _towers(built: torch.nn.Module) -> tuple[str, ...]:
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
-    """How attention can be run in all parts of a net that the library has made, its own choice first."""
+    """Return the implementations of attention that all parts of a net support, the library's own choice first."""
     parts = [part for part in built.modules() if hasattr(part, "_supports_sdpa")]
     return ("sdpa", "eager") if parts and all(part._supports_sdpa for part in parts) else ()
 

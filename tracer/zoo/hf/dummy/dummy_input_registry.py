@@ -1,4 +1,4 @@
-"""How each tensor that a forward of transformers may take is made, by its name."""
+"""A registry of dummy inputs for transformers' models, by parameter name."""
 
 from __future__ import annotations
 
@@ -157,11 +157,11 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
 """By the name of what forward takes: ways to make it, each with the symbols of the sizes that the input decides."""
 
 GRIDS = re.compile(r".*(grid|shapes).*")
-"""What says how the patches of a photo lie."""
+"""Inputs with the layout of a photo's patches."""
 WITHIN_GRIDS = (pictures_of_patches, pictures_of_merged)
 """Ways to make a photo that are for those to whom that is said."""
 KINDS = ("image", "video", "audio")
-"""What stands in a text by tokens in its place."""
+"""Inputs that replace placeholder tokens of a text."""
 ALIKE = (
     (r"(.*_)?mel_mask", "input_features_mask"),
     (r".*_mel(_features)?|mel_.*", "input_features"),

@@ -33,7 +33,7 @@ def read(config, name: str) -> Any:
 
 
 def vocabulary(config) -> int:
-    """How many different tokens the least of the vocabularies has."""
+    """Return the size of the smallest vocabulary."""
     counts = [read(part, "vocab_size") for part in parts(config) if type(read(part, "vocab_size")) is int]
     return min((count for count in counts if count > 1), default=256)
 
@@ -165,7 +165,7 @@ def series_features(ahead: bool) -> Callable:
 
 
 def _patches(config, at) -> tuple[int, int]:
-    """How many patches a photo that is already cut has, in rows and columns: four of the least that are merged."""
+    """Return the rows and columns of patches of a photo that is already cut: four of the least that are merged."""
     merge = size(config, "spatial_merge_size", "merge_size", default=1)
     return 4 * merge, 4 * merge
 
@@ -208,7 +208,7 @@ def pictures_of_patches(config, at) -> torch.Tensor:
 
 
 def pictures_of_merged(config, at) -> torch.Tensor:
-    """As many small pictures, each of the patches that become one token, the channels last."""
+    """Return as many small pictures, each of the patches that become one token, the channels last."""
     rows, columns = _patches(config, at)
     side = size(config, "patch_size", default=14) * size(config, "spatial_merge_size", "merge_size", default=1)
     return waves(at["B"] * rows * columns, side, side, channels(config))

@@ -25,7 +25,7 @@ USUAL: dict[str, tuple[str, ...] | float] = {
     r".*_act(ivation)?(_fn)?": ("hidden_act", "hidden_activation", "activation_function"),
     r".*_eps(ilon)?": ("rms_norm_eps", "layer_norm_eps", "norm_eps"),
 }
-"""What a number usually is, by the form of its name: those of other names, or a value."""
+"""The usual value of a number by the form of its name: names of other attributes, or a value."""
 KINDS = {"mlp_layer_types": ("dense", "sparse"), "layer_types": ("full_attention",)}
 """The kinds of blocks, the first ones first, where a list of them is left open."""
 

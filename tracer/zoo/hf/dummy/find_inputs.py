@@ -23,9 +23,9 @@ MOST = 24
 LONGEST = 4096
 """Tokens that may stand in the place of a picture."""
 COUNTED = re.compile(r"tokens:?\s*(?:tensor\()?\(?(\d+)\D+?(\d+)")
-"""How a net says how many places a text has for a picture, and how many it needs."""
+"""Error messages with the number of placeholder tokens in a text, and the number that a picture needs."""
 ASIDE = ("attention_mask", "position_ids", "token_type_ids", "inputs_embeds", "labels", "return_loss")
-"""What most forwards take and few need: tried last."""
+"""Inputs that most forwards take and few need: tried last."""
 
 
 class NoInputsFound(ValueError):

@@ -1,4 +1,4 @@
-"""What a model of transformers is fed with, by the names of what its forward takes.
+"""Input signatures of transformers' models, by the parameter names of forward.
 
 A `Feed` is a choice of names, with one way to make each; `feeds` lists those that a class may want, the richest first,
 and the first that runs is taken.
@@ -24,7 +24,7 @@ SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 
 
 def patches(config) -> int:
-    """How many patches a photo has along both sides together; 0 where a configuration does not say it."""
+    """Return the number of a photo's patches along both sides together; 0 if a configuration does not have it."""
     side, cut = (size(vision_config(config), name, default=0) for name in ("image_size", "patch_size"))
     return (side // cut) ** 2 if cut else 0
 
@@ -100,7 +100,7 @@ class Feed(NamedTuple):
 
 
 BESIDE = ("pixel_values", "pixel_values_images", "input_features", "input_values", "audio_values", "image")
-"""What is shown or played beside a text."""
+"""Inputs beside a text: pictures, videos, sounds."""
 TOGETHER = (
     ("input_ids", "pixel_values", "attention_mask"),
     ("input_ids", "decoder_input_ids"),
@@ -117,11 +117,11 @@ TOGETHER = (
     ("past_values", "past_time_features", "past_observed_mask", "future_time_features"),
     ("inputs_embeds",),
 )
-"""What goes in side by side, besides what forward can't do without."""
+"""Inputs that go together, besides those that forward requires."""
 
 
 PROCESSED = {"paligemma": ("token_type_ids", 1)}
-"""What the processor of a family gives, and its forward does not ask for."""
+"""Outputs of a family's processor that its forward does not require."""
 
 
 def parameters(made: Any) -> dict[str, inspect.Parameter]:

@@ -93,7 +93,7 @@ def _whole(length: tuple, unit: tuple) -> list[tuple[int, int, int]]:
 
 NUMBER = re.compile(r"-?\d+")
 SMALL = ("size is too small", "is too small to be", "can't be greater than actual input size", "index k out of range")
-"""What is said of inputs that are too small to be filtered, pooled, or chosen from."""
+"""Error messages for inputs that are too small to be filtered, pooled, or chosen from."""
 EXPECTED = (
     (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _matmul_axes),
     (re.compile(r"expected input(\[.*?\]) to have (\d+) channels, but got (\d+)"), _channels),
@@ -103,5 +103,4 @@ EXPECTED = (
     (re.compile(r"must match except in dimension (\d+)\. Expected size (\d+) but got size (\d+)"), _cat_axes),
     (re.compile(r"length (\d+) is not a multiple of (\d+)"), _whole),
 )
-"""How a net says which size it expects, and which axis that may be of: triples of an axis, its size, and the size that
-was expected."""
+"""Error messages with an expected size, and a function to (axis, its size, the expected size) triples."""

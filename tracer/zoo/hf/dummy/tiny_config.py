@@ -28,13 +28,13 @@ KEPT = re.compile(
     r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool(?!er)|stride|batch|group|tile|tubelet|crop|merge|"
     r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
 )
-"""What is no width, though its name ends like one."""
+"""Names that end like a width and are none."""
 SIDE = 64
 """Side of a photo that is cut into no patches, or a whole multiple of it."""
 WIDE = 32
 """Smaller numbers are no widths that are worth dividing."""
 WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", "num_heads")
-"""What the width and the number of heads are called."""
+"""Names of the width and of the number of heads."""
 FILLED = 5
 """The level that also says the sizes of parts that a configuration leaves open."""
 GENTLE, FEW = 6, 4
@@ -113,7 +113,7 @@ def _set_rotary_angles(config) -> None:
 
 
 def _output_all_stages(config) -> None:
-    """Has a backbone give the features of all its stages, and a whole take them as wide as the backbone makes them."""
+    """Make a backbone return the features of all its stages, and its model accept them at the backbone's width."""
     stages = [name for name in getattr(config, "stage_names", None) or () if name != "stem"]
     if stages and len(getattr(config, "out_features", None) or ()) == 1:
         config.out_features = stages
@@ -136,7 +136,7 @@ def echoes(config) -> list[tuple]:
 
 
 def clamp_token_ids(config) -> None:
-    """Brings the numbers of special tokens below the size of the vocabulary, in place."""
+    """Clamp the numbers of special tokens below the size of the vocabulary, in place."""
     counts = [part.vocab_size for part in parts(config) if isinstance(getattr(part, "vocab_size", None), int)]
     least, place = min(counts, default=0), 0
     for part in parts(config) if least > 1 else ():

@@ -59,7 +59,7 @@ HINTS = (
         why=(Claim("Every sentence against every photo: cosines, times a trainable temperature.", so.trainable),),
     ),
 )
-"""What the run alone does not say of where both towers meet."""
+"""Hints for the comparison of both towers."""
 PROBES = (
     {"B": 19, "K": 7, "T": 11, "H": 35, "P": 5, "D_v": 66, "h_v": 6, "d_ffv": 26}
     | {"V": 83, "T_max": 59, "D": 20, "h": 4, "d_ff": 31, "D_e": 37},
@@ -107,7 +107,7 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
 
 
 def fits(model, inputs, output, tokenizer) -> dict:
-    """How well each sentence fits the photo, from `logits_per_image` `[B, K]`."""
+    """Return the probability of each sentence for the photo, from `logits_per_image` `[B, K]`."""
     shares = output["logits_per_image"][0].softmax(-1)
     return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
 
