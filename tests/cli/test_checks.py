@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import tracer
+from tests.support.drawing import drawn_alike
+from tracer import shapes
 from tracer.inputs.images import Crop
 from tracer.tracing.proofs import step_proof
 from tracer.verify import checks
@@ -227,21 +229,24 @@ def test_similarities_of_photo_and_sentences():
 
 
 WRONG = {
-    "rounding": ("rounded", lambda formula: formula),
-    "solving": ("Solver", lambda names, derived, runs, fresh=None: tracer.shapes.Solver(names, derived, runs)),
-    "arguments": ("own_sizes", lambda op, inputs, others=(): {}),
-    "chains": ("windows", lambda trace, record: 1),
-    "hidden": ("windowed", lambda cells: True),
-    "probing": ("work", lambda recording, sizes: 0.0),
+    "shapes.test_floor_division": ("to_ceilings", lambda formula: formula),
+    "shapes.test_solver": (
+        "Solver",
+        lambda names, derived, runs, fresh=None: shapes.Solver(names, derived, runs),
+    ),
+    "shapes.test_op_size_rules": ("apply_size_rules", lambda op, inputs, others=(): {}),
+    "capture.test_score_replay": ("windows", lambda trace, record: 1),
+    "capture.test_hidden_keys": ("is_windowed", lambda cells: True),
+    "shapes.test_probing": ("probe_flops", lambda recording, sizes: 0.0),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_check_of_small_modules_finds_what_is_wrong(name, monkeypatch):
-    check = import_module(f"tracer.verify.checks.{name}")
-    assert tuple(check.problems.__wrapped__()) == ()
-    monkeypatch.setattr(check, *WRONG[name])
-    assert tuple(check.problems.__wrapped__())
+def test_a_test_of_small_modules_finds_what_is_wrong(name, monkeypatch):
+    module = import_module(f"tests.{name}")
+    monkeypatch.setattr(module, *WRONG[name])
+    with drawn_alike():
+        assert any(list(problems()) for problems in module.CHECKS)
 
 
 def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):

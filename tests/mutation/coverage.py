@@ -16,14 +16,21 @@ NODES = (
         "derive/test_placed.py",
         "derive/test_golden.py",
         "shapes/test_probe.py",
+        "shapes/test_probing.py",
+        "shapes/test_solver.py",
+        "shapes/test_floor_division.py",
+        "shapes/test_op_size_rules.py",
+        "shapes/test_op_windows.py",
         "shapes/test_windows.py",
         "shapes/test_costs.py",
+        "capture/test_score_replay.py",
+        "capture/test_hidden_keys.py",
         "lessons/test_claims.py",
     ),
 )
 """The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; of formulas that
 are nearly what has a name; of the textbooks of our models, which say what each net is to compute; of sizes and costs
-that none of them has; and of what is measured for a sentence."""
+that none of them has; of scores recomputed in ways that none of them takes; and of what is measured for a sentence."""
 
 
 class Noting:

@@ -3,28 +3,23 @@ here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tracer
+from tests.support.drawing import check_name, drawn_alike
 from tracer.attention import weights, windows
 from tracer.attention.masks import visible
 from tracer.capture.attention.score_replay import SCORES, own_columns, scores_rows, sinks, softmax_columns
-from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.reference_run import array, softmax
 
 B, h, S, S_k, d = 2, 6, 5, 7, 4
 INF = float("inf")
-
-
-@once
-def problems() -> Iterable[str]:
-    """Try each op that scores may go through, and small modules."""
-    return (*_links(), *_beside(), *_refused(), *_modules(), *_windows())
 
 
 def _drawn(*shape: int) -> Tensor:
@@ -263,3 +258,12 @@ def _windows() -> Iterator[str]:
         )
         if windows(flat, flat.attentions[0]) != 1:
             yield "attention of the whole sequence is said to run in windows"
+
+
+CHECKS = [_links, _beside, _refused, _modules, _windows]
+
+
+@pytest.mark.parametrize("problems", CHECKS, ids=check_name)
+def test_scores_are_those_of_numpy(problems):
+    with drawn_alike():
+        assert list(problems()) == []

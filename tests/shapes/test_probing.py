@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 from math import prod
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
+from tests.support.drawing import check_name, drawn_alike
 from tracer.capture import record
 from tracer.shapes import Vocabulary, solve
 from tracer.shapes.input_axes import probe_flops, resize
 from tracer.shapes.op_alignment import align
 from tracer.shapes.probe_sizes import candidate_probes, choose_sizes
-from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
 NAMES = "ABCDEFGHIJKL"
 """Symbols, more than there are rows of sizes."""
-
-
-@once
-def problems() -> Iterable[str]:
-    """Try the parts of probing on small modules."""
-    return (
-        *_sizes(),
-        *_ways(),
-        *_work(),
-        *_laid_out(),
-        *_aligned(),
-        *_copies(),
-        *_missing(),
-        *_settled(),
-        *_axes(),
-    )
 
 
 class _Takes(nn.Module):
@@ -307,3 +292,12 @@ class _Rounds(nn.Module):
         rest = x[:, x.shape[1] // 2 :]
         parts = every, half, rest, torch.cat([every, half, x[:, -3:]], 1), x[:, 1:-2].repeat(7, 1, 1)
         return tuple(part + 0 for part in parts)
+
+
+CHECKS = [_sizes, _ways, _work, _laid_out, _aligned, _copies, _missing, _settled, _axes]
+
+
+@pytest.mark.parametrize("problems", CHECKS, ids=check_name)
+def test_runs_at_other_sizes_are_right(problems):
+    with drawn_alike():
+        assert list(problems()) == []

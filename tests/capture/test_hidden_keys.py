@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+import pytest
 import torch
 
+from tests.support.drawing import check_name, drawn_alike
 from tracer.capture.attention.score_replay import SCORES, closes, hides, is_windowed
-from tracer.verify.checks.code.run_once import once
 
 INF = float("inf")
-
-
-@once
-def problems() -> Iterable[str]:
-    """Compare each mask and op with its known facts."""
-    return (*_closing(), *_hiding())
 
 
 def _closing() -> Iterator[str]:
@@ -88,3 +83,12 @@ def _hiding() -> Iterator[str]:
     for link, expected in cases.items():
         if hides(link, kept.get) != expected:
             yield f"{link} is said to hide keys: {hides(link, kept.get)}"
+
+
+CHECKS = [_closing, _hiding]
+
+
+@pytest.mark.parametrize("problems", CHECKS, ids=check_name)
+def test_hidden_keys_are_those_that_are_known(problems):
+    with drawn_alike():
+        assert list(problems()) == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+import pytest
+
+from tests.support.drawing import check_name, drawn_alike
 from tracer.shapes.floor_division import floor_divide, normalise_floors, to_ceilings
 from tracer.symbols.notation import parse
-from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
 LONGEST = 24
@@ -41,12 +43,6 @@ READ = {
     "T + 2": "T + 2",
 }
 """What is written for a formula."""
-
-
-@once
-def problems() -> Iterable[str]:
-    """Try quotients over many sizes."""
-    return (*_forms(), *_read(), *_divided())
 
 
 def _forms() -> Iterator[str]:
@@ -85,3 +81,12 @@ def _divided() -> Iterator[str]:
             if wrong:
                 expected = (value(wrong) + offset) // by
                 yield f"({size} + {offset})/{by} rounded, {said}, is not {expected} at T = {wrong}"
+
+
+CHECKS = [_forms, _read, _divided]
+
+
+@pytest.mark.parametrize("problems", CHECKS, ids=check_name)
+def test_rounded_quotients_are_those_of_whole_numbers(problems):
+    with drawn_alike():
+        assert list(problems()) == []

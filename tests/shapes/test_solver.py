@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
+import pytest
+
+from tests.support.drawing import check_name, drawn_alike
 from tracer.shapes import Solver
 from tracer.shapes.probe_sizes import choose_sizes
-from tracer.verify.checks.code.run_once import once
 from tracer.verify.checks.run.flops_and_params import at
 
 Size = Callable[..., int]
@@ -54,12 +56,6 @@ SEVERAL: tuple[Size, ...] = (
     lambda b, t, h: b * t * (h + 1),
 )
 """Sizes of several axes."""
-
-
-@once
-def problems() -> Iterable[str]:
-    """Solve sizes that are known, and some that can't be solved."""
-    return (*_right(), *_quotients(), *_declared(), *_unknown(), *_own(), *_least())
 
 
 def _solved(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> str:
@@ -225,3 +221,12 @@ def _own() -> Iterator[str]:
     solver.solve(quarters, ["floor((T + 1)/4)"])
     if solver.solve(quarters) != "T/4":
         yield f"⌊T/4⌋ and ⌊(T + 1)/4⌋ agree where 4 divides T, and {solver.solve(quarters)} is shown, expected T/4"
+
+
+CHECKS = [_right, _quotients, _declared, _unknown, _own, _least]
+
+
+@pytest.mark.parametrize("problems", CHECKS, ids=check_name)
+def test_a_size_is_solved_if_it_is_right_at_others(problems):
+    with drawn_alike():
+        assert list(problems()) == []

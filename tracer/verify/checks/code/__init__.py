@@ -1,1 +1,0 @@
-"""Checks of the code itself, run once in each process."""
