@@ -235,6 +235,8 @@ class Shapes:
                 if text == DATA:
                     value = call.arguments[name]
                     self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
+                if name == "step" and call.name in SLICES and text != DATA:
+                    self.remarks[MOVES.format(call.arguments[name])] = None
             edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
             if edge is None and call.name in SLICES and self._solution.held[call.first] == NOT_ALL:
                 self.remarks[UNTRIED] = None
@@ -272,6 +274,11 @@ class Shapes:
         start, stop = (sum(number for _, number in some) for some in (sizes[:-1], sizes))
         if (start, stop) != taken:
             return None
+        for place in (
+            taken if any(UNKNOWN in self.solved.get(ref.key, ()) for ref in call.outputs[: output + 1]) else ()
+        ):
+            if place:
+                self.remarks[MOVES.format(place)] = None
         first = sympy.Add(*(size for size, _ in sizes[:-1]))
         return first, first + sizes[-1][0]
 
