@@ -263,8 +263,16 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
     ]  # what the steps of 4 layers made, and the output
 
 
+def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch, tmp_path):
+    from tracer.cli.commands import bench
+
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    status, _, error = run(capsys, "bench", "--app")
+    assert status != 0 and "--app needs the tests of a checkout of the project" in error
+
+
 def test_bench_goes_on_without_the_cpu_of_a_server_that_ended(monkeypatch):
-    from tracer.benchmarks import page_latency
+    from tests.benchmarks import page_latency
 
     known = iter((7.0, None))
     monkeypatch.setattr(page_latency, "_cpu", lambda number: next(known, None))
