@@ -12,7 +12,7 @@ import torch
 from tests.support.word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 from tracer.expr import Kernel, Tensor, execute, infer, latex
 from tracer.lowering import aten
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.call_arguments import BoundCall
 from tracer.ops import UNINITIALISED, base
 from tracer.record.latex_reader.evaluator import evaluate
 from tracer.record.latex_reader.parser import read
@@ -91,7 +91,7 @@ class Written:
             for place, one in enumerate(several if isinstance(several, list) else [several])
             if isinstance(one, Size)
         }
-        self.given = Given(case.op, nodes, shapes, numerics, dtypes, case.position, result, shapes_made[0], numbers)
+        self.given = BoundCall(case.op, nodes, shapes, numerics, dtypes, case.position, result, shapes_made[0], numbers)
         self.node = aten.node(self.given)
 
     def operand(self, name: str, place: int | None, one):
@@ -201,19 +201,19 @@ def test_every_word_has_a_case():
 
 @pytest.mark.parametrize("name", ["aten::add_.Tensor", "relu_", "aten.addmm.default", "native_layer_norm"])
 def test_names_of_ops_in_place_and_with_overloads_are_known(name):
-    assert aten.known(name)
+    assert aten.has_lowering(name)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_has_no_formula_is_listed(name):
-    assert hasattr(torch.ops.aten, name) and not aten.known(name)
+    assert hasattr(torch.ops.aten, name) and not aten.has_lowering(name)
 
 
 def test_what_has_no_word_runs_as_a_kernel():
     func, x = torch.ops.aten.cummax.default, torch.randn(2, 5)
     size = symbol("B"), symbol("N")
     tensor = Tensor(r"\mathbf{X}", size, "step x")
-    given = Given(
+    given = BoundCall(
         func, {"self": tensor, "dim": 1}, {"self": size}, {"self": (2, 5)}, {"self": x.dtype}, 1, size, (2, 5)
     )
     node = aten.node(given)
@@ -227,15 +227,25 @@ def test_roots_of_widths_are_found():
     where no fraction says it the width of what is scaled."""
     sixteen, T = sympy.Integer(16), symbol("T")
     q, k = (Tensor(rf"\mathbf{{{name}}}", (T, sixteen), f"step {name}") for name in "QK")
-    given = Given(torch.ops.aten.mul.Scalar, {"self": q}, {"self": q.shape}, {"self": (5, 16)}, {"self": torch.float32})
-    assert given.root(0.25, q @ k.T) == sympy.Rational(1, 4) and given.root(4.0, q @ k.T) == 4
-    assert given.root(0.25, q) is None and given.root(4.0, q) is None
-    assert given.root((16 + 1e-5) ** 0.5, q @ k.T) is None, "near the root, and not it"
+    given = BoundCall(
+        torch.ops.aten.mul.Scalar, {"self": q}, {"self": q.shape}, {"self": (5, 16)}, {"self": torch.float32}
+    )
+    assert (
+        given.match_sqrt_of_size(0.25, q @ k.T) == sympy.Rational(1, 4) and given.match_sqrt_of_size(4.0, q @ k.T) == 4
+    )
+    assert given.match_sqrt_of_size(0.25, q) is None and given.match_sqrt_of_size(4.0, q) is None
+    assert given.match_sqrt_of_size((16 + 1e-5) ** 0.5, q @ k.T) is None, "near the root, and not it"
     wide = Tensor(r"\mathbf{W}", (T, sympy.Integer(32)), "step w")
-    assert given.root(32**-0.5, wide) == 1 / sympy.sqrt(32)
+    assert given.match_sqrt_of_size(32**-0.5, wide) == 1 / sympy.sqrt(32)
     square = Tensor(r"\mathbf{S}", (T, T), "step s")
-    assert given.root(5**0.5, square) is None and given.root(5**-0.5, square @ square) is None, "a size that moves"
-    assert given.root(8, q) is None and given.root(0.3, q) is None and given.root(math.inf, q) is None
+    assert (
+        given.match_sqrt_of_size(5**0.5, square) is None and given.match_sqrt_of_size(5**-0.5, square @ square) is None
+    ), "a size that moves"
+    assert (
+        given.match_sqrt_of_size(8, q) is None
+        and given.match_sqrt_of_size(0.3, q) is None
+        and given.match_sqrt_of_size(math.inf, q) is None
+    )
 
 
 def test_numbers_are_those_of_all_runs():
@@ -246,7 +256,7 @@ def test_numbers_are_those_of_all_runs():
     def given(func, numbers, **arguments):
         shapes, numerics = {"self": x.shape}, {"self": (2, 16)}
         found = {"self": x, **arguments}
-        return Given(func, found, shapes, numerics, {}, 0, x.shape, (2, 16), numbers, said.append)
+        return BoundCall(func, found, shapes, numerics, {}, 0, x.shape, (2, 16), numbers, said.append)
 
     times, over, roll = torch.ops.aten.mul.Scalar, torch.ops.aten.div.Scalar, torch.ops.aten.roll.default
     assert latex(aten.node(given(times, {}, other=0.25))) == r"0.25\,\mathbf{X}"

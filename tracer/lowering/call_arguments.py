@@ -22,7 +22,7 @@ SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split
 """Arguments that need no formula of their own: the shapes of operands and results show them."""
 
 
-class Given:
+class BoundCall:
     """The bound arguments of one op call, by the names of the op's schema, with the shapes of tensors.
 
     `arguments` holds by name the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain value
@@ -65,13 +65,13 @@ class Given:
     def __getitem__(self, name: str):
         """Return an argument, with numbers replaced by their formulas. Raise KeyError if the op has none of that
         name."""
-        return self._solved(name, self.arguments[name] if name in self.arguments else self._defaults[name])
+        return self._with_formulas(name, self.arguments[name] if name in self.arguments else self._defaults[name])
 
     def get(self, name: str, default: object = None) -> Any:
         """Return an argument, or `default` if the op has none of that name."""
-        return self._solved(name, self.arguments.get(name, self._defaults.get(name, default)))
+        return self._with_formulas(name, self.arguments.get(name, self._defaults.get(name, default)))
 
-    def _solved(self, name: str, value):
+    def _with_formulas(self, name: str, value):
         """Return an argument with numbers replaced by their formulas; add a remark on each without one."""
         mine = {place: text for (given, place), text in self._numbers.items() if given == name}
         if not mine:
@@ -127,7 +127,7 @@ class Given:
         """Return the number of axes of a tensor."""
         return len(self.numeric(name))
 
-    def relaid(self, name: str, shape: Sequence, numeric: Sequence[int]) -> None:
+    def with_layout(self, name: str, shape: Sequence, numeric: Sequence[int]) -> None:
         """Replace the layout of a tensor by one with these shapes."""
         self._shapes = {**self._shapes, name: tuple(shape)}
         self._numerics = {**self._numerics, name: tuple(numeric)}
@@ -138,19 +138,19 @@ class Given:
         given = (given,) if isinstance(given, int) else given
         return tuple(sorted(axis % rank for axis in given)) if given and rank else tuple(range(rank))
 
-    def named(self, name: str, axes: Sequence[int]) -> dict:
+    def axis_labels(self, name: str, axes: Sequence[int]) -> dict:
         """Return `axes` and `labels` of a node, by the sizes of a tensor's axes.
 
         Labels are None where the sizes would name other axes: each label, from the last to the first, is the last axis
         of that size before the next label. They are None, too, where a number can be a size of this input.
         """
         symbolic, numeric = self.shape(name), self.numeric(name)
-        said = all(_found(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
+        said = all(_find_labelled(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
         known = known and not (name in self.of_data and any(symbolic[axis].is_Integer for axis in axes))
         return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
 
-    def root(self, number: object, of: Node) -> sympy.Expr | None:
+    def match_sqrt_of_size(self, number: object, of: Node) -> sympy.Expr | None:
         """Return `√n` or `1/√n` for a float that equals it; else None.
 
         The float and the width n have to be the same in all runs. n is the width that the matrix product `of`
@@ -158,7 +158,7 @@ class Given:
         """
         if not isinstance(number, float) or number <= 0 or number == 1:
             return None
-        summed, own = _summed(of), _width(of)
+        summed, own = _contracted_size(of), _last_size(of)
         for width in (*summed, *own):
             if not width.is_Integer or width < 2:
                 continue
@@ -167,7 +167,7 @@ class Given:
                     return found
         return None
 
-    def worth(self, size: sympy.Expr) -> int | None:
+    def size_value(self, size: sympy.Expr) -> int | None:
         """Return the value of a size in the run; None if one of its symbols is unknown."""
         value = size.subs(self._worth)
         return int(value) if value.is_Integer else None
@@ -189,7 +189,7 @@ class Given:
         return node.T
 
 
-def _summed(node: Node | None) -> tuple:
+def _contracted_size(node: Node | None) -> tuple:
     """Return the size that a matrix product contracts, as a shape, even if something is added to it; else ()."""
     while isinstance(node, Plus):
         node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
@@ -203,7 +203,7 @@ def _summed(node: Node | None) -> tuple:
         return ()
 
 
-def _width(node: Node) -> tuple:
+def _last_size(node: Node) -> tuple:
     """Return the size of the last axis, as a shape; () if it is unknown."""
     try:
         return tuple(map(sympy.sympify, infer(node)[-1:]))
@@ -211,7 +211,7 @@ def _width(node: Node) -> tuple:
         return ()
 
 
-def _found(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
+def _find_labelled(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
     """Return the axes that a reader finds for these labels: right to left, the last axis of that size; None if none
     fits."""
     found, at = [], len(shape)

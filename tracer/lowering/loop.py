@@ -8,11 +8,11 @@ from tracer.expr.function_call import Scalar, tight
 from tracer.expr.layout.concat_stack_pad import Full
 from tracer.expr.nn.scan import CARRY, INIT, INVARIANT, PARTS, turn
 from tracer.graph.dataflow import Graph
-from tracer.lowering.aten import known
+from tracer.lowering.aten import has_lowering
 from tracer.symbols.notation import SizePrinter
 
 
-class _Bare:
+class _NoSteps:
     """A step selection for a loop's body: no value in it is a step."""
 
     def __init__(self, graph: Graph):
@@ -22,7 +22,7 @@ class _Bare:
         return self._graph.root(key)
 
 
-def turned(writer, call: Call) -> Node:
+def lower_loop(writer, call: Call) -> Node:
     """Lower the call of a rolled loop to a `Scan`."""
     made = call.arguments["turn"]
     given = [writer.value(ref.key) for ref in call.arguments["given"]]
@@ -44,13 +44,13 @@ def turned(writer, call: Call) -> Node:
         shape = shape[::-1] if matrix else shape
         parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, made.back)
     first = len(operands)
-    operands += [_start(writer.value(ref.key), made) for ref in call.arguments["starts"]]
+    operands += [_initial_state(writer.value(ref.key), made) for ref in call.arguments["starts"]]
     places = [(what, axis, first + start if what == CARRY else 0) for what, axis, start in places]
     places += [(INIT, 0, 0)] * (len(operands) - first)
-    return Scan(_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
+    return Scan(_lower_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
 
 
-def _start(node: Node, made) -> Node:
+def _initial_state(node: Node, made) -> Node:
     """Return the initial state, arranged like its slices; a constant state as its number."""
     if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
         return node.operands[0]
@@ -68,8 +68,8 @@ def _is(value, key: str) -> bool:
     return isinstance(value, Ref) and value.key == key
 
 
-def _body(writer, made, parts: dict[str, Tensor]) -> Node:
+def _lower_body(writer, made, parts: dict[str, Tensor]) -> Node:
     """Lower one iteration, with these placeholders for its operands."""
     outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
-    graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), known)
-    return writer.within(graph, _Bare(graph), parts).value(made.key)
+    graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), has_lowering)
+    return writer.within(graph, _NoSteps(graph), parts).value(made.key)

@@ -23,7 +23,7 @@ from tracer.symbols.notation import symbol
 H, W = symbol("H"), symbol("W")
 
 
-class Layouts:
+class RearrangePrinter:
     """Lowering of rearrangement patterns, with symbolic sizes."""
 
     def __init__(self, shapes: Shapes):
@@ -34,11 +34,13 @@ class Layouts:
 
         `chain` are the values in between. With `loose`, leading axes of size 1 are left out.
         """
-        made, before = self._whole(made, pattern, chain, before, after)
-        made, pattern, before = self._picked(made, pattern, chain, before, after)
-        return self._split(made, pattern, chain, before, after, loose)
+        made, before = self._take_first_rows(made, pattern, chain, before, after)
+        made, pattern, before = self._take_slices(made, pattern, chain, before, after)
+        return self._split_and_merge(made, pattern, chain, before, after, loose)
 
-    def _whole(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple) -> tuple[Node, tuple]:
+    def _take_first_rows(
+        self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple
+    ) -> tuple[Node, tuple]:
         """Return the first rows of a table if these are all of them in this run: `P[:T]` for T = T_max."""
         if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
             return made, before
@@ -47,7 +49,7 @@ class Layouts:
             return made, before
         return Rows(made, after[-2]), (*before[:-2], *after[-2:])
 
-    def _picked(
+    def _take_slices(
         self, made: Node, pattern: RearrangePattern, chain, before: tuple, result: tuple
     ) -> tuple[Node, RearrangePattern, tuple]:
         """Return the slices that a pattern takes of each axis.
@@ -86,7 +88,7 @@ class Layouts:
 
     def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
         """Return the one index that is taken of an axis."""
-        known = self._part(chain, *taken, axis, used)
+        known = self._slice_bounds(chain, *taken, axis, used)
         place = known[0] if known else sympy.Integer(taken[0])
         if not known:
             self._shapes.remark_moving(chain, taken[:1])
@@ -106,7 +108,7 @@ class Layouts:
         """Return the slice that is taken of an axis as (start, stop, step), and its length."""
         start, stop, step = taken
         lengths = self.lengths(pattern, side, after)
-        known = self._part(chain, start, stop, step, axis, used)
+        known = self._slice_bounds(chain, start, stop, step, axis, used)
         if step != 1 and stop + step > self._shapes.number(size):  # every so many of all from the first on
             count = len(range(start, stop, step))
             fitting = (one for one in lengths if self._shapes.number(one) == count)
@@ -130,7 +132,7 @@ class Layouts:
         ]
         return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
 
-    def _part(
+    def _slice_bounds(
         self, chain, start: int, stop: int, step: int, axis: int, taken: set[str]
     ) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of a slice from the call in a chain that takes it; None if there is none.
@@ -183,9 +185,11 @@ class Layouts:
             return size - length, size
         return sympy.Integer(start), sympy.Integer(stop)
 
-    def _split(self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+    def _split_and_merge(
+        self, made: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool
+    ) -> Node:
         """Split, permute and merge axes."""
-        if (known := _shared(made, pattern, before, after)) is not None:
+        if (known := _repeat_single_head(made, pattern, before, after)) is not None:
             return known
         sizes, left, right, repeated = self._shapes.factor_sizes(pattern, chain, before, after)
         if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
@@ -203,14 +207,14 @@ class Layouts:
             turned = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
             if turned and all(len(side) < 2 for side in left[-2:]):
                 return Transposed(made)
-            for known in (_heads, _patches, _grid, _fold, _windows):
+            for known in (_match_heads, _match_patches, _match_grid, _match_fold, _match_windows):
                 if (found := known(made, sizes, left, right)) is not None:
                     return found
         self._shapes.remark_unsolved(chain, sizes)
         return Rearrange(made, sizes, left, right, repeated)
 
 
-def _heads(made: Node, sizes, left, right) -> Node | None:
+def _match_heads(made: Node, sizes, left, right) -> Node | None:
     """Return the width split into heads, heads merged, or None."""
     if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
         h, d = left[-1]
@@ -229,7 +233,7 @@ def _heads(made: Node, sizes, left, right) -> Node | None:
     return None
 
 
-def _shared(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
+def _repeat_single_head(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
     """Return keys or values of one head, repeated for all queries, if only symbols show the axis of heads; or None."""
     left, right = pattern.left, pattern.right
     if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:
@@ -241,7 +245,7 @@ def _shared(made: Node, pattern: RearrangePattern, before: tuple, after: tuple) 
     return Transposed(RepeatKV(made, after[1])) if right[2:] == left[:1:-1] else None
 
 
-def _patches(made: Node, sizes, left, right) -> Node | None:
+def _match_patches(made: Node, sizes, left, right) -> Node | None:
     """Return an image `[B, C, H, W]` cut into square patches, in one of two orders of channels; or None."""
     if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
         return None
@@ -252,7 +256,7 @@ def _patches(made: Node, sizes, left, right) -> Node | None:
     return kinds[right[2]](made, sizes[y]) if right[2] in kinds else None
 
 
-def _grid(made: Node, sizes, left, right) -> Node | None:
+def _match_grid(made: Node, sizes, left, right) -> Node | None:
     """Return a sequence of patches, `[…, N, D]`, as the rows of a grid; or None."""
     if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
         return None
@@ -262,7 +266,7 @@ def _grid(made: Node, sizes, left, right) -> Node | None:
     return Grid(made, sizes[row], sizes[column])
 
 
-def _fold(made: Node, sizes, left, right) -> Node | None:
+def _match_fold(made: Node, sizes, left, right) -> Node | None:
     """Return a grid, `[…, H/P, W/P, P²K]`, folded to pixels; or None."""
     if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
         return None
@@ -272,7 +276,7 @@ def _fold(made: Node, sizes, left, right) -> Node | None:
     return Fold(made, sizes[y])
 
 
-def _windows(made: Node, sizes, left, right) -> Node | None:
+def _match_windows(made: Node, sizes, left, right) -> Node | None:
     """Return a grid `[B, n, m, D]` cut into square windows as a batch of sequences, or merged again; or None."""
     whole, parts = (left, right) if len(left) == 4 else (right, left)
     if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:

@@ -7,12 +7,12 @@ from typing import Any
 import sympy
 
 from tracer.expr import Div, Full, Minus, Negative, Node, Over, Plus, Scalar, Scaled, Times
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.call_arguments import BoundCall
 
 
-def operand(given: Given, name: str) -> Node:
+def operand(call: BoundCall, name: str) -> Node:
     """Return the node of a tensor or number."""
-    return node_of(given[name])
+    return node_of(call[name])
 
 
 def node_of(value) -> Node:
@@ -24,9 +24,9 @@ def node_of(value) -> Node:
     return Scalar(value if isinstance(value, float) and value != int_or(value) else int_or(value))
 
 
-def filled(given: Given, value: Node) -> Node:
+def fill(call: BoundCall, value: Node) -> Node:
     """Return a tensor of the result's shape with one value; the value itself if the result is a scalar."""
-    return Full(value, shape=given.result) if given.result else value
+    return Full(value, shape=call.result) if call.result else value
 
 
 def int_or(value: Any) -> Any:
@@ -37,33 +37,33 @@ def int_or(value: Any) -> Any:
         return value
 
 
-def scaled(given: Given, x: Node, number) -> Node:
+def scale(call: BoundCall, x: Node, number) -> Node:
     """Return `number · x`, as `x / √d_k` if the number is the inverse root of a size."""
     if isinstance(number, sympy.Expr) and not number.is_number:
         if number.could_extract_minus_sign():
-            return Negative(scaled(given, x, -number))
+            return Negative(scale(call, x, -number))
         above, below = sympy.fraction(number)
         return _over(x, below) if above == 1 else Scaled(Scalar(number), x)
     if number == 1:
         return x
     if number == -1:
         return Negative(x)
-    if root := given.root(number, x):
+    if root := call.match_sqrt_of_size(number, x):
         above, below = sympy.fraction(root) if root > 1 else (1, 1 / root)
         return Over(x, below) if above == 1 else Scaled(Scalar(root), x)
     return Scaled(node_of(number), x)
 
 
-def over(given: Given, x: Node, number) -> Node:
+def over(call: BoundCall, x: Node, number) -> Node:
     """Return `x / number`, with the root of a size if it is one."""
     if isinstance(number, sympy.Expr) and not number.is_number:
         if number.could_extract_minus_sign():
-            return Negative(over(given, x, -number))
+            return Negative(over(call, x, -number))
         above, below = sympy.fraction(number)
         return Scaled(Scalar(below), x) if above == 1 else _over(x, number)
     if number == 1:
         return x
-    if root := given.root(number, x):
+    if root := call.match_sqrt_of_size(number, x):
         return Over(x, root) if root > 1 else Scaled(Scalar(1 / root), x)
     return Div(x, node_of(number))
 

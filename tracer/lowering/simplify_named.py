@@ -27,7 +27,7 @@ NEAR = 1e-6
 """Largest relative difference of a number and the constant that it stands for."""
 
 
-def recognised(node: Node, shape: tuple = ()) -> Node:
+def simplify(node: Node, shape: tuple = ()) -> Node:
     """Return a node rewritten by its name, if it has one; `shape` is that of a line, or ()."""
     for known in (*KNOWN, *PLACED):
         if (found := known(node)) is not None:
@@ -60,7 +60,7 @@ def _places(node: Node) -> Node | None:
     return None
 
 
-def _one_run(node: Node) -> Node | None:
+def _is_contiguous(node: Node) -> Node | None:
     """Return whether positions are consecutive, from a cumulative sum of steps other than 1 that ends with 0; or
     None."""
     if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compare) and _is(node.operands[0].args[1], 0)):
@@ -127,7 +127,7 @@ def _every(node: Node) -> Node | None:
     return Repeat(token, *(node.sizes[side[0]] for side in right[:2]))
 
 
-def _grouped(node: Node) -> Node | None:
+def _repeat_kv(node: Node) -> Node | None:
     """Return each head repeated for the queries that share it, or None."""
     if not (isinstance(node, Rearrange) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
         return None
@@ -165,4 +165,4 @@ def _causal(node: Node, shape: tuple) -> Node | None:
     return ExpandLeading(made, *shape[:-2]) if len(shape) > 2 else made
 
 
-KNOWN = (_angles, _places, _one_run, _patches, _in_front, _grouped, _every)
+KNOWN = (_angles, _places, _is_contiguous, _patches, _in_front, _repeat_kv, _every)

@@ -27,7 +27,7 @@ from tracer.graph.passes.fuse_topk_moe import fuse_moe
 from tracer.graph.passes.recognize_idioms import recognise_idioms
 from tracer.graph.passes.roll_loops import roll_loops
 from tracer.graph.value_shapes import HERE, OF_INPUT, Shapes
-from tracer.lowering.aten import kernels, known
+from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
 from tracer.textbook import step_labels
@@ -163,7 +163,7 @@ def _derived(
     spelled: frozenset[int],
 ) -> Book:
     named: set[int] = set()
-    graph = Graph.of(calls, known)
+    graph = Graph.of(calls, has_lowering)
     named_too = partial(recognise_idioms, numbers=numbers, spelled=spelled, named=named)
     for rewrite in (fuse_slice_writes, cancel_unbinds, named_too, fuse_moe, roll_loops):
         graph = rewrite(graph)

@@ -17,10 +17,10 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache, contiguous_strides, from_strides
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import node
-from tracer.lowering.call_arguments import Given
-from tracer.lowering.loop import turned
-from tracer.lowering.rearrangements import Layouts
-from tracer.lowering.simplify_named import recognised
+from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.loop import lower_loop
+from tracer.lowering.rearrangements import RearrangePrinter
+from tracer.lowering.simplify_named import simplify
 from tracer.ops import base, having, schema
 from tracer.record import dtype_name
 from tracer.textbook.parameter_symbols import Names
@@ -68,7 +68,7 @@ class Writer:
         self.condition: Tensor | None = None
         """The condition on token positions that the code tested before it used a causal mask."""
         self._constants: dict[str, str] = {}
-        self._layouts = Layouts(shapes)
+        self._layouts = RearrangePrinter(shapes)
         self._maps = IndexMapCache()
         self._parts: dict[str, Tensor] = {}
 
@@ -102,11 +102,11 @@ class Writer:
         raw = self.plan.raw(key)
         if raw is None:
             start = self.plan.named_root(self.graph.layout_source(key))
-            return recognised(self._laid(self._start(start), start, key))
+            return simplify(self._laid(self._start(start), start, key))
         if raw != key and (made := self._mapped(raw, key)) is not None:
             return made
         made = self._body(raw)
-        return recognised(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
+        return simplify(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
 
     def opaque(self, key: str, reason: str) -> Node:
         """Return the right side of a line without an equation: its call, with its lines and inputs as operands."""
@@ -141,9 +141,9 @@ class Writer:
             return None
         operand = self._cast(operand, graph.chain(given, since))
         made = self._given(call, 0, False)
-        made.arguments[name] = recognised(operand)
-        made.relaid(name, shape, places.shape)
-        return recognised(self._cast(node(made), graph.chain(key, raw)))
+        made.arguments[name] = simplify(operand)
+        made.with_layout(name, shape, places.shape)
+        return simplify(self._cast(node(made), graph.chain(key, raw)))
 
     def _from_line(self, key: str) -> tuple[str, IndexMap, str] | None:
         """Return the line that a value is a rearrangement of, the index map, and the source of both in the run; or
@@ -154,7 +154,7 @@ class Writer:
         root = self.graph.root(near)
         return (self.plan.ends[root], self._inverse(root, key), root) if root in self.plan.ends else None
 
-    def attention(self, key: str) -> tuple[Given, Callable[[Node], Node]]:
+    def attention(self, key: str) -> tuple[BoundCall, Callable[[Node], Node]]:
         """Return the bound call of a fused attention, and a function that applies the layouts after it."""
         raw = self.plan.computed(key)
         given = self._given(self.graph.call_of(raw), 0, False)
@@ -187,11 +187,11 @@ class Writer:
         if call.name == "overwrite":
             return self._overwritten(call)
         if call.name == "turns":
-            return turned(self, call)
+            return lower_loop(self, call)
         made = node(self._given(call, position, name in BROADCASTING))
         if name in BROADCASTING and not self._as_stated(made, key):
-            return recognised(node(self._given(call, position, False)))
-        return recognised(made)
+            return simplify(node(self._given(call, position, False)))
+        return simplify(made)
 
     def _as_stated(self, made: Node, key: str) -> bool:
         """Return whether a node without leading axes of size 1 still has the shape of the run."""
@@ -203,7 +203,7 @@ class Writer:
         ones = any(one == 1 != size for one, size in zip(found, stated, strict=False))  # at other sizes it is not
         return len(found) == len(stated) and not ones and all(map(self.fits, found, stated))
 
-    def _given(self, call: Call, position: int, loose: bool) -> Given:
+    def _given(self, call: Call, position: int, loose: bool) -> BoundCall:
         arguments: dict[str, Any] = {}
         shapes: dict[str, Any] = {}
         numerics: dict[str, Any] = {}
@@ -222,7 +222,7 @@ class Writer:
                 arguments[name] = list(value) if isinstance(value, tuple) else value
         made = call.outputs[position]
         shape, numbers, remarks = self.shapes.of(made.key), self.shapes.varying_numbers(call), self.shapes.remarks
-        given = Given(
+        given = BoundCall(
             call.func,
             arguments,
             shapes,
@@ -315,7 +315,7 @@ class Writer:
             return made
         found = self._rearranged(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
         if found is not None:
-            return recognised(found)
+            return simplify(found)
         if len(chain) == 1:
             return self._kernel(made, end)
         middle = chain[-2]
@@ -338,7 +338,7 @@ class Writer:
         found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
         if found is None:
             raise Unwritten(f"the layout between {end} and {key}")
-        return self._cast(recognised(found), self.graph.chain(key, root))
+        return self._cast(simplify(found), self.graph.chain(key, root))
 
     def _inverse(self, root: str, key: str) -> IndexMap:
         """Return the index map from a computed value's line to `key`, both rearranged from `root`."""

@@ -13,7 +13,7 @@ from tracer.expr.math.arithmetic import Scaled
 from tracer.expr.math.comparisons import Where
 from tracer.expr.nn.attention_masks import CausalMask, CausalMaskBetween
 from tracer.expr.nn.rope import RepeatKV
-from tracer.lowering.scalar_operands import scaled
+from tracer.lowering.scalar_operands import scale
 from tracer.textbook.claims import Context, Why
 from tracer.textbook.claims.context import Subject
 from tracer.textbook.explanation_rules import scores as reason_of
@@ -42,8 +42,8 @@ def fused_lines(
         k, v = RepeatKV(k, heads[0]), RepeatKV(v, heads[0])
     made, lines = writer.tensor(key), []
     base = made.key.removesuffix(".context")
-    q, scale = _unscaled(writer, given, q)
-    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scale is None else scaled(given, q @ k.T, scale)
+    q, scaling = _unscaled(writer, given, q)
+    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scaling is None else scale(given, q @ k.T, scaling)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
     mask = given.get("attn_mask")
     if given.get("is_causal"):
@@ -83,9 +83,9 @@ def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
     If queries were multiplied by 1/√d_k before they were split into heads, that factor is removed. The usual scale is
     None.
     """
-    scale, inner = given.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
+    scaling, inner = given.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
     factor = _factor(inner)
-    if scale == 1 and factor is not None:
+    if scaling == 1 and factor is not None:
         width = given.shape("query")[-1]
         usual = (
             abs(float(factor) * given.numeric("query")[-1] ** 0.5 - 1) <= NEAR
@@ -95,7 +95,7 @@ def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
         if usual:
             inner = inner.args[0] if isinstance(inner, Over) else inner.args[1]
             return q.func(inner, *q.args[1:]) if isinstance(q, SplitHeads) else inner, None
-    return q, scale
+    return q, scaling
 
 
 def _factor(node: Node) -> sympy.Expr | None:

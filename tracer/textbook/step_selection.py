@@ -15,7 +15,7 @@ from tracer.graph.attention_sites import bias_role, find_attention_sites, find_l
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import ModuleTree
 from tracer.graph.value_shapes import Shapes
-from tracer.lowering.aten import known
+from tracer.lowering.aten import has_lowering
 from tracer.ops import (
     ACTIVATIONS,
     ANCHORS,
@@ -283,7 +283,7 @@ def _is_inlined(plan: Plan, index: int) -> bool:
     graph, call = plan.graph, plan.graph.calls[index]
     live = [ref.key for ref in call.outputs if ref.key in graph.live]
     name = base(call.name)
-    if len(live) != 1 or not (known(name) or name == "overwrite") or name == ATTENTION:
+    if len(live) != 1 or not (has_lowering(name) or name == "overwrite") or name == ATTENTION:
         return False
     key = live[0]
     consumers = graph.consumers[key]
@@ -320,7 +320,7 @@ def _is_inlined(plan: Plan, index: int) -> bool:
         return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
     other = graph.calls[consumers[0]]
     other_name = base(other.name)
-    if not known(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
+    if not has_lowering(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
         return False
     beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
     if name in ACTIVATIONS and not leaf and other_name == "mul" and _of_map(graph, index):

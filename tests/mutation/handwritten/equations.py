@@ -23,7 +23,7 @@ RULES = (
         {"$node($x[$a], $x[$b])": "$node($x[$b].T, $x[$a].T) if $node is Product else $node($x[$a], $x[$b])"},
         within="aten.matmul.matmul",
     ),
-    code("keys that are not transposed", {"Transposed($x)": "$x"}, within="Layouts._split"),
+    code("keys that are not transposed", {"Transposed($x)": "$x"}, within="RearrangePrinter._split_and_merge"),
     code("a residual sum of the wrong tensor", {"Plus($a, $b)": "Plus($a, $a)"}, within="scalar_operands.plus"),
     code(
         "the bias left out of an equation",

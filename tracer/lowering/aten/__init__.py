@@ -14,16 +14,16 @@ import torch
 
 from tracer.expr import Node
 from tracer.expr.function_call import Kernel
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.call_arguments import BoundCall
 from tracer.ops import AMBIGUOUS, base
 
-Lowering = Callable[[Given], Node | None]
+Lowering = Callable[[BoundCall], Node | None]
 """Returns the node of a call; None if the call has no formula with these arguments."""
 
 _LOWERINGS: dict[str, Lowering] = {}
 
 
-def of(*names: str) -> Callable[[Lowering], Lowering]:
+def register_lowering(*names: str) -> Callable[[Lowering], Lowering]:
     """Register the lowering of ops of these names. Raise ValueError for an op that has one."""
 
     def register(lowering: Lowering) -> Lowering:
@@ -36,7 +36,7 @@ def of(*names: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
-def known(name: str) -> bool:
+def has_lowering(name: str) -> bool:
     """Return whether an op has a lowering; it can still be a kernel with some arguments."""
     return base(name) in _LOWERINGS
 
@@ -46,7 +46,7 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_LOWERINGS))
 
 
-def node(given: Given) -> Node:
+def node(given: BoundCall) -> Node:
     """Return the node of a call; a `Kernel` if it has no formula."""
     lowering = _LOWERINGS.get(base(given.func._schema.name))
     lowered = lowering(given) if lowering else None

@@ -62,9 +62,9 @@ from tracer.expr import (
     Truncated,
     Where,
 )
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
-from tracer.lowering.scalar_operands import node_of, scaled
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.scalar_operands import node_of, scale
 
 PLAIN = {
     "abs": Absolute,
@@ -108,130 +108,130 @@ PLAIN = {
 }
 
 
-def _registered(name: str, node: type[Node]) -> None:
-    of(name)(lambda given: node(given[given.first]))
+def _register(name: str, node: type[Node]) -> None:
+    register_lowering(name)(lambda given: node(given[given.first]))
 
 
 for _name, _node in PLAIN.items():
-    _registered(_name, _node)
+    _register(_name, _node)
 
 
-@of("log_sigmoid_forward")
-def log_sigmoid(given: Given) -> Node | None:
+@register_lowering("log_sigmoid_forward")
+def log_sigmoid(given: BoundCall) -> Node | None:
     return None if given.position else LogSigmoid(given["self"])
 
 
-@of("round")
-def rounded(given: Given) -> Node | None:
+@register_lowering("round")
+def round_(given: BoundCall) -> Node | None:
     return None if given.get("decimals") else Round(given["self"])
 
 
-@of("bitwise_not")
-def bitwise_not(given: Given) -> Node | None:
+@register_lowering("bitwise_not")
+def bitwise_not(given: BoundCall) -> Node | None:
     return Not(given["self"]) if given.dtype("self") == torch.bool else None
 
 
-@of("square")
-def square(given: Given) -> Node:
+@register_lowering("square")
+def square(given: BoundCall) -> Node:
     return Power(given["self"], Scalar(2))
 
 
-@of("rsqrt")
-def rsqrt(given: Given) -> Node:
+@register_lowering("rsqrt")
+def rsqrt(given: BoundCall) -> Node:
     return Div(Scalar(1), Root(given["self"]))
 
 
-@of("reciprocal")
-def reciprocal(given: Given) -> Node:
+@register_lowering("reciprocal")
+def reciprocal(given: BoundCall) -> Node:
     return Div(Scalar(1), given["self"])
 
 
-@of("gelu")
-def gelu(given: Given) -> Node:
+@register_lowering("gelu")
+def gelu(given: BoundCall) -> Node:
     return (GELUTanh if given["approximate"] == "tanh" else GELU)(given["self"])
 
 
-@of("leaky_relu")
-def leaky_relu(given: Given) -> Node:
+@register_lowering("leaky_relu")
+def leaky_relu(given: BoundCall) -> Node:
     return LeakyReLU(given["self"], slope=given["negative_slope"])
 
 
-@of("elu", "celu")
-def elu(given: Given) -> Node:
+@register_lowering("elu", "celu")
+def elu(given: BoundCall) -> Node:
     alpha = given["alpha"]
     inner = given.get("input_scale", 1 / alpha)
     return ELU(given["self"], alpha=alpha, scale=given.get("scale", 1), input_scale=inner)
 
 
-@of("prelu", "_prelu_kernel")
-def prelu(given: Given) -> Node | None:
+@register_lowering("prelu", "_prelu_kernel")
+def prelu(given: BoundCall) -> Node | None:
     return PReLU(given["self"], given["weight"]) if given.rank("weight") < 2 else None
 
 
-@of("softplus")
-def softplus(given: Given) -> Node:
+@register_lowering("softplus")
+def softplus(given: BoundCall) -> Node:
     return Softplus(given["self"], beta=given["beta"], threshold=given["threshold"])
 
 
-@of("softshrink")
-def softshrink(given: Given) -> Node:
+@register_lowering("softshrink")
+def softshrink(given: BoundCall) -> Node:
     return SoftShrink(given["self"], edge=given["lambd"])
 
 
-@of("hardshrink")
-def hardshrink(given: Given) -> Node:
+@register_lowering("hardshrink")
+def hardshrink(given: BoundCall) -> Node:
     return HardShrink(given["self"], edge=given["lambd"])
 
 
-@of("hardtanh")
-def hardtanh(given: Given) -> Node:
+@register_lowering("hardtanh")
+def hardtanh(given: BoundCall) -> Node:
     return Minimum(Maximum(given["self"], node_of(given["min_val"])), node_of(given["max_val"]))
 
 
-@of("threshold")
-def threshold(given: Given) -> Node:
+@register_lowering("threshold")
+def threshold(given: BoundCall) -> Node:
     above = Compare(given["self"], node_of(given["threshold"]), sign=">")
     return Where(above, given["self"], node_of(given["value"]))
 
 
-@of("deg2rad", "rad2deg")
-def degrees(given: Given) -> Node:
-    return scaled(given, given["self"], pi / 180 if given.func._schema.name.endswith("deg2rad") else 180 / pi)
+@register_lowering("deg2rad", "rad2deg")
+def degrees(given: BoundCall) -> Node:
+    return scale(given, given["self"], pi / 180 if given.func._schema.name.endswith("deg2rad") else 180 / pi)
 
 
-@of("nan_to_num")
-def nan_to_num(given: Given) -> Node:
+@register_lowering("nan_to_num")
+def nan_to_num(given: BoundCall) -> Node:
     most = torch.finfo(given.dtype("self")).max if given.dtype("self").is_floating_point else 0
     above = given["posinf"] if given.has("posinf") else most
     below = given["neginf"] if given.has("neginf") else -most
     return NanToNum(given["self"], nan=given["nan"] or 0, above=float(above), below=float(below))
 
 
-def _axis(given: Given) -> dict:
+def _axis(given: BoundCall) -> dict:
     """Return the axis of a call; empty for the last one."""
     rank = given.rank("self")
     axis = given["dim"] % rank if rank else 0
-    return {} if axis == rank - 1 or not rank else given.named("self", (axis,))
+    return {} if axis == rank - 1 or not rank else given.axis_labels("self", (axis,))
 
 
-@of("softmax", "_softmax")
-def softmax(given: Given) -> Node:
+@register_lowering("softmax", "_softmax")
+def softmax(given: BoundCall) -> Node:
     axis = _axis(given)
     return SoftmaxAlong(given["self"], **axis) if axis else Softmax(given["self"])
 
 
-@of("log_softmax", "_log_softmax")
-def log_softmax(given: Given) -> Node:
+@register_lowering("log_softmax", "_log_softmax")
+def log_softmax(given: BoundCall) -> Node:
     return LogSoftmax(given["self"], **_axis(given))
 
 
-@of("glu")
-def glu(given: Given) -> Node:
+@register_lowering("glu")
+def glu(given: BoundCall) -> Node:
     return GLU(given["self"], **_axis(given))
 
 
-@of("to", "_to_copy", "type_as")
-def cast(given: Given) -> Node:
+@register_lowering("to", "_to_copy", "type_as")
+def cast(given: BoundCall) -> Node:
     """Lower a cast: to integers by truncation, to bool by `≠ 0`; other dtypes hold the number itself."""
     wanted = given.get("dtype")
     if isinstance(given.get("other"), Node):
@@ -243,7 +243,7 @@ def cast(given: Given) -> Node:
     return Truncated(given["self"]) if whole and had.is_floating_point else given["self"]
 
 
-@of(
+@register_lowering(
     "clone",
     "contiguous",
     "alias",
@@ -254,10 +254,10 @@ def cast(given: Given) -> Node:
     "resolve_conj",
     "resolve_neg",
 )
-def copied(given: Given) -> Node:
+def copy(given: BoundCall) -> Node:
     return given["self"]
 
 
-@of("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
-def dropout(given: Given) -> Node | None:
+@register_lowering("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
+def dropout(given: BoundCall) -> Node | None:
     return None if (given["train"] and given["p"]) or given.position else given[given.first]

@@ -35,74 +35,74 @@ from tracer.expr import (
     Where,
     Xor,
 )
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
-from tracer.lowering.scalar_operands import minus, node_of, operand, over, plus, scaled, times
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.scalar_operands import minus, node_of, operand, over, plus, scale, times
 
 
-def _pair(given: Given) -> tuple[str, str]:
+def _pair(call: BoundCall) -> tuple[str, str]:
     """Return the names of the first two arguments."""
-    return tuple(argument.name for argument in given.func._schema.arguments[:2])
+    return tuple(argument.name for argument in call.func._schema.arguments[:2])
 
 
-@of("add")
-def add(given: Given) -> Node:
-    other, alpha = given["other"], given.get("alpha", 1)
+@register_lowering("add")
+def add(call: BoundCall) -> Node:
+    other, alpha = call["other"], call.get("alpha", 1)
     if not isinstance(other, Node):
-        return plus(given["self"], node_of(other * alpha))
-    return minus(given["self"], other) if alpha == -1 else plus(given["self"], scaled(given, other, alpha))
+        return plus(call["self"], node_of(other * alpha))
+    return minus(call["self"], other) if alpha == -1 else plus(call["self"], scale(call, other, alpha))
 
 
-@of("sub", "subtract")
-def subtract(given: Given) -> Node:
-    other, alpha = given["other"], given.get("alpha", 1)
+@register_lowering("sub", "subtract")
+def subtract(call: BoundCall) -> Node:
+    other, alpha = call["other"], call.get("alpha", 1)
     if not isinstance(other, Node):
-        return minus(given["self"], node_of(other * alpha))
-    return minus(given["self"], scaled(given, other, alpha))
+        return minus(call["self"], node_of(other * alpha))
+    return minus(call["self"], scale(call, other, alpha))
 
 
-@of("rsub")
-def from_other(given: Given) -> Node:
-    return minus(operand(given, "other"), scaled(given, given["self"], given.get("alpha", 1)))
+@register_lowering("rsub")
+def from_other(call: BoundCall) -> Node:
+    return minus(operand(call, "other"), scale(call, call["self"], call.get("alpha", 1)))
 
 
-@of("mul", "multiply")
-def multiply(given: Given) -> Node:
-    left, right = given["self"], given["other"]
+@register_lowering("mul", "multiply")
+def multiply(call: BoundCall) -> Node:
+    left, right = call["self"], call["other"]
     if not isinstance(right, Node):
-        return scaled(given, left, right)
-    return times(left, right) if isinstance(left, Node) else scaled(given, right, left)
+        return scale(call, left, right)
+    return times(left, right) if isinstance(left, Node) else scale(call, right, left)
 
 
-@of("div", "divide", "true_divide")
-def divide(given: Given) -> Node:
-    other = given["other"]
-    mode = given.get("rounding_mode")
+@register_lowering("div", "divide", "true_divide")
+def divide(call: BoundCall) -> Node:
+    other = call["other"]
+    mode = call.get("rounding_mode")
     if mode:
-        made = Div(operand(given, "self"), node_of(other))
+        made = Div(operand(call, "self"), node_of(other))
         return (Floor if mode == "floor" else Truncated)(made)
-    return Div(operand(given, "self"), other) if isinstance(other, Node) else over(given, given["self"], other)
+    return Div(operand(call, "self"), other) if isinstance(other, Node) else over(call, call["self"], other)
 
 
-@of("floor_divide")
-def floor_divide(given: Given) -> Node:
-    return Floor(Div(operand(given, "self"), operand(given, "other")))
+@register_lowering("floor_divide")
+def floor_divide(call: BoundCall) -> Node:
+    return Floor(Div(operand(call, "self"), operand(call, "other")))
 
 
-@of("remainder")
-def remainder(given: Given) -> Node:
-    return Remainder(operand(given, "self"), operand(given, "other"))
+@register_lowering("remainder")
+def remainder(call: BoundCall) -> Node:
+    return Remainder(operand(call, "self"), operand(call, "other"))
 
 
-@of("fmod")
-def fmod(given: Given) -> Node:
-    left, right = operand(given, "self"), operand(given, "other")
+@register_lowering("fmod")
+def fmod(call: BoundCall) -> Node:
+    left, right = operand(call, "self"), operand(call, "other")
     return Minus(left, times(right, Truncated(Div(left, right))))
 
 
-@of("pow")
-def power(given: Given) -> Node:
-    base, exponent = operand(given, "self"), given["exponent"]
+@register_lowering("pow")
+def power(call: BoundCall) -> Node:
+    base, exponent = operand(call, "self"), call["exponent"]
     if exponent == 0.5:
         return Root(base)
     if exponent in (-0.5, -1):
@@ -110,42 +110,42 @@ def power(given: Given) -> Node:
     return Power(base, node_of(exponent))
 
 
-@of("addcmul")
-def addcmul(given: Given) -> Node:
-    return plus(given["self"], scaled(given, Times(given["tensor1"], given["tensor2"]), given["value"]))
+@register_lowering("addcmul")
+def addcmul(call: BoundCall) -> Node:
+    return plus(call["self"], scale(call, Times(call["tensor1"], call["tensor2"]), call["value"]))
 
 
-@of("addcdiv")
-def addcdiv(given: Given) -> Node:
-    return plus(given["self"], scaled(given, Div(given["tensor1"], given["tensor2"]), given["value"]))
+@register_lowering("addcdiv")
+def addcdiv(call: BoundCall) -> Node:
+    return plus(call["self"], scale(call, Div(call["tensor1"], call["tensor2"]), call["value"]))
 
 
-@of("lerp")
-def lerp(given: Given) -> Node:
-    return Lerp(given["self"], given["end"], operand(given, "weight"))
+@register_lowering("lerp")
+def lerp(call: BoundCall) -> Node:
+    return Lerp(call["self"], call["end"], operand(call, "weight"))
 
 
-@of("logaddexp")
-def logaddexp(given: Given) -> Node:
-    return Log(plus(Exp(given["self"]), Exp(given["other"])))
+@register_lowering("logaddexp")
+def logaddexp(call: BoundCall) -> Node:
+    return Log(plus(Exp(call["self"]), Exp(call["other"])))
 
 
-@of("atan2", "arctan2")
-def atan2(given: Given) -> Node:
-    return ArcTangent2(given["self"], given["other"])
+@register_lowering("atan2", "arctan2")
+def atan2(call: BoundCall) -> Node:
+    return ArcTangent2(call["self"], call["other"])
 
 
-@of("minimum", "maximum", "fmin", "fmax")
-def extreme(given: Given) -> Node:
-    return (Minimum if "min" in given.func._schema.name else Maximum)(given["self"], given["other"])
+@register_lowering("minimum", "maximum", "fmin", "fmax")
+def extreme(call: BoundCall) -> Node:
+    return (Minimum if "min" in call.func._schema.name else Maximum)(call["self"], call["other"])
 
 
-@of("clamp", "clip", "clamp_min", "clamp_max")
-def clamp(given: Given) -> Node:
-    made = given["self"]
-    if given.get("min") is not None:
-        made = Maximum(made, operand(given, "min"))
-    return Minimum(made, operand(given, "max")) if given.get("max") is not None else made
+@register_lowering("clamp", "clip", "clamp_min", "clamp_max")
+def clamp(call: BoundCall) -> Node:
+    made = call["self"]
+    if call.get("min") is not None:
+        made = Maximum(made, operand(call, "min"))
+    return Minimum(made, operand(call, "max")) if call.get("max") is not None else made
 
 
 SIGNS = {"eq": "=", "ne": r"\ne", "lt": "<", "gt": ">", "le": r"\le", "ge": r"\ge"}
@@ -153,87 +153,87 @@ LONG = {"not_equal": "ne", "less": "lt", "greater": "gt", "less_equal": "le", "g
 
 
 def _comparison(name: str, sign: str) -> None:
-    of(name)(lambda given: Compare(given["self"], operand(given, "other"), sign=sign))
+    register_lowering(name)(lambda call: Compare(call["self"], operand(call, "other"), sign=sign))
 
 
 for _name, _sign in (SIGNS | {long: SIGNS[short] for long, short in LONG.items()}).items():
     _comparison(_name, _sign)
 
 
-@of("isnan")
-def isnan(given: Given) -> Node:
-    return Compare(given["self"], given["self"], sign=r"\ne")
+@register_lowering("isnan")
+def isnan(call: BoundCall) -> Node:
+    return Compare(call["self"], call["self"], sign=r"\ne")
 
 
-@of("isinf")
-def isinf(given: Given) -> Node:
-    return Compare(Absolute(given["self"]), Scalar(float("inf")), sign="=")
+@register_lowering("isinf")
+def isinf(call: BoundCall) -> Node:
+    return Compare(Absolute(call["self"]), Scalar(float("inf")), sign="=")
 
 
-@of("isfinite")
-def isfinite(given: Given) -> Node:
-    return Compare(Absolute(given["self"]), Scalar(float("inf")), sign="<")
+@register_lowering("isfinite")
+def isfinite(call: BoundCall) -> Node:
+    return Compare(Absolute(call["self"]), Scalar(float("inf")), sign="<")
 
 
 LOGIC = {"and": And, "or": Or, "xor": Xor}
 
 
 def _logic(word: str, node: type[Node]) -> None:
-    of(f"logical_{word}")(lambda given: node(given["self"], given["other"]))
+    register_lowering(f"logical_{word}")(lambda call: node(call["self"], call["other"]))
 
-    @of(f"bitwise_{word}", f"__{word}__", f"__i{word}__")
-    def bitwise(given: Given) -> Node | None:
-        names = [name for name in _pair(given) if isinstance(given[name], Node)]
-        truth = len(names) == 2 and all(given.dtype(name) == torch.bool for name in names)
-        return node(given["self"], given["other"]) if truth else None
+    @register_lowering(f"bitwise_{word}", f"__{word}__", f"__i{word}__")
+    def bitwise(call: BoundCall) -> Node | None:
+        names = [name for name in _pair(call) if isinstance(call[name], Node)]
+        truth = len(names) == 2 and all(call.dtype(name) == torch.bool for name in names)
+        return node(call["self"], call["other"]) if truth else None
 
 
 for _name, _node in LOGIC.items():
     _logic(_name, _node)
 
 
-@of("where")
-def where(given: Given) -> Node | None:
-    if "other" not in given.arguments:
+@register_lowering("where")
+def where(call: BoundCall) -> Node | None:
+    if "other" not in call.arguments:
         return None
-    return Where(given["condition"], operand(given, "self"), operand(given, "other"))
+    return Where(call["condition"], operand(call, "self"), operand(call, "other"))
 
 
-@of("masked_fill")
-def masked_fill(given: Given) -> Node:
-    return Where(given["mask"], operand(given, "value"), given["self"])
+@register_lowering("masked_fill")
+def masked_fill(call: BoundCall) -> Node:
+    return Where(call["mask"], operand(call, "value"), call["self"])
 
 
-@of("view_as_complex")
-def view_as_complex(given: Given) -> Node:
-    return Pairs(given["self"])
+@register_lowering("view_as_complex")
+def view_as_complex(call: BoundCall) -> Node:
+    return Pairs(call["self"])
 
 
-@of("view_as_real")
-def view_as_real(given: Given) -> Node:
-    return RealAndImaginary(given["self"])
+@register_lowering("view_as_real")
+def view_as_real(call: BoundCall) -> Node:
+    return RealAndImaginary(call["self"])
 
 
-@of("complex")
-def complex_of(given: Given) -> Node:
-    return Pairs(Stack(given["real"], given["imag"], axis=given.rank("real")))
+@register_lowering("complex")
+def complex_of(call: BoundCall) -> Node:
+    return Pairs(Stack(call["real"], call["imag"], axis=call.rank("real")))
 
 
-@of("polar")
-def polar(given: Given) -> Node:
-    return Polar(given["abs"], given["angle"])
+@register_lowering("polar")
+def polar(call: BoundCall) -> Node:
+    return Polar(call["abs"], call["angle"])
 
 
-@of("real")
-def real(given: Given) -> Node:
-    return Real(given["self"])
+@register_lowering("real")
+def real(call: BoundCall) -> Node:
+    return Real(call["self"])
 
 
-@of("imag")
-def imaginary(given: Given) -> Node:
-    return Imaginary(given["self"])
+@register_lowering("imag")
+def imaginary(call: BoundCall) -> Node:
+    return Imaginary(call["self"])
 
 
-@of("conj", "_conj", "conj_physical")
-def conjugate(given: Given) -> Node:
-    return Conjugate(given["self"])
+@register_lowering("conj", "_conj", "conj_physical")
+def conjugate(call: BoundCall) -> Node:
+    return Conjugate(call["self"])

@@ -14,8 +14,8 @@ from tracer.expr import (
     WindowColumns,
     WindowSums,
 )
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
 
 
 def each(value, count: int) -> tuple[int, ...]:
@@ -24,100 +24,100 @@ def each(value, count: int) -> tuple[int, ...]:
     return value * count if len(value) == 1 else value
 
 
-def _groups(given: Given, channels: int):
+def _groups(call: BoundCall, channels: int):
     """Return the number of groups; a size, if each channel of the input is a group."""
-    axis = given.rank("input") - given.rank("weight") + 1
-    alone = given.number("groups") == channels > 1
-    return given.shape("input")[axis] if alone else given["groups"]
+    axis = call.rank("input") - call.rank("weight") + 1
+    alone = call.number("groups") == channels > 1
+    return call.shape("input")[axis] if alone else call["groups"]
 
 
-def _operands(given: Given) -> list[Node]:
-    return [given["input"], given["weight"], *([given["bias"]] if given.has("bias") else [])]
+def _operands(call: BoundCall) -> list[Node]:
+    return [call["input"], call["weight"], *([call["bias"]] if call.has("bias") else [])]
 
 
-@of("conv1d", "conv2d", "conv3d")
-def convolution(given: Given) -> Node:
-    kernel, count = given.numeric("weight")[2:], given.rank("weight") - 2
-    dilation = each(given["dilation"], count)
-    if given["padding"] == "same":
+@register_lowering("conv1d", "conv2d", "conv3d")
+def convolution(call: BoundCall) -> Node:
+    kernel, count = call.numeric("weight")[2:], call.rank("weight") - 2
+    dilation = each(call["dilation"], count)
+    if call["padding"] == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         before = tuple(n // 2 for n in total)
         after = tuple(n - n // 2 for n in total)
     else:
-        before = after = each(0 if given["padding"] == "valid" else given["padding"], count)
-    channels = given.numeric("weight")[1] * given.number("groups")
-    whole = each(given.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
-    sides = given.numeric("input")[-count:]
+        before = after = each(0 if call["padding"] == "valid" else call["padding"], count)
+    channels = call.numeric("weight")[1] * call.number("groups")
+    whole = each(call.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
+    sides = call.numeric("input")[-count:]
     whole = whole and not any(side % k for side, k in zip(sides, kernel, strict=True))  # else the last are left out
-    stride = given.shape("weight")[2:] if whole else each(given["stride"], count)
+    stride = call.shape("weight")[2:] if whole else each(call["stride"], count)
     settings = {"stride": stride, "before": before, "after": after, "dilation": dilation}
-    return Convolution(*_operands(given), groups=_groups(given, channels), **settings)
+    return Convolution(*_operands(call), groups=_groups(call, channels), **settings)
 
 
-@of("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def transposed(given: Given) -> Node:
-    count = given.rank("weight") - 2
+@register_lowering("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def conv_transpose(call: BoundCall) -> Node:
+    count = call.rank("weight") - 2
     fields = {"stride": "stride", "padding": "padding", "extra": "output_padding", "dilation": "dilation"}
-    settings = {field: each(given[name], count) for field, name in fields.items()}
-    return TransposedConvolution(*_operands(given), groups=_groups(given, given.numeric("weight")[0]), **settings)
+    settings = {field: each(call[name], count) for field, name in fields.items()}
+    return TransposedConvolution(*_operands(call), groups=_groups(call, call.numeric("weight")[0]), **settings)
 
 
-@of("convolution", "_convolution")
-def either(given: Given) -> Node | None:
-    return transposed(given) if given["transposed"] else convolution(given)
+@register_lowering("convolution", "_convolution")
+def either(call: BoundCall) -> Node | None:
+    return conv_transpose(call) if call["transposed"] else convolution(call)
 
 
-def _window(given: Given) -> dict:
+def _window(call: BoundCall) -> dict:
     fields = {"window": "kernel_size", "stride": "stride", "padding": "padding", "dilation": "dilation"}
-    return {field: each(given.number(name), 2) for field, name in fields.items()}
+    return {field: each(call.number(name), 2) for field, name in fields.items()}
 
 
-@of("im2col")
-def columns(given: Given) -> Node:
-    return WindowColumns(given["self"], **_window(given))
+@register_lowering("im2col")
+def columns(call: BoundCall) -> Node:
+    return WindowColumns(call["self"], **_window(call))
 
 
-@of("col2im")
-def sums_of_columns(given: Given) -> Node:
-    return WindowSums(given["self"], **_window(given), sizes=given.result[-2:])
+@register_lowering("col2im")
+def sums_of_columns(call: BoundCall) -> Node:
+    return WindowSums(call["self"], **_window(call), sizes=call.result[-2:])
 
 
 AXES = ("1d", "2d", "3d")
 
 
-def _count(given: Given) -> int:
-    name = given.func._schema.name
+def _count(call: BoundCall) -> int:
+    name = call.func._schema.name
     return next(int(axes[0]) for axes in AXES if axes in name)
 
 
-def _windows(given: Given) -> dict:
-    count = _count(given)
-    window = each(given["kernel_size"], count)
-    stride = each(given["stride"], count) if given.get("stride") else window
-    dilation = each(given.get("dilation", 1), count)
-    padding = each(given["padding"], count)
-    return {"window": window, "stride": stride, "padding": padding, "dilation": dilation, "up": given["ceil_mode"]}
+def _windows(call: BoundCall) -> dict:
+    count = _count(call)
+    window = each(call["kernel_size"], count)
+    stride = each(call["stride"], count) if call.get("stride") else window
+    dilation = each(call.get("dilation", 1), count)
+    padding = each(call["padding"], count)
+    return {"window": window, "stride": stride, "padding": padding, "dilation": dilation, "up": call["ceil_mode"]}
 
 
-@of(*(f"max_pool{axes}{more}" for axes in AXES for more in ("", "_with_indices")))
-def max_pool(given: Given) -> Node | None:
-    return None if given.position else MaxPool(given["self"], **_windows(given))
+@register_lowering(*(f"max_pool{axes}{more}" for axes in AXES for more in ("", "_with_indices")))
+def max_pool(call: BoundCall) -> Node | None:
+    return None if call.position else MaxPool(call["self"], **_windows(call))
 
 
-@of(*(f"avg_pool{axes}" for axes in AXES))
-def average_pool(given: Given) -> Node:
-    settings = {"bare": not given["count_include_pad"], "divisor": given.get("divisor_override")}
-    return AveragePool(given["self"], **_windows(given), **settings)
+@register_lowering(*(f"avg_pool{axes}" for axes in AXES))
+def average_pool(call: BoundCall) -> Node:
+    settings = {"bare": not call["count_include_pad"], "divisor": call.get("divisor_override")}
+    return AveragePool(call["self"], **_windows(call), **settings)
 
 
-@of(*(f"{name}adaptive_avg_pool{axes}" for axes in AXES for name in ("", "_")[: 1 + (axes != "1d")]))
-def adaptive_average(given: Given) -> Node:
-    return AdaptiveAverage(given["self"], sizes=given.result[-_count(given) :])
+@register_lowering(*(f"{name}adaptive_avg_pool{axes}" for axes in AXES for name in ("", "_")[: 1 + (axes != "1d")]))
+def adaptive_average(call: BoundCall) -> Node:
+    return AdaptiveAverage(call["self"], sizes=call.result[-_count(call) :])
 
 
-@of(*(f"adaptive_max_pool{axes}" for axes in AXES))
-def adaptive_max(given: Given) -> Node | None:
-    return None if given.position else AdaptiveMax(given["self"], sizes=given.result[-_count(given) :])
+@register_lowering(*(f"adaptive_max_pool{axes}" for axes in AXES))
+def adaptive_max(call: BoundCall) -> Node | None:
+    return None if call.position else AdaptiveMax(call["self"], sizes=call.result[-_count(call) :])
 
 
 HOW = {
@@ -134,16 +134,16 @@ HOW = {
 }
 
 
-@of(*HOW)
-def resize(given: Given) -> Node:
-    how, count = HOW[given.func._schema.name.split("::")[1]], _count(given)
-    factors = given.get("scale_factors")
+@register_lowering(*HOW)
+def resize(call: BoundCall) -> Node:
+    how, count = HOW[call.func._schema.name.split("::")[1]], _count(call)
+    factors = call.get("scale_factors")
     if factors is None:
         names = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}[count]
-        factors = [given.get(name) for name in names]
-    sizes = zip(given.numeric(given.first)[-count:], given.result_numeric[-count:], factors, strict=True)
+        factors = [call.get(name) for name in names]
+    sizes = zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], factors, strict=True)
     ratios = [n / m if not factor else 1 / factor for n, m, factor in sizes]
-    usual = [n / m for n, m in zip(given.numeric(given.first)[-count:], given.result_numeric[-count:], strict=True)]
-    corners = bool(given.get("align_corners", False))
+    usual = [n / m for n, m in zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], strict=True)]
+    corners = bool(call.get("align_corners", False))
     other = None if corners or ratios == usual else ratios
-    return Interpolate(given[given.first], sizes=given.result[-count:], how=how, corners=corners, ratios=other)
+    return Interpolate(call[call.first], sizes=call.result[-count:], how=how, corners=corners, ratios=other)

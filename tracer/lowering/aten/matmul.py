@@ -6,57 +6,57 @@ from collections import Counter
 
 from tracer.expr import ByGroups, ColumnProduct, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
 from tracer.expr.math.einsum import LETTERS
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
-from tracer.lowering.scalar_operands import plus, scaled
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.scalar_operands import plus, scale
 
 
-@of("linear")
-def linear(given: Given) -> Node | None:
-    if given.rank("weight") != 2:
+@register_lowering("linear")
+def linear(call: BoundCall) -> Node | None:
+    if call.rank("weight") != 2:
         return None
-    weight = given.weight("weight")
-    made = (Product if given.rank("input") > 1 else RowProduct)(given["input"], weight)
-    return Plus(made, given["bias"]) if given.has("bias") else made
+    weight = call.weight("weight")
+    made = (Product if call.rank("input") > 1 else RowProduct)(call["input"], weight)
+    return Plus(made, call["bias"]) if call.has("bias") else made
 
 
-@of("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
-def matmul(given: Given) -> Node | None:
-    left, right = (argument.name for argument in given.func._schema.arguments[:2])
-    ranks = given.rank(left), given.rank(right)
-    if given.func._schema.name == "aten::inner" and ranks != (1, 1):
+@register_lowering("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
+def matmul(call: BoundCall) -> Node | None:
+    left, right = (argument.name for argument in call.func._schema.arguments[:2])
+    ranks = call.rank(left), call.rank(right)
+    if call.func._schema.name == "aten::inner" and ranks != (1, 1):
         return None
     node = Product if min(ranks) > 1 else RowProduct if ranks[1] > 1 else ColumnProduct if ranks[0] > 1 else Dot
-    return node(given[left], given[right])
+    return node(call[left], call[right])
 
 
-@of("addmm", "addmv", "baddbmm")
-def add_product(given: Given) -> Node:
-    added, left, right = (argument.name for argument in given.func._schema.arguments[:3])
-    product = (Product if given.rank(right) > 1 else ColumnProduct)(given[left], given[right])
-    made = scaled(given, product, given["alpha"])
-    return made if given["beta"] == 0 else plus(made, scaled(given, given[added], given["beta"]))
+@register_lowering("addmm", "addmv", "baddbmm")
+def add_product(call: BoundCall) -> Node:
+    added, left, right = (argument.name for argument in call.func._schema.arguments[:3])
+    product = (Product if call.rank(right) > 1 else ColumnProduct)(call[left], call[right])
+    made = scale(call, product, call["alpha"])
+    return made if call["beta"] == 0 else plus(made, scale(call, call[added], call["beta"]))
 
 
-@of("outer", "ger")
-def outer(given: Given) -> Node:
-    return Outer(given["self"], given["vec2"])
+@register_lowering("outer", "ger")
+def outer(call: BoundCall) -> Node:
+    return Outer(call["self"], call["vec2"])
 
 
-@of("_grouped_mm")
-def grouped(given: Given) -> Node | None:
-    ranks = given.rank("self"), given.rank("mat2")
-    if ranks != (2, 3) or not given.has("offs"):
+@register_lowering("_grouped_mm")
+def grouped_mm(call: BoundCall) -> Node | None:
+    ranks = call.rank("self"), call.rank("mat2")
+    if ranks != (2, 3) or not call.has("offs"):
         return None
-    made = ByGroups(given["self"], given["mat2"], given["offs"])
-    return plus(made, given["bias"]) if given.has("bias") else made
+    made = ByGroups(call["self"], call["mat2"], call["offs"])
+    return plus(made, call["bias"]) if call.has("bias") else made
 
 
-@of("einsum")
-def einsum(given: Given) -> Node | None:
+@register_lowering("einsum")
+def einsum(call: BoundCall) -> Node | None:
     """Lower an einsum, with the letters i, j, k … in the order of the result's axes, then of the contracted ones."""
-    left, arrow, made = given["equation"].replace(" ", "").partition("->")
-    parts, ranks = left.split(","), [len(shape) for shape in given.numeric("tensors")]
+    left, arrow, made = call["equation"].replace(" ", "").partition("->")
+    parts, ranks = left.split(","), [len(shape) for shape in call.numeric("tensors")]
     free = max((rank - len(part) + 3 for part, rank in zip(parts, ranks, strict=True) if "..." in part), default=0)
     dots = "0123456789"[:free]
     parts = [
@@ -72,10 +72,10 @@ def einsum(given: Given) -> Node | None:
     letters = list(dict.fromkeys(made + "".join(parts)))
     if len(letters) > len(LETTERS):
         return None
-    if len(parts) == 2 and (product := _of_matrices(given["tensors"], parts[0], parts[1], made)) is not None:
+    if len(parts) == 2 and (product := _of_matrices(call["tensors"], parts[0], parts[1], made)) is not None:
         return product
     new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
-    return Einsum(*given["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))
+    return Einsum(*call["tensors"], axes=f"{','.join(parts)}->{made}".translate(new))
 
 
 def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node | None:
@@ -97,11 +97,11 @@ def _of_matrices(tensors: list[Node], left: str, right: str, made: str) -> Node 
     return None
 
 
-@of("bilinear")
-def bilinear(given: Given) -> Node | None:
+@register_lowering("bilinear")
+def bilinear(call: BoundCall) -> Node | None:
     """Lower a bilinear map: a weight for each pair of one element of each input."""
-    count = given.rank("input1") - 1
+    count = call.rank("input1") - 1
     lead, made, left, right = LETTERS[:count], LETTERS[count], LETTERS[count + 1], LETTERS[count + 2]
     axes = f"{lead}{left},{made}{left}{right},{lead}{right}->{lead}{made}"
-    equation = Einsum(given["input1"], given["weight"], given["input2"], axes=axes)
-    return plus(equation, given["bias"]) if given.has("bias") else equation
+    equation = Einsum(call["input1"], call["weight"], call["input2"], axes=axes)
+    return plus(equation, call["bias"]) if call.has("bias") else equation

@@ -9,12 +9,12 @@ from tracer.expr import Columns as Some
 from tracer.expr import Product as Matrices
 from tracer.expr.nn.mixture_of_experts import TOKEN, part
 from tracer.graph.passes import expert_tree
-from tracer.lowering.aten import node, of
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.aten import node, register_lowering
+from tracer.lowering.call_arguments import BoundCall
 
 
-@of("experts")
-def mixture(given: Given) -> Node:
+@register_lowering("experts")
+def mixture(given: BoundCall) -> Node:
     transposed = expert_tree.find_transposed(given["body"])
     weights = [
         Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True)
@@ -34,7 +34,7 @@ def mixture(given: Given) -> Node:
 class _Body:
     """Lowering of the expression tree of one expert."""
 
-    def __init__(self, given: Given, token: Tensor, parts: list[Tensor]):
+    def __init__(self, given: BoundCall, token: Tensor, parts: list[Tensor]):
         self.given, self.token, self.parts = given, token, parts
 
     def of(self, what) -> Node:
@@ -48,25 +48,25 @@ class _Body:
                 made = Matrices(self.of(left), self.of(weight))
                 return Plus(made, self.of(bias)) if bias is not None else made
             case expert_tree.ColumnSlice(inner, start, stop, step):
-                return self._columns(self.of(inner), start, stop, step)
+                return self._lower_columns(self.of(inner), start, stop, step)
             case expert_tree.Pointwise(call, arguments):
-                return self._applied(call, arguments)
+                return self._lower_pointwise(call, arguments)
         raise TypeError(what)
 
-    def _columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
+    def _lower_columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
         size = infer(inner)[-1]
-        whole = self.given.worth(size) or stop
+        whole = self.given.size_value(size) or stop
         first, last = (size * n / whole if (size * n / whole).is_polynomial() else n for n in (start, stop))
         if step == 1:
             return Some(inner, first, last)
         rest = [(None, None, None)] * (len(infer(inner)) - 1)
         return Slice(inner, (*rest, (start or None, None, step)))
 
-    def _numeric(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
+    def _numeric_shape(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
         """Return a shape of all tokens in numbers; the last axis as in the run, on the tokens of one expert."""
-        return (*(self.given.worth(size) or 1 for size in shape[:-1]), *ran[-1:])
+        return (*(self.given.size_value(size) or 1 for size in shape[:-1]), *ran[-1:])
 
-    def _applied(self, call, arguments) -> Node:
+    def _lower_pointwise(self, call, arguments) -> Node:
         nodes: dict[str, Any] = {}
         shapes, numerics, dtypes = {}, {}, {}
         for name, value in arguments.items():
@@ -82,9 +82,9 @@ class _Body:
             ):
                 nodes[name] = self.of(value)
                 shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype
-                numerics[name] = self._numeric(shapes[name], call.arguments[name].shape)
+                numerics[name] = self._numeric_shape(shapes[name], call.arguments[name].shape)
             else:
                 nodes[name] = list(value) if isinstance(value, tuple) else value
         shape = next(iter(shapes.values()))
-        made = self._numeric(shape, call.outputs[0].shape)
-        return node(Given(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))
+        made = self._numeric_shape(shape, call.outputs[0].shape)
+        return node(BoundCall(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))

@@ -17,64 +17,64 @@ from tracer.expr import (
     RMSNormOver,
     UnitLength,
 )
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
 
 
-def _affine(given: Given) -> tuple[list[Node], str | None]:
-    names = [name for name in ("weight", "bias") if given.has(name)]
-    return [given[name] for name in names], " ".join(names) or None
+def _affine(call: BoundCall) -> tuple[list[Node], str | None]:
+    names = [name for name in ("weight", "bias") if call.has(name)]
+    return [call[name] for name in names], " ".join(names) or None
 
 
-def _last(given: Given) -> dict:
+def _last(call: BoundCall) -> dict:
     """Return the normalised axes; empty for the last one alone."""
-    rank, count = given.rank("input"), len(given["normalized_shape"])
-    return {} if count == 1 else given.named("input", range(rank - count, rank))
+    rank, count = call.rank("input"), len(call["normalized_shape"])
+    return {} if count == 1 else call.axis_labels("input", range(rank - count, rank))
 
 
-@of("layer_norm", "native_layer_norm")
-def layer_norm(given: Given) -> Node | None:
-    if given.position:
+@register_lowering("layer_norm", "native_layer_norm")
+def layer_norm(call: BoundCall) -> Node | None:
+    if call.position:
         return None
-    vectors, said = _affine(given)
-    if len(given["normalized_shape"]) == 1 and given.has("weight"):
-        return LayerNorm(given["eps"], given["input"], *vectors)
-    return LayerNormOver(given["input"], *vectors, eps=given["eps"], given=said, **_last(given))
+    vectors, said = _affine(call)
+    if len(call["normalized_shape"]) == 1 and call.has("weight"):
+        return LayerNorm(call["eps"], call["input"], *vectors)
+    return LayerNormOver(call["input"], *vectors, eps=call["eps"], given=said, **_last(call))
 
 
-@of("deviation_norm")
-def deviation_norm(given: Given) -> Node:
-    vectors, said = _affine(given)
-    axes = {"axes": None, "labels": None} | _last(given)
-    count = sympy.prod(given.shape("input")[-len(given["normalized_shape"]) :])
-    settings = {name: given[name] for name in ("eps", "centred", "less", "how")}
-    return DeviationNorm(given["input"], *vectors, given=said, count=count, **axes, **settings)
+@register_lowering("deviation_norm")
+def deviation_norm(call: BoundCall) -> Node:
+    vectors, said = _affine(call)
+    axes = {"axes": None, "labels": None} | _last(call)
+    count = sympy.prod(call.shape("input")[-len(call["normalized_shape"]) :])
+    settings = {name: call[name] for name in ("eps", "centred", "less", "how")}
+    return DeviationNorm(call["input"], *vectors, given=said, count=count, **axes, **settings)
 
 
-@of("unit_length")
-def unit_length(given: Given) -> Node:
-    return UnitLength(given["input"])
+@register_lowering("unit_length")
+def unit_length(call: BoundCall) -> Node:
+    return UnitLength(call["input"])
 
 
-@of("channel_norm")
-def channel_norm(given: Given) -> Node:
-    vectors, said = _affine(given)
-    axes = given.named("input", given["dims"])
-    return ChannelNorm(given["input"], *vectors, eps=given["eps"], given=said, **axes)
+@register_lowering("channel_norm")
+def channel_norm(call: BoundCall) -> Node:
+    vectors, said = _affine(call)
+    axes = call.axis_labels("input", call["dims"])
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=said, **axes)
 
 
-@of("rms_norm", "_fused_rms_norm")
-def rms_norm(given: Given) -> Node | None:
-    if given.position:
+@register_lowering("rms_norm", "_fused_rms_norm")
+def rms_norm(call: BoundCall) -> Node | None:
+    if call.position:
         return None
-    eps = given["eps"] if given.has("eps") else torch.finfo(given.dtype("input")).eps
-    if len(given["normalized_shape"]) == 1 and given.has("weight"):
-        return RMSNorm(eps, given["input"], given["weight"])
-    vectors, said = _affine(given)
-    return RMSNormOver(given["input"], *vectors, eps=eps, given=said, **_last(given))
+    eps = call["eps"] if call.has("eps") else torch.finfo(call.dtype("input")).eps
+    if len(call["normalized_shape"]) == 1 and call.has("weight"):
+        return RMSNorm(eps, call["input"], call["weight"])
+    vectors, said = _affine(call)
+    return RMSNormOver(call["input"], *vectors, eps=eps, given=said, **_last(call))
 
 
-@of(
+@register_lowering(
     "batch_norm",
     "native_batch_norm",
     "_native_batch_norm_legit_no_training",
@@ -82,25 +82,25 @@ def rms_norm(given: Given) -> Node | None:
     "_batch_norm_no_update",
     "instance_norm",
 )
-def batch_norm(given: Given) -> Node | None:
-    if given.position:
+def batch_norm(call: BoundCall) -> Node | None:
+    if call.position:
         return None
-    vectors, said = _affine(given)
-    if given.get("use_input_stats", False):
-        axes = range(2, given.rank("input"))
-    elif given.get("training", False) or not given.has("running_mean"):
-        axes = [axis for axis in range(given.rank("input")) if axis != 1]
+    vectors, said = _affine(call)
+    if call.get("use_input_stats", False):
+        axes = range(2, call.rank("input"))
+    elif call.get("training", False) or not call.has("running_mean"):
+        axes = [axis for axis in range(call.rank("input")) if axis != 1]
     else:
-        running = given["running_mean"], given["running_var"]
-        wide = given.rank("input") > 2
-        return BatchNorm(given["input"], *running, *vectors, eps=given["eps"], given=said, wide=wide)
-    return ChannelNorm(given["input"], *vectors, eps=given["eps"], given=said, **given.named("input", axes))
+        running = call["running_mean"], call["running_var"]
+        wide = call.rank("input") > 2
+        return BatchNorm(call["input"], *running, *vectors, eps=call["eps"], given=said, wide=wide)
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=said, **call.axis_labels("input", axes))
 
 
-@of("group_norm", "native_group_norm")
-def group_norm(given: Given) -> Node | None:
-    if given.position:
+@register_lowering("group_norm", "native_group_norm")
+def group_norm(call: BoundCall) -> Node | None:
+    if call.position:
         return None
-    vectors, said = _affine(given)
-    groups = given.get("num_groups", given.get("group"))
-    return GroupNorm(given["input"], *vectors, eps=given["eps"], given=said, groups=groups)
+    vectors, said = _affine(call)
+    groups = call.get("num_groups", call.get("group"))
+    return GroupNorm(call["input"], *vectors, eps=call["eps"], given=said, groups=groups)

@@ -28,8 +28,8 @@ from tracer.expr import (
     TopK,
     Variance,
 )
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
 
 PLAIN = {
     "mean": Mean,
@@ -49,110 +49,110 @@ PLAIN = {
 }
 
 
-def reduced(given: Given) -> dict:
+def reduced_axes(call: BoundCall) -> dict:
     """Return the reduced axes, and whether they stay with size 1."""
-    return given.named("self", given.axes("self", given.get("dim"))) | {"keep": bool(given.get("keepdim", False))}
+    return call.axis_labels("self", call.axes("self", call.get("dim"))) | {"keep": bool(call.get("keepdim", False))}
 
 
-def _registered(name: str, node: type[Node]) -> None:
-    of(name)(lambda given: node(given["self"], **reduced(given)))
+def _register(name: str, node: type[Node]) -> None:
+    register_lowering(name)(lambda call: node(call["self"], **reduced_axes(call)))
 
 
 for _name, _node in PLAIN.items():
-    _registered(_name, _node)
+    _register(_name, _node)
 
 
 def _extreme(name: str, two: type[Node], many: type[Node], place: type[Node]) -> None:
-    @of(name)
-    def extreme(given: Given) -> Node:
-        if "other" in given.arguments:
-            return two(given["self"], given["other"])
-        return (place if given.position else many)(given["self"], **reduced(given))
+    @register_lowering(name)
+    def extreme(call: BoundCall) -> Node:
+        if "other" in call.arguments:
+            return two(call["self"], call["other"])
+        return (place if call.position else many)(call["self"], **reduced_axes(call))
 
 
 _extreme("max", Maximum, Max, ArgMax)
 _extreme("min", Minimum, Min, ArgMin)
 
 
-@of("var", "std", "var_mean", "std_mean")
-def variance(given: Given) -> Node:
-    less = given.get("correction")
+@register_lowering("var", "std", "var_mean", "std_mean")
+def variance(call: BoundCall) -> Node:
+    less = call.get("correction")
     if less is None:
-        less = int(given.get("unbiased", True))
-    if given.position:
-        return Mean(given["self"], **reduced(given))
-    node = Std if "std" in given.func._schema.name else Variance
-    return node(given["self"], less=less, **reduced(given))
+        less = int(call.get("unbiased", True))
+    if call.position:
+        return Mean(call["self"], **reduced_axes(call))
+    node = Std if "std" in call.func._schema.name else Variance
+    return node(call["self"], less=less, **reduced_axes(call))
 
 
-@of("norm", "linalg_vector_norm", "frobenius_norm", "linalg_norm")
-def length(given: Given) -> Node | None:
-    p = given.get("p", given.get("ord"))
+@register_lowering("norm", "linalg_vector_norm", "frobenius_norm", "linalg_norm")
+def length(call: BoundCall) -> Node | None:
+    p = call.get("p", call.get("ord"))
     p = 2 if p is None else p
-    axes = reduced(given)
+    axes = reduced_axes(call)
     if isinstance(p, str) or p == -float("inf"):
         return None
-    if given.func._schema.name == "aten::linalg_norm" and given.get("ord") is not None and len(axes["axes"]) > 1:
+    if call.func._schema.name == "aten::linalg_norm" and call.get("ord") is not None and len(axes["axes"]) > 1:
         return None
-    last = axes["axes"] == (given.rank("self") - 1,)
+    last = axes["axes"] == (call.rank("self") - 1,)
     usual = p == 2 and last and axes["keep"]
-    return Norm(given["self"], p=int(p) if p == _as_int(p) else p, usual=usual, **axes)
+    return Norm(call["self"], p=int(p) if p == _as_int(p) else p, usual=usual, **axes)
 
 
 def _as_int(p: float) -> int | None:
     return int(p) if p != float("inf") else None
 
 
-def _along(given: Given) -> dict:
-    rank = given.rank("self")
-    return given.named("self", (given["dim"] % rank,)) if rank else {}
+def _along(call: BoundCall) -> dict:
+    rank = call.rank("self")
+    return call.axis_labels("self", (call["dim"] % rank,)) if rank else {}
 
 
-@of("cumsum")
-def cumsum(given: Given) -> Node:
-    return CumSum(given["self"], **_along(given))
+@register_lowering("cumsum")
+def cumsum(call: BoundCall) -> Node:
+    return CumSum(call["self"], **_along(call))
 
 
-@of("cumprod")
-def cumprod(given: Given) -> Node:
-    return CumProd(given["self"], **_along(given))
+@register_lowering("cumprod")
+def cumprod(call: BoundCall) -> Node:
+    return CumProd(call["self"], **_along(call))
 
 
-def _last_unsaid(given: Given) -> dict:
-    rank = given.rank("self")
-    axis = given["dim"] % rank if rank else 0
-    return {} if axis == rank - 1 or not rank else given.named("self", (axis,))
+def _last_unsaid(call: BoundCall) -> dict:
+    rank = call.rank("self")
+    axis = call["dim"] % rank if rank else 0
+    return {} if axis == rank - 1 or not rank else call.axis_labels("self", (axis,))
 
 
-@of("topk")
-def topk(given: Given) -> Node | None:
+@register_lowering("topk")
+def topk(call: BoundCall) -> Node | None:
     """Lower a sorted top-k; the order of an unsorted one is the kernel's own."""
-    if not given["sorted"]:
+    if not call["sorted"]:
         return None
-    k = given.result[given["dim"] % given.rank("self")]
+    k = call.result[call["dim"] % call.rank("self")]
     if not k.free_symbols:
-        given.get("k")  # for the remark on one that moves
-    node = ArgTopK if given.position else TopK
-    return node(given["self"], k=k, down=given["largest"], **_last_unsaid(given))
+        call.get("k")  # for the remark on one that moves
+    node = ArgTopK if call.position else TopK
+    return node(call["self"], k=k, down=call["largest"], **_last_unsaid(call))
 
 
-@of("sort")
-def sort(given: Given) -> Node | None:
+@register_lowering("sort")
+def sort(call: BoundCall) -> Node | None:
     """Lower a sort; its indices only if it is stable, since the order of equal elements is the kernel's own
     otherwise."""
-    if given.position and not given.get("stable"):
+    if call.position and not call.get("stable"):
         return None
-    node = ArgSort if given.position else Sort
-    return node(given["self"], down=given["descending"], **_last_unsaid(given))
+    node = ArgSort if call.position else Sort
+    return node(call["self"], down=call["descending"], **_last_unsaid(call))
 
 
-@of("argsort")
-def argsort(given: Given) -> Node | None:
-    if not given.get("stable"):
+@register_lowering("argsort")
+def argsort(call: BoundCall) -> Node | None:
+    if not call.get("stable"):
         return None
-    return ArgSort(given["self"], down=given["descending"], **_last_unsaid(given))
+    return ArgSort(call["self"], down=call["descending"], **_last_unsaid(call))
 
 
-@of("one_hot")
-def one_hot(given: Given) -> Node:
-    return OneHot(given["self"], classes=given.result[-1])
+@register_lowering("one_hot")
+def one_hot(call: BoundCall) -> Node:
+    return OneHot(call["self"], classes=call.result[-1])

@@ -7,22 +7,22 @@ from tracer.expr.function_call import Scalar
 from tracer.expr.layout.concat_stack_pad import Full
 from tracer.expr.math.algebra import Times
 from tracer.expr.nn.rope import HALVES, ApplyRotary, Cosine, Sine
-from tracer.lowering.aten import of
-from tracer.lowering.call_arguments import Given
+from tracer.lowering.aten import register_lowering
+from tracer.lowering.call_arguments import BoundCall
 
 
-@of("rope")
-def rope(given: Given) -> Node:
+@register_lowering("rope")
+def rope(call: BoundCall) -> Node:
     """Lower `x ⊙ cos + rotate_half(x) ⊙ sin`; tables with one number for each pair are expanded to both."""
-    x, halves = given["x"], given["pairs"] == HALVES
-    name = next(name for name in ("cosine", "table", "angles") if name in given.arguments)
+    x, halves = call["x"], call["pairs"] == HALVES
+    name = next(name for name in ("cosine", "table", "angles") if name in call.arguments)
     if name == "cosine":
-        tables = given["cosine"], given["sine"]
+        tables = call["cosine"], call["sine"]
     else:
-        tables = _parts(given[name]) if name == "table" else (Cosine(given[name]), Sine(given[name]))
+        tables = _parts(call[name]) if name == "table" else (Cosine(call[name]), Sine(call[name]))
     shapes = [*map(infer, tables)]
-    if given.numeric(name)[-1] != given.numeric("x")[-1]:
-        tables = [_doubled(one, shape, halves) for one, shape in zip(tables, shapes, strict=True)]
+    if call.numeric(name)[-1] != call.numeric("x")[-1]:
+        tables = [_expand_pairs(one, shape, halves) for one, shape in zip(tables, shapes, strict=True)]
     elif (
         halves and all(isinstance(one, Tensor) for one in (x, *tables)) and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
     ):
@@ -37,7 +37,7 @@ def _parts(table: Node) -> tuple[Node, Node]:
     return Real(table), Imaginary(table)
 
 
-def _doubled(table: Node, shape: tuple, halves: bool) -> Node:
+def _expand_pairs(table: Node, shape: tuple, halves: bool) -> Node:
     """Return a table with one number for each pair, expanded to both elements."""
     axes, last = [(axis,) for axis in range(len(shape))], len(shape) - 1
     if halves:
