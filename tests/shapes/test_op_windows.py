@@ -19,7 +19,7 @@ class Windows(nn.Module):
         self.conv, self.pool = nn.Conv2d(3, 5, 3, stride=2, padding=1), nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.mean, self.line = nn.AvgPool2d(2), nn.Conv1d(3, 4, 5, dilation=2)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         return [
             self.pool(self.conv(x)) + 0,
             self.mean(x) + 0,

@@ -291,7 +291,7 @@ class FusedBlock(nn.Module):
         self.h, self.packed, self.output = h, nn.Linear(D, 3 * D), nn.Linear(D, D)
         self.register_buffer("seen", torch.ones(longest, longest, dtype=torch.bool).tril() if longest else None)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         B, S, D = x.shape
         q, k, v = self.packed(x).view(B, S, 3, self.h, D // self.h).permute(2, 0, 3, 1, 4)
         mask = None if self.seen is None else self.seen[:S, :S].expand(B, self.h, S, S)

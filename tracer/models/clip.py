@@ -39,7 +39,7 @@ class ImageTower(nn.Module):
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.projection = nn.Linear(D, D_e, bias=False)
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         B, C, H, W, P, D = *image.shape, self.P, self.cls.shape[0]
         x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
         x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
@@ -67,7 +67,7 @@ class TextTower(nn.Module):
         self.projection = nn.Linear(D, D_e, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         K, T = tokens.shape
         if len(self.positions) < T:
             raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")
@@ -99,7 +99,7 @@ class CLIP(nn.Module):
         self.text = TextTower(V=V, T_max=T_max, **shared)
         self.log_scale = nn.Parameter(torch.tensor(log(1 / 0.07)))
 
-    def forward(self, image, tokens):
+    def forward(self, image, tokens) -> torch.Tensor:
         x = self.image(image)  # [B, D_e]
         y = self.text(tokens)  # [K, D_e]
         cosines = x @ y.T  # [B, K]

@@ -34,7 +34,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(D, h_kv * self.d_k, bias=False)
         self.output = nn.Linear(h * self.d_k, D, bias=False)
 
-    def forward(self, x, cosine, sine, mask=None):
+    def forward(self, x, cosine, sine, mask=None) -> torch.Tensor:
         B, T, D, h, h_kv, d_k = *x.shape, self.h, self.h_kv, self.d_k
         q = self.query(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
         k = self.key(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         return self.output(context)  # [B, T, D]
 
 
-def turned(x):
+def turned(x) -> torch.Tensor:
     """Return each pair of a head's two halves rotated by a right angle: `(x₁, x₂)` becomes `(-x₂, x₁)`."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([-second, first], dim=-1)
@@ -67,7 +67,7 @@ class MLP(nn.Module):
         self.expand = nn.Linear(D, d_ff, bias=False)
         self.contract = nn.Linear(d_ff, D, bias=False)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         hidden = F.silu(self.gate(x)) * self.expand(x)  # [B, T, d_ff]
         return self.contract(hidden)  # [B, T, D]
 
@@ -82,7 +82,7 @@ class Block(nn.Module):
         self.norm2 = nn.RMSNorm(D, eps=1e-5)
         self.mlp = MLP(D=D, d_ff=d_ff)
 
-    def forward(self, x, cosine, sine, mask=None):
+    def forward(self, x, cosine, sine, mask=None) -> torch.Tensor:
         x = x + self.attention(self.norm1(x), cosine, sine, mask)  # [B, T, D]
         return x + self.mlp(self.norm2(x))  # [B, T, D]
 
@@ -113,7 +113,7 @@ class Llama(nn.Module):
         self.head = None if tied else nn.Linear(D, V, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         _, T = tokens.shape
         if self.T_max < T:
             raise ValueError(f"T={T} tokens are too many: the model was trained on at most T_max={self.T_max}")

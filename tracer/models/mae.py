@@ -1,12 +1,14 @@
 """Masked autoencoder: hidden patches of a surface predicted from the visible ones (He et al. 2022; note 001)."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
 from tracer.expr.layout.mask_tokens import Put
 from tracer.inputs.masked_image_inputs import place_visible, surface_input
+from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.anomaly_detection import reconstruction
 from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.spec import Spec
@@ -27,7 +29,7 @@ class Tower(nn.Module):
             self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         for name in self.blocks:
             x = self.get_submodule(name)(x)  # [B, S, D]
         return self.norm(x)  # [B, S, D]
@@ -54,7 +56,7 @@ class MAE(nn.Module):
         self.decoder = Tower(D=D, h=h, d_ff=d_ff, L=L_dec)
         self.prediction = nn.Linear(D, P * P * C)
 
-    def forward(self, image, visible):
+    def forward(self, image, visible) -> torch.Tensor:
         B, C, H, W, P, D = *image.shape, self.P, self.mask_token.shape[0]
         N = (H // P) * (W // P)
         x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
@@ -72,7 +74,7 @@ class MAE(nn.Module):
         return self.prediction(x)  # [B, N, P²C]
 
 
-def seen(model, image, text, given: dict[str, int]):
+def seen(model: Any, image: Any, text: Any, given: dict[str, int]) -> Inputs:
     """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch

@@ -51,7 +51,7 @@ class NanoGPT(nn.Module):
         self.head = None if tied else nn.Linear(D, V, bias=bias)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         _, T = tokens.shape
         if len(self.positions) < T:
             raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")

@@ -45,7 +45,7 @@ class Transformer(nn.Module):
             self.add_module(name, PostNormBlock(D=D, h=h, d_ff=d_ff, R=R if positions == "relative" else None))
         self.head = nn.Linear(D, V, bias=False)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         _, T, D = *tokens.shape, self.tokens.embedding_dim
         if self.T_max < T:
             raise ValueError(f"T={T} tokens are too many: the model was made for at most T_max={self.T_max}")
@@ -75,7 +75,7 @@ class PostNormBlock(nn.Module):
         self.mlp = FeedForward(D=D, d_ff=d_ff)
         self.norm2 = nn.LayerNorm(D, eps=1e-5)
 
-    def forward(self, x, *given):
+    def forward(self, x, *given) -> torch.Tensor:
         x = self.norm1(x + self.attention(x, *given))  # [B, S, D]
         return self.norm2(x + self.mlp(x))  # [B, S, D]
 
@@ -89,7 +89,7 @@ class FeedForward(nn.Module):
         self.relu = nn.ReLU()
         self.contract = nn.Linear(d_ff, D)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         hidden = self.relu(self.expand(x))  # [B, S, d_ff]
         return self.contract(hidden)  # [B, S, D]
 
@@ -106,7 +106,7 @@ class RelativeAttention(Attention):
         self.key_distances = nn.Parameter(torch.randn(2 * R + 1, self.d_k) / sqrt(self.d_k))
         self.value_distances = nn.Parameter(torch.randn(2 * R + 1, self.d_k) / sqrt(self.d_k))
 
-    def forward(self, x, mask, distances):
+    def forward(self, x, mask, distances) -> torch.Tensor:
         B, S, D, h, d_k = *x.shape, self.h, self.d_k
         q = self.query(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         k = self.key(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]

@@ -31,7 +31,7 @@ class ViT(nn.Module):
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.head = nn.Linear(D, K)
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         B, C, H, W, P, D = *image.shape, self.P, self.cls.shape[0]
         x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
         x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]

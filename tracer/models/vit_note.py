@@ -36,7 +36,7 @@ class ViTNote(nn.Module):
             self.add_module(name, SingleHeadBlock(D=D, d_k=d_k, d_ff=d_ff))
         self.head = nn.Linear(D, K, bias=False)
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         B, C, H, W, P, D = *image.shape, self.P, self.cls.shape[0]
         x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
         x = x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, N, P²C]
@@ -58,7 +58,7 @@ class SingleHead(nn.Module):
         self.value = nn.Linear(D, d_k, bias=False)
         self.output = nn.Linear(d_k, D, bias=False)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         d_k = self.query.out_features
         q = self.query(x)  # [B, S, d_k]
         k = self.key(x)  # [B, S, d_k]
@@ -79,7 +79,7 @@ class SingleHeadBlock(nn.Module):
         self.norm2 = nn.LayerNorm(D, eps=1e-6)
         self.mlp = MLP(D=D, d_ff=d_ff)
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         x = x + self.attention(self.norm1(x))  # [B, S, D]
         return x + self.mlp(self.norm2(x))  # [B, S, D]
 

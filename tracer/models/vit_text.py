@@ -62,7 +62,7 @@ class ViTText(nn.Module):
         self.head = None if tied else nn.Linear(D, V)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, image, tokens):
+    def forward(self, image, tokens) -> torch.Tensor:
         B, C, H, W, T, P, N = *image.shape, tokens.shape[1], self.P, self.N
         if len(self.text_positions) < T:
             raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.text_positions)} rows")

@@ -8,7 +8,7 @@ sees a key `"unseen"`, their number, only where there are any.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -127,7 +127,7 @@ def _cell(value) -> str:
     return str(value)
 
 
-def seeded_run(run, *args, **named):
+def seeded_run(run: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """Run with the same random numbers each time, and restore the caller's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

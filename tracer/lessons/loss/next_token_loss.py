@@ -25,7 +25,7 @@ class NextToken(nn.Module):
     The last logits have no target, and the first token has no prediction.
     """
 
-    def forward(self, logits, tokens):
+    def forward(self, logits, tokens) -> torch.Tensor:
         shares = logits.softmax(dim=-1)  # [B, T, V]
         targets = tokens.narrow(1, 1, tokens.shape[1] - 1)  # [B, T-1]
         chosen = (shares[:, :-1] * F.one_hot(targets, shares.shape[-1])).sum(dim=-1)  # [B, T-1]

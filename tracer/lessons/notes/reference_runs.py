@@ -101,7 +101,7 @@ def standard(made: Made) -> Made:
 class WithWeights(nn.MultiheadAttention):
     """Attention that returns its weights, whatever its caller asks for."""
 
-    def forward(self, *args, need_weights=False, **kwargs):
+    def forward(self, *args, need_weights=False, **kwargs) -> torch.Tensor:
         return super().forward(*args, need_weights=True, **kwargs)
 
 

@@ -66,7 +66,7 @@ class Count(NamedTuple):
 class Called(nn.Module):
     """A module that runs one of the calls."""
 
-    def forward(self, name):
+    def forward(self, name) -> torch.Tensor:
         return CALLS[name]()
 
 

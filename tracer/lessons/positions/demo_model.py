@@ -32,7 +32,7 @@ def places(kind: str) -> type[Places]:
 class Attention(blocks.Attention):
     """Attention with `places`: `[B, T, D]` in and out."""
 
-    def forward(self, x, places, between, mask=None):
+    def forward(self, x, places, between, mask=None) -> torch.Tensor:
         B, T, D, h, d_k = *x.shape, self.h, self.d_k
         q = self.query(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
         k = self.key(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
@@ -58,7 +58,7 @@ class Block(nn.Module):
         for norm in (self.norm1, self.norm2):  # here, and not after what positions draw
             nn.init.normal_(norm.bias, std=0.02)
 
-    def forward(self, x, places, between, mask=None):
+    def forward(self, x, places, between, mask=None) -> torch.Tensor:
         x = self.norm1(x + self.attention(x, places, between, mask))  # [B, T, D]
         return self.norm2(x + self.mlp(x))  # [B, T, D]
 
@@ -77,7 +77,7 @@ class Placed(nn.Module):
         self.block1 = Block(D=D, h=h, d_ff=d_ff)
         self.places = places(positions)(T_max=T_max, D=D, h=h, R=R)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         _, T = tokens.shape
         between = self.places.between(T)
         mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]

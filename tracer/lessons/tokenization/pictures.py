@@ -38,7 +38,7 @@ class Cut(nn.Module):
         super().__init__()
         self.P = P
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         B, C, H, W, P = *image.shape, self.P
         x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
         return x.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, P * P * C)  # [B, n, P²C]
@@ -52,7 +52,7 @@ class Patches(nn.Module):
         self.cut = Cut(P)
         self.embedding = nn.Linear(P * P * C, D)
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         return self.embedding(self.cut(image))  # [B, n, D]
 
 
@@ -67,7 +67,7 @@ class Codes(nn.Module):
         self.cut = Cut(P)
         self.codebook = Nearest(codes, D)
 
-    def forward(self, image):
+    def forward(self, image) -> torch.Tensor:
         return self.codebook(self.cut(image))  # [B, n, D]
 
 

@@ -39,7 +39,7 @@ class Groups(nn.Module):
         self.k = k
         self.point = nn.Linear(3, c, bias=False)
 
-    def forward(self, points, centres):
+    def forward(self, points, centres) -> torch.Tensor:
         apart = centres[:, :, None] - points[:, None]  # [B, n, M, 3]
         distances = apart.square().sum(-1)  # [B, n, M]
         nearest = distances.topk(self.k, largest=False).indices  # [B, n, k]
@@ -56,7 +56,7 @@ class Projected(nn.Module):
         self.groups = Groups(k=k, c=c)
         self.embedding = nn.Linear(c, D)
 
-    def forward(self, points, centres):
+    def forward(self, points, centres) -> torch.Tensor:
         return self.embedding(self.groups(points, centres))  # [B, n, D]
 
 
@@ -68,7 +68,7 @@ class Codes(nn.Module):
         self.groups = groups
         self.codebook = Nearest(rows, D)
 
-    def forward(self, points, centres):
+    def forward(self, points, centres) -> torch.Tensor:
         return self.codebook(self.groups(points, centres))  # [B, n, D]
 
 

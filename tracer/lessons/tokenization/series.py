@@ -27,7 +27,7 @@ EPS = 1e-5
 class Normal(nn.Module):
     """A series less its mean and over its standard deviation: `[B, n, P_t]` in and out."""
 
-    def forward(self, patches):
+    def forward(self, patches) -> torch.Tensor:
         centred = patches - patches.mean((1, 2), keepdim=True)  # [B, n, P_t]
         return centred / (centred.square().mean((1, 2), keepdim=True) + EPS).sqrt()  # [B, n, P_t]
 
@@ -44,7 +44,7 @@ class Patches(nn.Module):
         self.normal = Normal()
         self.embedding = nn.Linear(P_t, D)
 
-    def forward(self, series):
+    def forward(self, series) -> torch.Tensor:
         B, M = series.shape
         patches = series.reshape(B, M // self.P_t, self.P_t)  # [B, n, P_t]
         return self.embedding(self.normal(patches))  # [B, n, D]
@@ -57,7 +57,7 @@ class Bin(nn.Module):
         super().__init__()
         self.V = V
 
-    def forward(self, series):
+    def forward(self, series) -> torch.Tensor:
         scaled = series / series.abs().mean(-1, keepdim=True)  # [B, n]
         steps = (scaled + REACH) * (1 / step(self.V))  # [B, n]
         return steps.round().clamp(0, self.V - 1).long()  # [B, n]
@@ -74,7 +74,7 @@ class Bins(nn.Module):
         self.bin = Bin(V=V)
         self.table = nn.Embedding(V, D, _weight=embedding(V, D))
 
-    def forward(self, series):
+    def forward(self, series) -> torch.Tensor:
         return self.table(self.bin(series))  # [B, n, D]
 
 

@@ -43,7 +43,7 @@ class Spectrogram(nn.Module):
         self.register_buffer("cosines", turns.cos().float())
         self.register_buffer("sines", turns.sin().float())
 
-    def forward(self, sound):
+    def forward(self, sound) -> torch.Tensor:
         frames = sound[:, self.places]  # [B, n, w]
         faded = frames * self.window  # [B, n, w]
         across = faded @ self.cosines  # [B, n, w/2 + 1]
@@ -60,7 +60,7 @@ class Frames(nn.Module):
         self.spectrogram = Spectrogram(M=M, w=w, s=s)
         self.embedding = nn.Linear(w // 2 + 1, D)
 
-    def forward(self, sound):
+    def forward(self, sound) -> torch.Tensor:
         return self.embedding(self.spectrogram(sound))  # [B, n, D]
 
 
@@ -72,7 +72,7 @@ class Codes(nn.Module):
         self.spectrogram = Spectrogram(M=M, w=w, s=s)
         self.codebook = Nearest(rows, D)
 
-    def forward(self, sound):
+    def forward(self, sound) -> torch.Tensor:
         return self.codebook(self.spectrogram(sound))  # [B, n, D]
 
 

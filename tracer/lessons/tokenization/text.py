@@ -22,7 +22,7 @@ class Table(nn.Module):
         super().__init__()
         self.rows = nn.Embedding(V, D)
 
-    def forward(self, tokens):
+    def forward(self, tokens) -> torch.Tensor:
         return self.rows(tokens)  # [B, n, D]
 
 
@@ -37,7 +37,7 @@ class Spelled(nn.Module):
         self.register_buffer("entries", entries)
         self.table = rows
 
-    def forward(self, x):
+    def forward(self, x) -> torch.Tensor:
         alike = (x[..., None] == self.entries).float()  # [B, n, V]
         tokens = alike.argmax(-1)  # [B, n]
         return self.table(tokens)  # [B, n, D]

@@ -25,10 +25,10 @@ class Nearest(nn.Module):
         self.rows = nn.Parameter(rows, requires_grad=False)
         self.table = nn.Embedding(len(rows), D, _weight=embedding(len(rows), D))
 
-    def forward(self, x):
+    def forward(self, x) -> Tensor:
         return self.table(self.codes(x))  # [B, n, D]
 
-    def codes(self, x):
+    def codes(self, x) -> Tensor:
         distances = x.square().sum(-1, keepdim=True) - 2 * x @ self.rows.T + self.rows.square().sum(-1)  # [B, n, V]
         return distances.argmin(-1)  # [B, n]
 

@@ -32,7 +32,7 @@ class FramePatches(nn.Module):
         self.P = P
         self.embedding = nn.Linear(P * P * C, D)
 
-    def forward(self, video):
+    def forward(self, video) -> torch.Tensor:
         B, F, C, H, W, P = *video.shape, self.P
         x = video.reshape(B, F, C, H // P, P, W // P, P)  # [B, F, C, H/P, P, W/P, P]
         x = x.permute(0, 1, 3, 5, 4, 6, 2).reshape(B, -1, P * P * C)  # [B, n, P²C]
@@ -50,7 +50,7 @@ class Tubelets(nn.Module):
         self.P, self.tau = P, tau
         self.embedding = nn.Linear(tau * P * P * C, D)
 
-    def forward(self, video):
+    def forward(self, video) -> torch.Tensor:
         B, F, C, H, W, P, tau = *video.shape, self.P, self.tau
         x = video.reshape(B, F // tau, tau, C, H // P, P, W // P, P)  # [B, F/tau, tau, C, H/P, P, W/P, P]
         x = x.permute(0, 1, 4, 6, 2, 5, 7, 3).reshape(B, -1, tau * P * P * C)  # [B, n, tau·P²C]

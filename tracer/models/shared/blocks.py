@@ -6,7 +6,7 @@ sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 
 from math import sqrt
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def patch_count(H: int, W: int, P: int) -> int:
@@ -34,7 +34,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(D, h * d_k, bias=bias)
         self.output = nn.Linear(h * d_k, D, bias=bias)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, mask=None) -> Tensor:
         B, S, D, h, d_k = *x.shape, self.h, self.d_k
         q = self.query(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         k = self.key(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
@@ -60,7 +60,7 @@ class MLP(nn.Module):
         self.gelu = nn.GELU(approximate="tanh" if gelu == "tanh" else "none")
         self.contract = nn.Linear(d_ff, D, bias=bias)
 
-    def forward(self, x):
+    def forward(self, x) -> Tensor:
         hidden = self.gelu(self.expand(x))  # [B, S, d_ff]
         return self.contract(hidden)  # [B, S, D]
 
@@ -75,6 +75,6 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(D, eps=eps, bias=bias)
         self.mlp = MLP(D=D, d_ff=d_ff, bias=bias, gelu=gelu)
 
-    def forward(self, x, mask=None):
+    def forward(self, x, mask=None) -> Tensor:
         x = x + self.attention(self.norm1(x), mask)  # [B, S, D]
         return x + self.mlp(self.norm2(x))  # [B, S, D]

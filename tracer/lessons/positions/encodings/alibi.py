@@ -58,15 +58,15 @@ class Positions(Places):
         exponents = 8 * torch.arange(1, h + 1) / h
         self.register_buffer("slopes", 2.0**-exponents, persistent=False)
 
-    def between(self, T):
+    def between(self, T) -> tuple[torch.Tensor]:
         """Return the penalty of each pair of positions: `[h, T, T]`."""
         place = torch.arange(T, device=self.slopes.device)  # [T]
         distances = (place - place[:, None]).abs()  # [T, T]
         return (self.slopes[:, None, None] * distances,)  # [h, T, T]
 
-    def scores(self, q, k, penalty):
+    def scores(self, q, k, penalty) -> torch.Tensor:
         return q @ k.transpose(-2, -1) / sqrt(q.shape[-1]) - penalty  # [B, h, T, T]
 
-    def terms(self, q, k, penalty):
+    def terms(self, q, k, penalty) -> dict[str, torch.Tensor]:
         products = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
         return {"content–content": products, "penalty of the distance": -penalty.expand_as(products)}

@@ -31,8 +31,8 @@ class Positions(Places):
         super().__init__(T_max=T_max, D=D, h=h, R=R)
         self.rows = nn.Parameter(torch.randn(T_max, D))
 
-    def added(self, x):
+    def added(self, x) -> torch.Tensor:
         return x + self.rows[: x.shape[1]]  # [B, T, D]
 
-    def table(self, T):
+    def table(self, T) -> Table:
         return Table("P", self.rows[:T], "position", "dimension")

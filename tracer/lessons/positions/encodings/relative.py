@@ -29,24 +29,24 @@ class Positions(Places):
         self.key_distances = nn.Parameter(torch.randn(2 * R + 1, d_k) / sqrt(d_k))
         self.value_distances = nn.Parameter(torch.randn(2 * R + 1, d_k) / sqrt(d_k))
 
-    def between(self, T):
+    def between(self, T) -> tuple[torch.Tensor]:
         """Return how far each token is after the query, from -R to R, counted from 0: `[T, T]`."""
         place = torch.arange(T, device=self.key_distances.device)  # [T]
         return ((place - place[:, None]).clamp(-self.R, self.R) + self.R,)  # [T, T]
 
-    def scores(self, q, k, distances):
+    def scores(self, q, k, distances) -> torch.Tensor:
         return (q @ k.transpose(-2, -1) + self._by_distance(q, distances)) / sqrt(q.shape[-1])  # [B, h, T, T]
 
-    def context(self, weights, v, distances):
+    def context(self, weights, v, distances) -> torch.Tensor:
         B, h, T, _ = weights.shape
         pairs = distances.expand(B, h, T, T)  # [B, h, T, T]
         shares = weights.new_zeros(B, h, T, 2 * self.R + 1).scatter_add(-1, pairs, weights)  # [B, h, T, 2·R+1]
         return weights @ v + shares @ self.value_distances  # [B, h, T, d_k]
 
-    def table(self, T):
+    def table(self, T) -> Table:
         return Table("A", self.key_distances, "distance j − i", "dimension", -self.R)
 
-    def terms(self, q, k, distances):
+    def terms(self, q, k, distances) -> dict[str, torch.Tensor]:
         products = {"content–content": q @ k.transpose(-2, -1), "content–distance": self._by_distance(q, distances)}
         return {name: product / sqrt(q.shape[-1]) for name, product in products.items()}
 

@@ -26,22 +26,22 @@ class Positions(Places):
         exponents = torch.arange(0, D // h, 2) / (D // h)
         self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)
 
-    def between(self, T):
+    def between(self, T) -> tuple[torch.Tensor, torch.Tensor]:
         places = torch.arange(T, device=self.frequencies.device)  # [T]
         angles = torch.outer(places, self.frequencies)  # [T, d_k/2]
         angles = torch.cat([angles, angles], dim=-1)  # [T, d_k]
         return angles.cos(), angles.sin()  # [T, d_k]
 
-    def scores(self, q, k, cosine, sine):
+    def scores(self, q, k, cosine, sine) -> torch.Tensor:
         q = q * cosine + turned(q) * sine  # [B, h, T, d_k]
         k = k * cosine + turned(k) * sine  # [B, h, T, d_k]
         return q @ k.transpose(-2, -1) / sqrt(q.shape[-1])  # [B, h, T, T]
 
-    def table(self, T):
+    def table(self, T) -> Table:
         angles = torch.outer(torch.arange(T), self.frequencies)  # [T, d_k/2]
         return Table("P", torch.cat([angles.cos(), angles.sin()], dim=-1), "position", "cosines, then sines")
 
-    def terms(self, q, k, *_):
+    def terms(self, q, k, *_) -> dict[str, torch.Tensor]:
         between = torch.arange(k.shape[-2]) - torch.arange(q.shape[-2])[:, None]  # [T, T]
         angles = between[..., None] * self.frequencies  # [T, T, d_k/2]
         cosine, sine = (torch.cat([wave, wave], dim=-1) for wave in (angles.cos(), angles.sin()))  # [T, T, d_k]

@@ -1,5 +1,7 @@
 """Sinusoidal positions: sines and cosines of each position, added to the tokens (Vaswani et al. 2017, section 3.5)."""
 
+import torch
+
 from tracer.lessons.positions.base import Places, Table
 from tracer.models.transformer import sinusoids
 from tracer.textbook.claims import Claim
@@ -46,10 +48,10 @@ class Positions(Places):
         ),
     )
 
-    def added(self, x):
+    def added(self, x) -> torch.Tensor:
         return x + sinusoids(*x.shape[1:]).to(x)  # [B, T, D]
 
-    def table(self, T):
+    def table(self, T) -> Table:
         return Table("P", sinusoids(T, self.D), "position", "dimension")
 
     def __init__(self, *, T_max, D, h, R):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES
 """A sentence for every pair of colour and shape."""
 
 
-def held_out(colour, shape):
+def held_out(colour: Any, shape: Any) -> Any:
     """Return whether a pair, by the numbers of its words, is never drawn in training: one for each colour."""
     return shape == colour % len(SHAPES)
 
