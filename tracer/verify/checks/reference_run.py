@@ -45,11 +45,13 @@ class Transparent(TorchFunctionMode):
 def plain(model, inputs, trace) -> Run:
     """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
     seen, given = Seen(), {record.module: [] for record in trace.attentions}
+    known = dict(model.net.named_modules(remove_duplicate=False))
     hooks = [
-        model.net.get_submodule(path).register_forward_pre_hook(
+        known[path].register_forward_pre_hook(
             lambda module, args, kwargs, calls=calls: calls.append((args, kwargs)), with_kwargs=True
         )
         for path, calls in given.items()
+        if path in known  # forward may make a module, which is no part of the model
     ]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), seen:
