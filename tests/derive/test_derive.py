@@ -16,7 +16,7 @@ from tracer.graph.index_maps import IndexMap, expand_pattern, factor_index_map, 
 from tracer.inputs.model_inputs import Inputs
 from tracer.ops import is_layout
 from tracer.record.latex_reader.operands import names
-from tracer.textbook.expression_builder import Writer
+from tracer.textbook.expression_builder import ExpressionBuilder
 from tracer.verify import survey_zoo
 from tracer.verify.checks.printed import printed_equations
 
@@ -340,8 +340,8 @@ def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch)
     def unforeseen(self, key):
         return [][0] if "1" in self.ids[key] else known(self, key)
 
-    known = Writer.equation
-    monkeypatch.setattr(Writer, "equation", unforeseen)
+    known = ExpressionBuilder.equation
+    monkeypatch.setattr(ExpressionBuilder, "equation", unforeseen)
     run = tracer.trace(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5))
     assert [step.verdict for step in run.steps] == ["proven", "not executed", "proven"]
     left = run.steps[1]

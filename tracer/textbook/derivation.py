@@ -34,7 +34,7 @@ from tracer.textbook import step_labels
 from tracer.textbook.claims import Context
 from tracer.textbook.claims.context import Subject
 from tracer.textbook.explanation_rules import why
-from tracer.textbook.expression_builder import Writer
+from tracer.textbook.expression_builder import ExpressionBuilder
 from tracer.textbook.fused_attention import fused_lines
 from tracer.textbook.hints import Hint, Hints
 from tracer.textbook.parameter_symbols import Names
@@ -175,7 +175,7 @@ def _derived(
     first = step_labels.ids(roles, parts)
     hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in first.items()}
     ids = step_labels.renamed(roles, first, hinted)
-    writer = Writer(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
+    writer = ExpressionBuilder(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts)
@@ -208,7 +208,7 @@ def _derived(
             shapes.restate(key, infer(equation, fits))
         if part == "M" and equation.has(CausalMask, PrefixMask):
             kind = "causal M" if equation.has(CausalMask) else "prefix M"
-            part, equation = kind, writer.provided(equation)
+            part, equation = kind, writer.with_condition(equation)
             hint = hints.of(first[key], kind, module)
             subject.masks[writer.tensor(key).key] = equation
         for line in before:

@@ -30,7 +30,7 @@ BROADCASTING = having("broadcast")
 """Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
-class Unwritten(ValueError):
+class Unsupported(ValueError):
     """Raised for a layout that no pattern describes."""
 
 
@@ -55,11 +55,11 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
     if outside or not places.size:
         return None
     if not inside:
-        raise Unwritten(f"a write into {into} through {part}")
+        raise Unsupported(f"a write into {into} through {part}")
     return numbers
 
 
-class Writer:
+class ExpressionBuilder:
     """A builder of equations, with a `Tensor` for every named value of the run."""
 
     def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
@@ -72,9 +72,9 @@ class Writer:
         self._maps = IndexMapCache()
         self._parts: dict[str, Tensor] = {}
 
-    def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> Writer:
+    def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> ExpressionBuilder:
         """Return a builder for a subgraph with these tensors as its inputs."""
-        one = Writer(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
+        one = ExpressionBuilder(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
         one._parts, one._maps = parts, self._maps
         return one
 
@@ -93,7 +93,7 @@ class Writer:
             self._constants[key] = rf"\mathbf{{C}}_{{{len(self._constants) + 1}}}"
         return Tensor(self._constants[key], shape, key)
 
-    def provided(self, mask: Node) -> Node:
+    def with_condition(self, mask: Node) -> Node:
         """Return a causal mask, with the condition that the code tested before it used the mask, if any."""
         return mask if self.condition is None else Provided(mask, self.condition)
 
@@ -102,11 +102,11 @@ class Writer:
         raw = self.plan.raw(key)
         if raw is None:
             start = self.plan.named_root(self.graph.layout_source(key))
-            return simplify(self._laid(self._start(start), start, key))
-        if raw != key and (made := self._mapped(raw, key)) is not None:
+            return simplify(self._apply_chain(self._start(start), start, key))
+        if raw != key and (made := self._merge_layouts(raw, key)) is not None:
             return made
-        made = self._body(raw)
-        return simplify(made if raw == key else self._laid(made, raw, key), self.shapes.of(key))
+        made = self._lower_call(raw)
+        return simplify(made if raw == key else self._apply_chain(made, raw, key), self.shapes.of(key))
 
     def opaque(self, key: str, reason: str) -> Node:
         """Return the right side of a line without an equation: its call, with its lines and inputs as operands."""
@@ -119,7 +119,7 @@ class Writer:
         name = base(self.graph.calls[index].name)
         return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
 
-    def _mapped(self, raw: str, key: str) -> Node | None:
+    def _merge_layouts(self, raw: str, key: str) -> Node | None:
         """Return a linear map of the last axis with the layouts before and after it merged; None for other calls."""
         graph, call = self.graph, self.graph.call_of(raw)
         name, _, matrix = schema(call.name).operands.partition(" ")
@@ -136,11 +136,11 @@ class Writer:
         places = self._maps.rows(places, graph.shape(given)[-1], laid)
         shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
         chain = [*graph.chain(key, raw), raw, given, start]
-        operand = self._rearranged(self.tensor(start), places, chain, start, shape, False)
+        operand = self._rearrange(self.tensor(start), places, chain, start, shape, False)
         if operand is None:
             return None
         operand = self._cast(operand, graph.chain(given, since))
-        made = self._given(call, 0, False)
+        made = self._bind(call, 0, False)
         made.arguments[name] = simplify(operand)
         made.with_layout(name, shape, places.shape)
         return simplify(self._cast(node(made), graph.chain(key, raw)))
@@ -157,40 +157,40 @@ class Writer:
     def attention(self, key: str) -> tuple[BoundCall, Callable[[Node], Node]]:
         """Return the bound call of a fused attention, and a function that applies the layouts after it."""
         raw = self.plan.computed(key)
-        given = self._given(self.graph.call_of(raw), 0, False)
-        return given, lambda made: made if raw == key else self._laid(made, raw, key)
+        given = self._bind(self.graph.call_of(raw), 0, False)
+        return given, lambda made: made if raw == key else self._apply_chain(made, raw, key)
 
     def _start(self, key: str) -> Node:
         """Return the node at the start of a chain."""
         if key in self.plan.named:
             return self.tensor(key)
         root = self.graph.root(key)
-        return self._body(root) if root in self.graph.producer else self.tensor(root)
+        return self._lower_call(root) if root in self.graph.producer else self.tensor(root)
 
     def value(self, key: str, loose: bool = False) -> Node:
         """Return the node of an operand; with `loose`, without leading axes of size 1."""
         graph, plan = self.graph, self.plan
         near = plan.named_root(key)
         if near in plan.named:
-            return self._laid(self.tensor(near), near, key, loose=loose)
+            return self._apply_chain(self.tensor(near), near, key, loose=loose)
         root = graph.root(near)
         if root in plan.ends:
-            return self._back(plan.ends[root], root, key, loose)
-        return self._laid(self._start(root), root, key, loose=loose)
+            return self._rearrange_line(plan.ends[root], root, key, loose)
+        return self._apply_chain(self._start(root), root, key, loose=loose)
 
-    def _body(self, key: str) -> Node:
+    def _lower_call(self, key: str) -> Node:
         """Return the node of the call that computed a value."""
         index = self.graph.producer[key]
         call = self.graph.calls[index]
         name = base(call.name)
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         if call.name == "overwrite":
-            return self._overwritten(call)
+            return self._lower_overwrite(call)
         if call.name == "turns":
             return lower_loop(self, call)
-        made = node(self._given(call, position, name in BROADCASTING))
+        made = node(self._bind(call, position, name in BROADCASTING))
         if name in BROADCASTING and not self._as_stated(made, key):
-            return simplify(node(self._given(call, position, False)))
+            return simplify(node(self._bind(call, position, False)))
         return simplify(made)
 
     def _as_stated(self, made: Node, key: str) -> bool:
@@ -203,7 +203,7 @@ class Writer:
         ones = any(one == 1 != size for one, size in zip(found, stated, strict=False))  # at other sizes it is not
         return len(found) == len(stated) and not ones and all(map(self.fits, found, stated))
 
-    def _given(self, call: Call, position: int, loose: bool) -> BoundCall:
+    def _bind(self, call: Call, position: int, loose: bool) -> BoundCall:
         arguments: dict[str, Any] = {}
         shapes: dict[str, Any] = {}
         numerics: dict[str, Any] = {}
@@ -245,7 +245,7 @@ class Writer:
             given.tied = frozenset((weight,))
         return given
 
-    def _overwritten(self, call: Call) -> Node:
+    def _lower_overwrite(self, call: Call) -> Node:
         """Return a tensor after a write into a slice of it. Raise Unsupported if it is no slice of each axis."""
         old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
         if (places := _within(part, into)) is None:
@@ -253,7 +253,7 @@ class Writer:
         if places.equals(IndexMap(into.shape)):
             return self.value(new.key)
         if (pattern := self._maps.pattern(places, into.shape)) is None:
-            raise Unwritten(f"a write into {into} through {part}")
+            raise Unsupported(f"a write into {into} through {part}")
         ranges: list[Any] = []
         shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
         chain, used = self._views(new.key, into), set[str]()
@@ -292,9 +292,9 @@ class Writer:
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
         return self._maps.of(self.graph.shape(start), chain)
 
-    def _laid(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
+    def _apply_chain(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
         """Return `made`, the value `start`, with the layouts and casts of the chain to `end`."""
-        return self._cast(self._moved(made, start, end, loose), self.graph.chain(end, start))
+        return self._cast(self._apply_layouts(made, start, end, loose), self.graph.chain(end, start))
 
     def _cast(self, made: Node, chain: list[str]) -> Node:
         """Return `made` with the casts of a chain that lose precision."""
@@ -303,7 +303,7 @@ class Writer:
                 made = Cast(made, to=dtype_name(dtype))
         return made
 
-    def _moved(self, made: Node, start: str, end: str, loose: bool) -> Node:
+    def _apply_layouts(self, made: Node, start: str, end: str, loose: bool) -> Node:
         """Return `made`, the value `start`, with the layouts of the chain to `end`."""
         if start == end:
             return made
@@ -313,13 +313,13 @@ class Writer:
             self.graph.shape(start) == self.graph.shape(end)
         ):
             return made
-        found = self._rearranged(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
+        found = self._rearrange(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
         if found is not None:
             return simplify(found)
         if len(chain) == 1:
             return self._kernel(made, end)
         middle = chain[-2]
-        return self._moved(self._moved(made, start, middle, False), middle, end, loose)
+        return self._apply_layouts(self._apply_layouts(made, start, middle, False), middle, end, loose)
 
     def _kernel(self, made: Node, end: str) -> Node:
         """Return a layout without a pattern, by PyTorch's own op."""
@@ -327,17 +327,17 @@ class Writer:
         others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
         if any(isinstance(value, Ref) for name, value in others.items() if name != first):
-            raise Unwritten(f"{call.name} of {call.arguments[first].shape}")
+            raise Unsupported(f"{call.name} of {call.arguments[first].shape}")
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == end)
         return Kernel.of(call.func, {**others, first: made}, position, self.shapes.of(end))
 
-    def _back(self, end: str, root: str, key: str, loose: bool) -> Node:
+    def _rearrange_line(self, end: str, root: str, key: str, loose: bool) -> Node:
         """Return the value `key` as a rearrangement of the line at `end`, both rearranged from `root`."""
         chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
         places, after = self._inverse(root, key), self.shapes.of(key)
-        found = self._rearranged(self.tensor(end), places, chain, end, after, loose)
+        found = self._rearrange(self.tensor(end), places, chain, end, after, loose)
         if found is None:
-            raise Unwritten(f"the layout between {end} and {key}")
+            raise Unsupported(f"the layout between {end} and {key}")
         return self._cast(simplify(found), self.graph.chain(key, root))
 
     def _inverse(self, root: str, key: str) -> IndexMap:
@@ -345,7 +345,7 @@ class Writer:
         there = self._map(root, self.plan.ends[root])
         return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
 
-    def _rearranged(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
+    def _rearrange(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
         """Return `made`, the value `start`, with this index map, in the shape `after`; None if it has no pattern."""
         pattern = self._maps.pattern(places, self.graph.shape(start))
         if pattern is None:

@@ -54,7 +54,7 @@ def fused_lines(
             )
             masks[part, S_q, S_k] = hidden
             causal = CausalMask(S_q) if writer.shapes.same(S_q, S_k) else CausalMaskBetween(S_q, S_k)
-            subject.masks[hidden.key] = writer.provided(causal)
+            subject.masks[hidden.key] = writer.with_condition(causal)
             lines.append(_line("mask", hidden, subject.masks[hidden.key], WHY["flag"]) | {"layer": None})
         scores = Plus(scores, masks[part, S_q, S_k])
     elif mask is not None:
