@@ -20,7 +20,7 @@ def main() -> None:
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [
         st.Page(page.path, title=page.title, icon=page.icon, default=not place)
-        for place, page in enumerate(page_registry.found())
+        for place, page in enumerate(page_registry.find_pages())
     ]
     page = st.navigation(pages, position="hidden")
     if page.url_path:
@@ -41,4 +41,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 else:  # what `streamlit run` serves; it runs this file as `__main__` for every visitor
-    app = st.App(__file__, **app_factory.around([page.path.stem for page in page_registry.found()]))
+    app = st.App(__file__, **app_factory.around([page.path.stem for page in page_registry.find_pages()]))

@@ -29,10 +29,10 @@ NOTES = 20
 
 page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
-saved = session.given().trace
+saved = session.user_input().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
 st.markdown(texts.WHAT)
-components.give(models.takes(model_name()), typed=session.given().text or "", write=session.write)
+components.give(models.takes(model_name()), typed=session.user_input().text or "", write=session.write)
 
 
 def photo(view: View, key: str) -> None:
@@ -155,7 +155,7 @@ with right:
         st.info(texts.about(trace), icon=":material/school:")
 predictions.show(trace, right, below)
 with right:
-    if strange := texts.strange(session.given(), model_name()):
+    if strange := texts.strange(session.user_input(), model_name()):
         st.warning(strange, icon=":material/psychology_alt:")
     if saved is None and "image" in models.takes(model_name()):
         recommended_models.show()

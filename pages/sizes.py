@@ -15,7 +15,7 @@ HEADING = "Lessons"
 
 page_frame.enter()
 st.title("What does each size cost?")
-if session.given().kind == "trace" or model_name() not in models.names():
+if session.user_input().kind == "trace" or model_name() not in models.names():
     st.info(
         "Only a model of ours can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for text."
     )

@@ -23,7 +23,7 @@ from tracer.utils.cache import Cache
 from tracer.utils.error_text import reason
 from tracer.utils.job_queue import BACKGROUND, Ended, Line, Task
 from tracer.utils.limits import limits
-from tracer.utils.progress import Told, heard
+from tracer.utils.progress import Told, listen
 
 if TYPE_CHECKING:
     from tracer.tracing.proofs.counterfactual_budget import Check
@@ -114,7 +114,7 @@ def beside(make: Callable[[], object]) -> None:
 
     def work() -> None:
         if not stopped.is_set():
-            with heard(_give_way):
+            with listen(_give_way):
                 make()
 
     task = line.join(work, BACKGROUND)
@@ -136,7 +136,7 @@ def _check(key: Key) -> None:
     if stopped.is_set() or limits().memory_full():
         return
     try:
-        with heard(_give_way):
+        with listen(_give_way):
             found = _run_check(*key)
     except rate_limit.Full:
         return

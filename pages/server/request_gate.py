@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pages.server import hosts, uploads
 from pages.server.uploads import Uploads
 from pages.server.websockets import Sockets, address_of
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
 CLOSED = ("/_stcore/metrics", "/_stcore/agent")
@@ -88,7 +88,7 @@ class Gate:
         host = Headers(scope=scope).get("host")
         upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
         if not hosts.is_allowed(host):
-            refusal = f"{quoted(host or '')} is no name of this server, expected one of {hosts.expected_names()}."
+            refusal = f"{quote(host or '')} is no name of this server, expected one of {hosts.expected_names()}."
             await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
         elif upload:
             await self.uploads.take(self.app, upload["session"], scope, receive, send)

@@ -16,7 +16,7 @@ from pages.state.visitor import Key, visitor
 from pages.ui.texts import plain
 from tracer import models, zoo
 from tracer.export.math_labels import amount
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quote, shorten
 from tracer.utils.limits import limits
 
 LONGEST = 120
@@ -55,7 +55,7 @@ def settle() -> None:
         problem = (
             problem
             if isinstance(error, ValueError)
-            else f"{quoted(wanted)} could not be loaded: {shortened(problem, 300)}"
+            else f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
         )
     if problem or now.asked:
         now.stay(problem)
@@ -67,7 +67,7 @@ def _cost(name: str):
     from tracer.zoo.download_cost import cost
 
     if len(name) > LONGEST:
-        raise ValueError(f"{quoted(name)} is no model: a name of at most {LONGEST} characters was expected")
+        raise ValueError(f"{quote(name)} is no model: a name of at most {LONGEST} characters was expected")
     with st.spinner("Asking what it takes"):
         if not folders_allowed():
             zoo.check_no_folder(name)
@@ -137,7 +137,7 @@ def _downloads(cost) -> str:
 def show_origin(trace) -> None:
     """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
     cover."""
-    if trace.weights and (zoo.is_foreign(trace.model) or session.given().kind == "trace"):
+    if trace.weights and (zoo.is_foreign(trace.model) or session.user_input().kind == "trace"):
         st.caption(plain(f"Weights: {trace.weights}."))
     if not trace.steps:
         st.caption("This run was saved without steps: its operations, shapes and attention are shown.")

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tracer.utils.python_source import stated
+from tracer.utils.python_source import read_literals
 
 PAGES = Path(__file__).parent.parent
 
@@ -21,11 +21,11 @@ class Page(NamedTuple):
 
 
 @cache
-def found(folder: Path = PAGES) -> tuple[Page, ...]:
+def find_pages(folder: Path = PAGES) -> tuple[Page, ...]:
     """Return the pages of a folder in order: each file assigns its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
     pages = []
     for path in folder.glob("*.py"):
-        facts = stated(path)
+        facts = read_literals(path)
         title, more = facts.get("TITLE", path.stem.title()), (facts.get("HEADING", ""), facts.get("PLACES", ()))
         pages.append((facts.get("ORDER", 99), Page(path, title, facts.get("ICON"), *more)))
     return tuple(page for _, page in sorted(pages))

@@ -19,13 +19,13 @@ from tracer import models, zoo
 from tracer.inputs import images
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
 STAYS = "What was there before stays."
 
 
-def given() -> Given:
+def user_input() -> Given:
     """Return the visitor's input, at first a sample. An input that the current model can't take is set aside until one
     can."""
     now = visitor()
@@ -75,9 +75,9 @@ def take_text(text: str, key: str) -> None:
         visitor().refusal = f"{error}. {STAYS}"
         return
     if text and not text.strip():
-        visitor().refusal = f"{quoted(text)} holds blanks alone, expected a text that can be seen. {STAYS}"
+        visitor().refusal = f"{quote(text)} holds blanks alone, expected a text that can be seen. {STAYS}"
         return
-    chosen = given()
+    chosen = user_input()
     bare = "photo" if chosen.own else "sample"
     model = model_name() if text else ""
     visitor().choose(replace(chosen, kind="text" if text else bare, text=text or None, model=model))
@@ -93,7 +93,7 @@ def write(text: str) -> None:
 def take_step(text: str) -> None:
     """Take a text as it is, also an empty one: the text before one step of generation."""
     st.session_state[text_key()] = text
-    visitor().choose(replace(given(), kind="text", text=text, model=model_name()))
+    visitor().choose(replace(user_input(), kind="text", text=text, model=model_name()))
 
 
 def take_file(data: bytes, name: str) -> None:
@@ -127,9 +127,9 @@ def card() -> dict | None:
     Scores are left out with other options than they were measured with.
     """
     try:
-        facts = None if given().kind == "trace" else models.card(model_name(), dict(options()))
+        facts = None if user_input().kind == "trace" else models.card(model_name(), dict(options()))
     except ValueError as error:  # a damaged one says which file it is
-        st.error(texts.quoted(str(error)))
+        st.error(texts.escape(str(error)))
         page_frame.leave()
     if facts and options() and not models.fits(facts, model_name(), dict(options())):
         return {name: fact for name, fact in facts.items() if name != "says"}
@@ -138,7 +138,7 @@ def card() -> dict | None:
 
 def view() -> View | None:
     """Return the photo as the model sees it, before any model is loaded; None where there is no photo or no card."""
-    chosen = given()
+    chosen = user_input()
     if chosen.trace is not None:
         return traced_view(chosen.trace)
     sizes = (card() or {}).get("sizes", {}) | dict(options())
@@ -169,7 +169,7 @@ def trace() -> Trace:
     """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
     known. A refusal stops the page with one sentence."""
     if (run := current_run()) is None:
-        chosen, name = given(), model_name()
+        chosen, name = user_input(), model_name()
         key = (name, options())
         if wrong := model_options.problem(*key):
             st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
@@ -184,7 +184,7 @@ def trace() -> Trace:
                 chosen.kind, "its own sample" if chosen.name == run_cache.OWN else chosen.name
             )
             said = " ".join(str(error).split())[:500]
-            st.error(texts.quoted(f"{name} could not be run on {what}: {said}"))
+            st.error(texts.escape(f"{name} could not be run on {what}: {said}"))
             page_frame.leave()
         visitor().hold(chosen, key, run)
         run = background_checks.apply(key, run)
@@ -208,12 +208,12 @@ def go_back() -> None:
         if text:
             take_text(text, text_key())
     state.pop(Key.MASK.format(model), None)
-    state[text_key()] = given().text or ""
+    state[text_key()] = user_input().text or ""
 
 
 def current_run() -> Trace | None:
     """Return the run on screen, or None where there is none (yet)."""
-    chosen, kept = given(), visitor().held
+    chosen, kept = user_input(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
     if kept is None or kept.given() is not chosen or kept.key != (model_name(), options()):
@@ -226,7 +226,7 @@ def checking() -> bool:
     """Return whether the check of the lines on screen is still to come; the browser polls for it."""
     now = visitor()
     key, run = (model_name(), options()), current_run()
-    waits = run is not None and given().trace is None and background_checks.pending(key, run)
+    waits = run is not None and user_input().trace is None and background_checks.pending(key, run)
     now.checking = key if waits else None
     return waits
 
@@ -240,7 +240,7 @@ def default_option(model: str, option: str) -> object:
     """Return the default of an option or a size of one of our models: the value that its weights were trained with. One
     input is run at once; None for the other sizes of an input."""
     try:
-        trained = models.shipped(model)
+        trained = models.shipped_config(model)
     except ValueError:  # a damaged card, of which the page says so
         trained = {name: choices[0] for name, choices in models.spec_of(model).options.items()}
     return trained.get(option, 1 if option == "B" else None)
@@ -270,7 +270,7 @@ def _run(name: str, chosen: run_cache.Options, what: Given) -> Trace:
 
 def primitives(op: int) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of the run on screen, by running it once more."""
-    chosen, key = given(), (model_name(), options())
+    chosen, key = user_input(), (model_name(), options())
     if chosen.kind == "sample":
         return run_cache.decompose_sample(*key, chosen.name, op)
     made = run_cache.load(*key)

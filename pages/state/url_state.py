@@ -19,17 +19,17 @@ from pages.state.visitor import FIRST_MODEL, OF_INPUT, Given, Key, model_name, n
 from pages.ui import texts
 from tracer import models
 from tracer.record import Trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
-PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.found())}
+PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
 SHORT = 2
 """Names that a sentence lists; of more, it says the first and the last."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""
-LESSONS = {page.path.stem for page in page_registry.found() if page.heading}
+LESSONS = {page.path.stem for page in page_registry.find_pages() if page.heading}
 """Pages that need not show the run."""
 
 Choice = TypeVar("Choice")
@@ -50,7 +50,7 @@ def read(page: str) -> None:
         now.step = asked["step"]
     if new():
         st.session_state[Key.MODEL] = FIRST_MODEL
-        session.given()  # what is on screen if the model in the address is refused
+        session.user_input()  # what is on screen if the model in the address is refused
     elif not _went_back(asked):
         return
     st.session_state[Key.MODEL], now.wanted = asked.get("model", FIRST_MODEL), _input(asked)
@@ -106,7 +106,7 @@ def follow() -> None:
     now.wanted = None
     refusal = _take_options(wanted)
     known, own = session.sample_names(), now.own
-    session.given()  # settled before anything is refused: what is chosen takes a refusal back
+    session.user_input()  # settled before anything is refused: what is chosen takes a refusal back
     if own and wanted.get("file") == own.name:
         session.take_photo(own)
     elif wanted.get("sample") in known or now.written is not None:
@@ -116,13 +116,13 @@ def follow() -> None:
         st.session_state[session.text_key()] = wanted["text"][:LONGEST]
     now.refusal = refusal or now.refusal
     if "sample" in wanted and wanted["sample"] not in known:
-        first, *more = (quoted(name) for name in known)
+        first, *more = (quote(name) for name in known)
         expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
-        now.refusal = f"{quoted(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
-    if "file" in wanted and session.given().name != wanted["file"]:
+        now.refusal = f"{quote(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
+    if "file" in wanted and session.user_input().name != wanted["file"]:
         what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
         now.refusal = (
-            f"This link is of the {what} {quoted(wanted['file'][:100])}, which no link holds and which is not kept "
+            f"This link is of the {what} {quote(wanted['file'][:100])}, which no link holds and which is not kept "
             "here: give it to see the same."
         )
 
@@ -136,8 +136,8 @@ def _take_options(wanted: dict[str, str]) -> str:
         if wanted.get(name) in known:
             session.choose(name, known[wanted[name]])
         elif name in wanted:
-            expected = ", ".join(map(quoted, known))
-            wrong = f"{quoted(wanted[name])} is no {name} of {model}, expected one of {expected}."
+            expected = ", ".join(map(quote, known))
+            wrong = f"{quote(wanted[name])} is no {name} of {model}, expected one of {expected}."
     return _take_sizes(wanted) or wrong
 
 
@@ -149,7 +149,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
             text = wanted[name]
             if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
                 most = f"{model_options.LARGEST:,}"
-                return f"{quoted(text)} is no size {name}, expected a whole number from 1 up, below {most}."
+                return f"{quote(text)} is no size {name}, expected a whole number from 1 up, below {most}."
             taken[name] = int(text)
     try:
         models.check(model, run_cache.split_options(model, tuple(taken.items()))[0])
@@ -163,7 +163,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
 def write(page: str) -> None:
     """Write the state of the page `page` into the URL."""
     visitor().written = named = of(page)
-    visitor().written_for = weakref.ref(session.given())
+    visitor().written_for = weakref.ref(session.user_input())
     if st.query_params.to_dict() != named:
         st.query_params.from_dict(named)
 
@@ -171,7 +171,7 @@ def write(page: str) -> None:
 def of(page: str) -> dict[str, str]:
     """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
     them."""
-    chosen, asked, there = session.given(), visitor().asked, st.query_params.to_dict()
+    chosen, asked, there = session.user_input(), visitor().asked, st.query_params.to_dict()
     model = asked.name if asked else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
@@ -201,7 +201,7 @@ def _is_of(chosen: Given) -> bool:
 
 def lacks() -> str:
     """Return a sentence on what is on screen and missing from any link; empty where the link is complete."""
-    chosen = session.given()
+    chosen = session.user_input()
     if chosen.kind == "trace":
         return "The saved run itself is not in the link: the page that opens asks for it."
     said = ["Your photo stays with you: the page that opens asks for it by its name."] if chosen.own else []
@@ -250,13 +250,13 @@ def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) 
     if asked is None or asked in found:
         return found.get(asked, first)
     if say and asked != now.places.get((now.page, now.shown), {}).get(name):
-        st.warning(texts.quoted(f"This page has no {name} {quoted(asked)}, expected {_among(known)}."))
+        st.warning(texts.escape(f"This page has no {name} {quote(asked)}, expected {_among(known)}."))
     return first
 
 
 def _among(known: Sequence[Choice]) -> str:
     """Return a list of the valid values for a message: numbers in their order first, then names."""
-    names = [quoted(one) for one in known if isinstance(one, str)]
+    names = [quote(one) for one in known if isinstance(one, str)]
     numbers = [one for one in known if not isinstance(one, str)]
     if isinstance(known[0], str) and len(known) > SHORT:
         return f"one from {known[0]} to {known[-1]}"

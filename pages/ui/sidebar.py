@@ -14,7 +14,7 @@ from pages import components, ui
 from pages.jobs import background_checks, run_cache
 from pages.state import library_models, page_registry, session, url_state
 from pages.state.visitor import Given, Key, model_name, visitor
-from pages.ui.texts import plain, quoted
+from pages.ui.texts import escape, plain
 from tracer import models
 from tracer.figures.graph import glossary
 from tracer.figures.predictions import model_output
@@ -47,7 +47,7 @@ def choices(pages: list, page: str) -> Slots:
     with st.sidebar:
         st.html('<p class="brand">Tensor tracer</p>')
         _links(pages)
-        given = session.given()
+        given = session.user_input()
         opened = given.trace is not None
         if given.trace is not None:
             st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
@@ -64,11 +64,11 @@ def choices(pages: list, page: str) -> Slots:
         if "image" in takes and page:  # the first page has it, large
             components.give(takes, small=True)
     with st.bottom:
-        shown = [one for one, its in zip(pages, page_registry.found(), strict=True) if not its.heading]
+        shown = [one for one, its in zip(pages, page_registry.find_pages(), strict=True) if not its.heading]
         components.bar([_item(one, page) for one in shown], takes)
     with above:
         if refusal := visitor().refusal:
-            st.error(quoted(refusal), icon=":material/block:")
+            st.error(escape(refusal), icon=":material/block:")
         library_models.asking()
     url_state.write(page)
     components.tools(url_state.lacks())
@@ -78,12 +78,12 @@ def choices(pages: list, page: str) -> Slots:
 
 def _lesson(page: str) -> bool:
     """Return whether a page may show something else than the run, which is known once it is drawn."""
-    return any(one.heading and one.path.stem == page for one in page_registry.found())
+    return any(one.heading and one.path.stem == page for one in page_registry.find_pages())
 
 
 def _links(pages: list) -> None:
     """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
-    headings = [page.heading for page in page_registry.found()]
+    headings = [page.heading for page in page_registry.find_pages()]
     for heading in dict.fromkeys(headings):
         with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
             if heading:
@@ -104,12 +104,12 @@ def _forget(page: str) -> None:
     if now.refused_on not in (None, page):
         now.refusal = ""
         if session.text_key() in state:
-            state[session.text_key()] = session.given().text or ""
+            state[session.text_key()] = session.user_input().text or ""
 
 
 def _readable() -> None:
     """Refuse a text that the model can't read: what was on screen before stays, and the text stays in its box."""
-    now, chosen = visitor(), session.given()
+    now, chosen = visitor(), session.user_input()
     if chosen.kind == "text" and now.readable is not chosen:
         try:
             made = session.model()
@@ -119,11 +119,11 @@ def _readable() -> None:
             made.inputs(**session.inputs(made, chosen, session.options()))
         except ValueError as error:
             now.given = now.readable
-            session.given()
+            session.user_input()
             st.session_state[session.text_key()] = chosen.text
             said = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."
             now.refusal = f"{said} Your text stays in its box; what is shown is the last input that could be read."
-    now.readable = session.given()
+    now.readable = session.user_input()
 
 
 def _model() -> None:
@@ -207,7 +207,7 @@ def run(slots: Slots, page: str) -> None:
     visitor().refused_on = page if visitor().refusal else None
     if _lesson(page):
         with slots.samples:
-            _samples(session.given())
+            _samples(session.user_input())
     if (trace := session.current_run()) is None or visitor().instead:
         return
     with slots.origin:
@@ -216,7 +216,7 @@ def run(slots: Slots, page: str) -> None:
         "All steps and shapes, and the tensors that were kept, in one file. It opens here again, also on a machine "
         "without the model."
     )
-    key = None if session.given().kind == "trace" else (model_name(), session.options())
+    key = None if session.user_input().kind == "trace" else (model_name(), session.options())
     _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", said)
     said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
     _file_button("Download a handout", "print", trace, _handout, "html", said)
@@ -225,14 +225,13 @@ def run(slots: Slots, page: str) -> None:
     with st.sidebar:
         if session.checking():
             components.poll_check(background_checks.PATH)
-        components.announce(
-            f"{trace.model} has run on {_file_stem(session.given())}. {model_output.answer_sentence(trace)}".strip()
-        )
+        source = _file_stem(session.user_input())
+        components.announce(f"{trace.model} has run on {source}. {model_output.answer_sentence(trace)}".strip())
 
 
 def _file_button(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
     """Draw a button that builds a file of the run when it is pressed."""
-    name = f"{trace.model}-{_file_stem(session.given())}.{ending}"
+    name = f"{trace.model}-{_file_stem(session.user_input())}.{ending}"
     more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
     st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
 

@@ -53,11 +53,11 @@ def _maths(part: str) -> str:
         try:
             mathematics(part[1:-1], "a text")
         except ValueError:
-            return quoted(part)
+            return escape(part)
     return part
 
 
-def quoted(sentence: str) -> str:
+def escape(sentence: str) -> str:
     """Return a sentence with a visitor's text for markdown: no sign in it is markup. `literal` escapes more."""
     sentence = re.sub(r"([\\`*$~\[\]<#|]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", sentence)
     return re.sub(r":(?=[\w/+-]+:)", r"\:", sentence)
@@ -76,7 +76,7 @@ def prose(text: str) -> str:
         name = notation.latex(found[2])
         return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
 
-    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(note_titles.spelled(text)))
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(note_titles.with_titles(text)))
     return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
@@ -185,7 +185,7 @@ def has_random_weights(trace: Trace) -> bool:
 
 def about(trace: Trace) -> str:
     """Return the model of a run and its training data in words; empty for a run without that record."""
-    said = [note_titles.spelled(models.summary(trace.model))] if trace.model in models.names() else []
+    said = [note_titles.with_titles(models.summary(trace.model))] if trace.model in models.names() else []
     if has_random_weights(trace):
         said.append(
             f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Its shapes "

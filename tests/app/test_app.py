@@ -17,7 +17,7 @@ from pages.ui import sidebar, texts
 from tests.support import handmade
 
 ROOT = page_registry.PAGES.parent
-PAGES = [page.path.relative_to(ROOT).as_posix() for page in page_registry.found() if not page.heading]
+PAGES = [page.path.relative_to(ROOT).as_posix() for page in page_registry.find_pages() if not page.heading]
 """Those of the run: the others have tests of their own."""
 SECONDS = 120
 
@@ -61,7 +61,7 @@ def upload(at: AppTest, data: bytes, name: str) -> AppTest:
 
 def test_pages_are_found_in_order():
     assert PAGES[:3] == ["pages/overview.py", "pages/trace.py", "pages/attention.py"]
-    assert [page.title for page in page_registry.found()][:3] == ["Overview", "Trace", "Attention"]
+    assert [page.title for page in page_registry.find_pages()][:3] == ["Overview", "Trace", "Attention"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -77,7 +77,7 @@ def test_a_new_page_is_one_file(tmp_path):
     path = tmp_path / "masks.py"
     path.write_text('TITLE = "Masks"\nORDER = 1\nHEADING = "Lessons"\nPLACES = ("row",)\n')
     (tmp_path / "plain.py").write_text("import streamlit as st")
-    masks, plain = page_registry.found(tmp_path)
+    masks, plain = page_registry.find_pages(tmp_path)
     assert masks == (path, "Masks", None, "Lessons", ("row",))
     assert plain == (tmp_path / "plain.py", "Plain", None, "", ())
 

@@ -26,7 +26,7 @@ from tracer.record import serialization
 from tracer.tracing.proofs import counterfactual_budget as bounded
 from tracer.tracing.trim import lighten
 from tracer.utils.job_queue import Ended, Line
-from tracer.utils.progress import heard, tell
+from tracer.utils.progress import listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 SCORES = "block1.attention.scores"
@@ -204,7 +204,7 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     run = tracer.load("vit", **SIZES).trace()
 
     def works():
-        with heard(background_checks._give_way):
+        with listen(background_checks._give_way):
             done.append(run.check())
 
     working = threading.Thread(target=works)
@@ -217,7 +217,7 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     assert {step.checked for step in done[0].steps} == {3}
     monkeypatch.setattr(background_checks, "stopped", threading.Event())
     background_checks.stopped.set()
-    with pytest.raises(Ended), heard(background_checks._give_way):
+    with pytest.raises(Ended), listen(background_checks._give_way):
         run.check()
 
 

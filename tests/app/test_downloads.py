@@ -11,7 +11,7 @@ from pages.ui import sidebar
 from tests.support.handmade import sample
 from tests.support.serving import awaited
 from tracer.record import serialization
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_run_that_can_not_be_saved_says_why(pressed, monkeypatch):
     monkeypatch.setattr(serialization, "MAX_BYTES", 1000)
     trace = sample()
     said = pressed(lambda: sidebar._file(None, trace)).error_msg
-    assert said.startswith(f"This run of {quoted(trace.model)} can't be saved: it would take ") and said.endswith(
+    assert said.startswith(f"This run of {quote(trace.model)} can't be saved: it would take ") and said.endswith(
         "1,000."
     )
 

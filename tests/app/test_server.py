@@ -18,7 +18,7 @@ from tests.app.test_app import picture
 from tracer import models
 from tracer.utils.cache import Cache
 from tracer.utils.job_queue import BACKGROUND, Ended, Left, Line, position_text
-from tracer.utils.progress import Told, doing, heard, tell
+from tracer.utils.progress import Told, doing, listen, tell
 
 
 class Forgetful:
@@ -277,7 +277,7 @@ def test_how_far_work_is_is_said_in_words(told, words):
 
 def test_a_run_tells_its_blocks_and_its_steps():
     told: list[Told] = []
-    with heard(told.append):
+    with listen(told.append):
         models.load("vit").trace()
     blocks = [one.done for one in told if one.doing == "Running the model" and one.unit == "block"]
     assert sorted(blocks) == blocks and set(blocks) == set(range(7)) and told[1].whole == 6

@@ -9,7 +9,7 @@ import pytest
 
 import tracer
 from tracer import zoo
-from tracer.models.shared.spec import Model, seeded
+from tracer.models.shared.spec import Model, build_seeded
 from tracer.zoo.hf import generic_model, hub
 from tracer.zoo.hf.dummy import build_and_probe
 
@@ -48,7 +48,7 @@ def model(case: str) -> Model:
     config.architectures = [more]
     spec = generic_model.spec(build_and_probe.family(config), SimpleNamespace(exist=False, tokenizer=None, side=None))
     full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}}
-    return Model.of(case, spec, seeded(spec.net, full), full, weights="seeded")
+    return Model.of(case, spec, build_seeded(spec.net, full), full, weights="seeded")
 
 
 def write(case: str, derived: dict[str, tuple[str, str]]) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.models.shared.spec import seeded
+from tracer.models.shared.spec import build_seeded
 from tracer.utils.thread_local_rng import seeded_draws
 
 SMALL = {"D": 12, "d_k": 4, "d_ff": 16, "H": 32, "W": 32, "P": 16}
@@ -61,6 +61,6 @@ def test_the_numbers_are_those_of_the_process_seeded_and_its_own_state_stays():
 
 def test_a_net_of_another_device_is_built_without_draws():
     with torch.device("meta"):
-        assert seeded(lambda: nn.Identity(), {}) is not None
+        assert build_seeded(lambda: nn.Identity(), {}) is not None
         with seeded_draws(0):
             assert nn.Linear(3, 4).weight.device.type == "meta"

@@ -15,7 +15,7 @@ from tracer.lessons.notes import claims
 from tracer.lessons.notes.claims import attention, conv_and_batchnorm
 from tracer.lessons.notes.reference_runs import at_hand, provider
 from tracer.lessons.notes.statements import rows
-from tracer.models.shared.spec import Model, seeded
+from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 from tracer.verify.checks.printed import note_statements as checked
 from tracer.verify.checks.reference_run import plain
@@ -96,7 +96,7 @@ def _turning(block):
 
 def _start(name):
     def change(model, trace):
-        begun = dict(seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name]
+        begun = dict(build_seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name]
         return net(lambda other: other.get_parameter(name).copy_(begun), again=False)(model, trace)
 
     return change

@@ -6,13 +6,13 @@ import pytest
 
 import tracer
 from tracer import export
-from tracer.utils.note_titles import spelled
+from tracer.utils.note_titles import with_titles
 
 
 def test_a_note_is_called_by_its_title():
-    assert spelled("(He et al. 2022; note 001)") == "(He et al. 2022; the note “Vision Transformers”)"
-    assert spelled("note 000, part I") == "the note “Transformer and ViT dataflow notation”, part I"
-    assert spelled("note 999, footnote 001x") == "note 999, footnote 001x"
+    assert with_titles("(He et al. 2022; note 001)") == "(He et al. 2022; the note “Vision Transformers”)"
+    assert with_titles("note 000, part I") == "the note “Transformer and ViT dataflow notation”, part I"
+    assert with_titles("note 999, footnote 001x") == "note 999, footnote 001x"
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])

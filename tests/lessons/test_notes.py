@@ -133,7 +133,7 @@ def test_claims_on_the_runs_at_hand(name):
         found = claims.measure(one, name, here)
         assert found.verdict == claims.DIFFERS.get(one, "holds"), (one, found)
         assert found.scope and found.baseline and re.search(r"\d", found.text)
-        assert found.page in {"", "overview", *(page.path.stem for page in page_registry.found())}
+        assert found.page in {"", "overview", *(page.path.stem for page in page_registry.find_pages())}
 
 
 def test_every_run_of_a_claim_is_tried():

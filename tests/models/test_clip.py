@@ -194,7 +194,7 @@ def test_pairs_that_are_held_out_are_never_drawn():
     data = recipe.read(None, "test")
     pairs = {(int(c), int(s)) for c, s in zip(data.new.colour[:, 0], data.new.shape[:, 0], strict=True)}
     assert all(shape == colour % 5 for colour, shape in pairs)
-    drawn = scenes.draw(np.random.default_rng(0), 500, counts=(1, 2), allowed=recipe_of.seen)
+    drawn = scenes.draw(np.random.default_rng(0), 500, counts=(1, 2), allowed=recipe_of.in_training)
     there = np.arange(3) < drawn.count[:, None]
     assert not (recipe_of.held_out(drawn.colour, drawn.shape) & there).any()
     held = [recipe_of.held_out(np.array(c), np.array(s)) for c in range(6) for s in range(5)]

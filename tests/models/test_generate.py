@@ -5,7 +5,7 @@ import torch
 
 import tracer
 from tracer.models import nanogpt
-from tracer.models.shared.generate import choose, generate, joined, room, words_of, write
+from tracer.models.shared.generate import choose, generate, join_tokens, room, words_of, write
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,6 @@ def test_there_is_room_for_as_many_words_as_the_model_reads():
 
 
 def test_characters_and_words_are_joined_in_their_own_way():
-    assert joined("abc", "a b", ["c", " "]) == "a bc "
-    assert joined(("a", "b"), "", ["a", "b"]) == "a b" and joined(("a", "b"), "b", []) == "b"
+    assert join_tokens("abc", "a b", ["c", " "]) == "a bc "
+    assert join_tokens(("a", "b"), "", ["a", "b"]) == "a b" and join_tokens(("a", "b"), "b", []) == "b"
     assert words_of(tracer.load("nanogpt", L=1))[0] == "\n"

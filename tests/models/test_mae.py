@@ -244,10 +244,10 @@ def test_doubted_patches_are_hidden_from_all():
 
     image, doubt = torch.randn(2, 1, 16, 16), torch.zeros(2, 16)
     doubt[0, 5] = doubt[1, 9] = 1
-    anomaly_detection.predicted(Asked(), image)
+    anomaly_detection.predict_hidden(Asked(), image)
     assert {tuple(visible.shape) for visible in seen} == {(2, 12)}
     seen.clear()
-    anomaly_detection.predicted(Asked(), image, doubt)
+    anomaly_detection.predict_hidden(Asked(), image, doubt)
     assert {tuple(visible.shape) for visible in seen} == {(2, 10)}
     assert not any(5 in visible[0] or 9 in visible[1] for visible in seen)
 

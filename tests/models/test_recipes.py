@@ -81,7 +81,7 @@ def test_all_of_a_llama_goes_to_adamw_its_matrices_of_blocks_at_a_rate_of_their_
 
 def test_hiding_takes_the_quarter_that_is_attended_to_most_the_central_one_and_any():
     images, attention = torch.ones(2, 3, 8, 8), torch.rand(2, 16, generator=torch.Generator().manual_seed(1))
-    found = occlusion_eval.hidden(images, attention, 2, torch.Generator().manual_seed(0))
+    found = occlusion_eval.hide_patches(images, attention, 2, torch.Generator().manual_seed(0))
     patches = {name: left[:, 0, ::2, ::2].flatten(1) for name, left in found.items()}
     assert [{int(row.eq(0).sum()) for row in left} for left in patches.values()] == [{4}, {4}, {4}]
     assert torch.equal(patches["attended"] == 0, attention >= attention.sort(descending=True).values[:, 3:4])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.mutation import ROOT
 from tests.mutation.nearest_tests import TESTS
-from tracer.utils.python_source import parsed
+from tracer.utils.python_source import parse
 
 NODES = (
     *("expr/test_words.py", "expr/test_cells.py", "expr/test_equations.py", "expr/test_layout_nodes.py"),
@@ -52,7 +52,7 @@ class Noting:
         loader, noted = spec.loader, self.ran.setdefault(Path(origin).relative_to(ROOT).as_posix(), set())
 
         def run(module) -> None:
-            tree = _noting(parsed(Path(origin).read_text(encoding="utf-8")))
+            tree = _noting(parse(Path(origin).read_text(encoding="utf-8")))
             vars(module)["__ran__"] = noted.add
             exec(compile(tree, origin, "exec"), vars(module))
 
@@ -72,7 +72,7 @@ def _noting(tree: ast.Module) -> ast.Module:
                 first = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
                 future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
                 if not first and not future:
-                    note = parsed(f"__ran__({statement.lineno})").body[0]
+                    note = parse(f"__ran__({statement.lineno})").body[0]
                     noted.append(ast.copy_location(note, statement))
                 noted.append(statement)
             setattr(node, name, noted)

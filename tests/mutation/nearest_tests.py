@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tests.mutation import ROOT
-from tracer.utils.python_source import parsed
+from tracer.utils.python_source import parse
 
 TESTS = ROOT / "tests"
 STEPS, MOST = 4, 6
@@ -91,7 +91,7 @@ def _tests() -> dict[str, frozenset[str]]:
 
 def _imports(path: Path) -> Iterator[str]:
     """The modules that a file imports anywhere in it; of `from a import b` both `a` and `a.b`, since b may be one."""
-    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

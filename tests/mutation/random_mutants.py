@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from tests.mutation import ROOT, Mistake
 from tests.mutation.rules import qualified
-from tracer.utils.python_source import lines, parsed
+from tracer.utils.python_source import lines, parse
 
 FILES = (
     "tracing/op_records.py",
@@ -87,7 +87,7 @@ def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
     text = (ROOT / file).read_text(encoding="utf-8")
-    tree = parsed(text)
+    tree = parse(text)
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

@@ -11,7 +11,7 @@ from tests.mutation.handwritten import LISTED
 from tests.mutation.random_mutants import drawn, every
 from tests.mutation.rules import inside, qualified
 from tests.mutation.runner import Trial, tried
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 BAR = 0.9
 """The least share of the mistakes that were drawn which has to be caught; of those that are listed all."""
@@ -34,7 +34,7 @@ def chosen(names: Sequence[str], seed: int) -> tuple[list[Mistake], list[Mistake
     listed = [mistake for mistake in (rule.mistake() for rule in LISTED) if asked(mistake)]
     both = listed, list(dict.fromkeys([*filter(asked, drawn(seed=seed)), *places]))
     if not any(both):
-        raise ValueError(f"no mistake is called {quoted(names[0])}, expected a name, a file or FILE:LINE of one")
+        raise ValueError(f"no mistake is called {quote(names[0])}, expected a name, a file or FILE:LINE of one")
     return both
 
 

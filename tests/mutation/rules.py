@@ -34,7 +34,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tests.mutation import ROOT, Mistake
-from tracer.utils.python_source import parsed
+from tracer.utils.python_source import parse
 
 FOLDERS = ("tracer", "pages")
 CHECKS = "tracer/verify/"
@@ -136,7 +136,7 @@ def _places(file: str) -> dict[type, list[_Place]]:
     """Every node of a file by its kind, but docstrings, annotations and what is imported."""
     module = tuple(part for part in file.removesuffix(".py").split("/") if part != "__init__")
     places: dict[type, list[_Place]] = {}
-    for place in _walk(parsed(_source(file)), module, None):
+    for place in _walk(parse(_source(file)), module, None):
         places.setdefault(type(place.node), []).append(place)
     return places
 
@@ -216,7 +216,7 @@ def _raw_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
 
 def _pattern(source: str) -> ast.expr | ast.stmt:
     """The tree of a pattern: an expression, or else a statement."""
-    (statement,) = parsed(re.sub(r"\$(\w+)", rf"{_META}\1", source)).body
+    (statement,) = parse(re.sub(r"\$(\w+)", rf"{_META}\1", source)).body
     return statement.value if isinstance(statement, ast.Expr) else statement
 
 

@@ -29,7 +29,7 @@ from typing import Any
 from tests.mutation import ROOT, Mistake
 from tests.mutation.coverage import NODES, Noted, Noting, failed
 from tests.mutation.nearest_tests import TESTS, guards, verified
-from tracer.utils.python_source import lines, parsed
+from tracer.utils.python_source import lines, parse
 
 SECONDS, MEMORY = 90, 12 * 2**30
 """What one trial may take at most, of a core beyond what it takes without a mistake, and of address space."""
@@ -127,7 +127,7 @@ def _in_function(file: str, line: int) -> bool:
 
 @lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module:
-    return parsed((ROOT / file).read_text(encoding="utf-8"))
+    return parse((ROOT / file).read_text(encoding="utf-8"))
 
 
 @dataclass

@@ -25,7 +25,7 @@ def test_threads_that_parse_at_once_all_get_their_tree():
     gc.set_threshold(100)
     try:
         with ThreadPoolExecutor(8) as threads:
-            trees = list(threads.map(lambda _: ast.dump(python_source.parsed(SOURCE)), range(32)))
+            trees = list(threads.map(lambda _: ast.dump(python_source.parse(SOURCE)), range(32)))
     finally:
         gc.callbacks[:] = before
         gc.set_threshold(*threshold)

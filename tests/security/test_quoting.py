@@ -10,25 +10,25 @@ from tracer import cli, export, models, zoo
 from tracer.inputs.images import open_photo
 from tracer.record import serialization
 from tracer.symbols.notation import parse
-from tracer.utils.error_text import MOST, quoted, shortened
+from tracer.utils.error_text import MOST, quote, shorten
 from tracer.zoo import user_factory
 
 LONG = "x" * 5000
 
 
 def test_what_is_short_is_quoted_whole():
-    assert quoted("abc") == "'abc'" and quoted(3) == "3" and quoted("a\nb") == r"'a\nb'"
-    assert quoted("y" * (MOST - 2)) == repr("y" * (MOST - 2))
+    assert quote("abc") == "'abc'" and quote(3) == "3" and quote("a\nb") == r"'a\nb'"
+    assert quote("y" * (MOST - 2)) == repr("y" * (MOST - 2))
 
 
 @pytest.mark.parametrize("given", [LONG, LONG.encode(), [LONG], {"a": LONG}, 10**200, "\0" * 5000, "𝐗" * 5000])
 def test_what_is_long_is_cut_in_the_middle(given):
-    said = quoted(given)
+    said = quote(given)
     assert len(said) == MOST and " … " in said and said[:10] == repr(given)[:10] and said[-20:] == repr(given)[-20:]
 
 
 def test_a_sentence_stays_one_line():
-    assert shortened("a\nb  c") == "a b c" and len(shortened("a b\n" * 1000, 240)) == 240
+    assert shorten("a\nb  c") == "a b c" and len(shorten("a b\n" * 1000, 240)) == 240
 
 
 REFUSALS = {

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tracer
 from tests.support.hazards import FusedAttention
 from tracer import models
-from tracer.models.shared.spec import seeded
+from tracer.models.shared.spec import build_seeded
 from tracer.models.vit import SPEC
 from tracer.shapes import Solver, Vocabulary, solve, value_of
 from tracer.shapes.probe_sizes import SIZES
@@ -97,7 +97,7 @@ def test_ops_that_only_some_batches_have_say_so():
 @pytest.mark.parametrize("sizes", [SPEC.sizes | {"B": 1}, *({**SPEC.sizes, **p} for p in SPEC.probes)], ids=str)
 def test_cost_formulas_equal_torch_at_every_probed_size(sizes):
     trace = tracer.load("vit").trace(prove=False)
-    net = seeded(SPEC.net, {name: size for name, size in sizes.items() if name != "B"})
+    net = build_seeded(SPEC.net, {name: size for name, size in sizes.items() if name != "B"})
     full = {**sizes, "N": sizes["H"] * sizes["W"] // sizes["P"] ** 2, "d_k": sizes["D"] // sizes["h"]}
     assert value_of(trace.params_symbolic, full) == sum(p.numel() for p in net.parameters())
     with FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -18,7 +18,7 @@ from tests.cli.test_cli import refused
 from tests.faults.hub import Hub
 from tracer import zoo
 from tracer.cli import main
-from tracer.utils.progress import Told, heard
+from tracer.utils.progress import Told, listen
 from tracer.zoo import downloads, offline, recommended
 from tracer.zoo.download_cost import Download
 
@@ -132,7 +132,7 @@ def test_weights_are_downloaded_in_a_process_of_their_own_and_told_as_they_land(
             downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         hub.cut = False
         told: list[Told] = []
-        with heard(told.append):
+        with listen(told.append):
             downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         assert told[1] == (f"Downloading hf:{hub.model}", told[1].done, size, "B")
         assert any((tmp_path / "home").rglob("model.safetensors"))
@@ -158,7 +158,7 @@ def test_a_download_that_is_not_wanted_any_more_ends(monkeypatch, tmp_path):
         task.ended = bool(begun)
         task.hear(told)
 
-    with pytest.raises(Ended), heard(hear):
+    with pytest.raises(Ended), listen(hear):
         downloads.fetch_in_subprocess("hf:somebody/model", Download(100, folder=str(tmp_path)))
     assert begun[0].wait(10) != 0
 

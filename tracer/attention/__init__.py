@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.record import AttentionRecord, Segment, Trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     import torch
@@ -19,11 +19,11 @@ def parts(trace: Trace) -> tuple[str, ...]:
 def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]:
     """Return the attention of one tower, layer by layer. Raise ValueError if the run had none, or no such tower."""
     if not trace.attentions:
-        raise ValueError(f"{quoted(trace.model)} ran no attention that this trace recorded")
+        raise ValueError(f"{quote(trace.model)} ran no attention that this trace recorded")
     known = parts(trace)
     part = known[0] if part is None else part
     if part not in known:
-        raise ValueError(f"part={quoted(part)} is not one of this model's: {', '.join(map(repr, known))}")
+        raise ValueError(f"part={quote(part)} is not one of this model's: {', '.join(map(repr, known))}")
     return tuple(record for record in trace.attentions if record.part == part)
 
 

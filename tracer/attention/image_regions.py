@@ -6,7 +6,7 @@ import torch
 
 from tracer.attention import segments, weights
 from tracer.record import Trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def region(trace: Trace, place: int, layer: int, head: int | None = None) -> torch.Tensor:
@@ -18,7 +18,7 @@ def region(trace: Trace, place: int, layer: int, head: int | None = None) -> tor
     """
     text = next((segment for segment in segments(trace) if segment.name == "text"), None)
     if trace.picture is None or text is None:
-        raise ValueError(f"this run of {quoted(trace.model)} has no picture and text in one sequence")
+        raise ValueError(f"this run of {quote(trace.model)} has no picture and text in one sequence")
     if not 1 <= place <= text.stop - text.start:
         raise ValueError(f"place={place} is outside of this run's text: 1 to {text.stop - text.start} was expected")
     row = weights(trace, layer, head, text.start + place - 1)[0]

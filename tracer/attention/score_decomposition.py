@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.attention.step_inputs import reads
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
@@ -28,7 +28,7 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
     """
     if "position" not in reads(trace, "block1.attention.query"):
         raise ValueError(
-            f"the first block of {quoted(model.name)} does not read tokens plus positions as they are, "
+            f"the first block of {quote(model.name)} does not read tokens plus positions as they are, "
             f"so its scores don't fall into four terms"
         )
     content, both = trace.value("embedding"), trace.value("position")

@@ -7,7 +7,7 @@ from math import sqrt
 
 import torch
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tuple[dict[str, float], float]:
@@ -18,7 +18,7 @@ def lookup(book: dict[str, float], word: str, *, sharpness: float = 10.0) -> tup
     it becomes the lookup of the nearest key. ValueError for an empty book. Source: note 002, "Idea".
     """
     if not book:
-        raise ValueError(f"{quoted(word)} can't be looked up: the book is empty")
+        raise ValueError(f"{quote(word)} can't be looked up: the book is empty")
     query, keys = letter_pairs(word), torch.stack([letter_pairs(key) for key in book])
     values = torch.tensor(list(book.values()), dtype=torch.float64)
     weights, value = soft_lookup(query[None], keys, values[:, None], scale=1 / sharpness)

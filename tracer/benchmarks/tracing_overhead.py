@@ -24,7 +24,7 @@ import tracer
 from tracer import zoo
 from tracer.capture import record
 from tracer.export import to_table
-from tracer.models.shared.spec import seeded
+from tracer.models.shared.spec import build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
 from tracer.tracing import LATER, assemble
@@ -109,7 +109,7 @@ def _library() -> Iterator[dict]:
     if not zoo.available("torchvision"):
         return
     spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
-    net = seeded(spec.net, spec.sizes)  # what the weights are takes no time
+    net = build_seeded(spec.net, spec.sizes)  # what the weights are takes no time
 
     def opened():
         with Transparent():
@@ -231,7 +231,7 @@ def deriving() -> float:
 def deriving_library() -> float:
     """Return the time of deriving the book of vit_b_16 in plain forwards, with every proof left pending."""
     spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
-    net = seeded(spec.net, spec.sizes)
+    net = build_seeded(spec.net, spec.sizes)
     with torch.no_grad():
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))

@@ -30,7 +30,7 @@ from tracer.capture.tensors.module_state import restoring
 from tracer.capture.tensors.producers import Makers
 from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
 from tracer.capture.tensors.tensor_store import Kept, Untouched
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 class Seen(NamedTuple):
@@ -107,7 +107,7 @@ def record(
     kwargs, parameters = kwargs or {}, dict(module.named_parameters())
     if (lazy := next((name for name, parameter in parameters.items() if is_lazy(parameter)), None)) is not None:
         raise ValueError(
-            f"the parameter {quoted(lazy)} has no shape before the first forward: run it once, then trace it"
+            f"the parameter {quote(lazy)} has no shape before the first forward: run it once, then trace it"
         )
     recording = Recording(kept=kept or Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
     recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()

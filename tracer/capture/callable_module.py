@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 class Function(nn.Module):
@@ -44,12 +44,12 @@ def as_module(given) -> nn.Module:
     if isinstance(given, nn.Module):
         for name, module in given.named_modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
-                raise ValueError(COMPILED.format(quoted(name) if name else "the module"))
+                raise ValueError(COMPILED.format(quote(name) if name else "the module"))
         return given
     if hasattr(given, "_torchdynamo_orig_callable"):
         raise ValueError(COMPILED.format("the function"))
     if not callable(given):
-        raise ValueError(f"{quoted(given)} can't be run, expected a module or a function")
+        raise ValueError(f"{quote(given)} can't be run, expected a module or a function")
     return Function(given)
 
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tracer.cli import commands as folder
 from tracer.utils import extras
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        message = re.sub("'[^']{80,}'", lambda given: quoted(given[0][1:-1]), message)
+        message = re.sub("'[^']{80,}'", lambda given: quote(given[0][1:-1]), message)
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 

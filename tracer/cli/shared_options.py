@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tracer import export
 from tracer.record import Trace
 from tracer.utils import atomic_write
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -27,7 +27,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not (WHOLE.fullmatch(text) and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number, expected a whole number from {least}")
+            raise argparse.ArgumentTypeError(f"{quote(text)} is not a number, expected a whole number from {least}")
         return int(text)
 
     return read
@@ -37,7 +37,7 @@ def pair(text: str) -> tuple[str, str]:
     """Return `"D=64"` as ("D", "64"). Raise ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a size, {WANTED}")
+        raise argparse.ArgumentTypeError(f"{quote(text)} is not a size, {WANTED}")
     return name, value
 
 
@@ -56,18 +56,18 @@ def photo(path: str | None) -> Image | None:
     try:
         return open_photo(Path(path).read_bytes())
     except OSError as error:
-        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+        raise type(error)(f"can't read {quote(path)}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ValueError(f"{quoted(path)}: {error}") from error
+        raise ValueError(f"{quote(path)}: {error}") from error
 
 
 def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
     """Raise ValueError for an input that the model `options.name` does not take."""
     for kind in ("image", "text"):
         if getattr(options, kind) is not None and kind not in takes:
-            wrong = f"--{kind} {quoted(getattr(options, kind))}"
+            wrong = f"--{kind} {quote(getattr(options, kind))}"
             known = " and ".join(takes) or "its own sample"
-            raise ValueError(f"{wrong}: {quoted(options.name)} takes no {kind}, expected {known}")
+            raise ValueError(f"{wrong}: {quote(options.name)} takes no {kind}, expected {known}")
 
 
 def view(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +87,11 @@ def check_view(options: argparse.Namespace) -> None:
         return
     if options.out.endswith(SAVED):
         if options.format:
-            given = f"--format {options.format} with --out {quoted(options.out)}"
+            given = f"--format {options.format} with --out {quote(options.out)}"
             raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
     elif not (options.format or export.format_of(options.out)):
         raise ValueError(
-            f"--out {quoted(options.out)} names no format, expected --format or one of {export.suffixes()}, {SAVED}"
+            f"--out {quote(options.out)} names no format, expected --format or one of {export.suffixes()}, {SAVED}"
         )
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.utils.extras import require
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
     """
     check_level(level, trace)
     if format not in FORMATS:
-        raise ValueError(f"{quoted(format)} is not a format, expected one of {', '.join(FORMATS)}")
+        raise ValueError(f"{quote(format)} is not a format, expected one of {', '.join(FORMATS)}")
     return _format(format).render(trace, level).rstrip("\n") + "\n"
 
 
@@ -71,13 +71,13 @@ def _format(name: str):
 def check_level(level: str, trace: Trace | None = None) -> None:
     """Raise ValueError for an unknown level, or one that the trace does not have."""
     if level not in LEVELS:
-        raise ValueError(f"{quoted(level)} is not a level, expected one of {', '.join(LEVELS)}")
+        raise ValueError(f"{quote(level)} is not a level, expected one of {', '.join(LEVELS)}")
     if level == "primitives" and trace is not None and trace.ops and not trace.decompositions:
         raise ValueError(
-            f"this trace of {quoted(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
+            f"this trace of {quote(trace.model)} was made without primitives: `python -m tracer trace NAME --level "
             "primitives --out FILE`, or primitives=True in Python, makes one that has them"
         )
     if level in ("modules", "calls") and trace is not None and trace.ops and not getattr(trace, level):
         raise ValueError(
-            f"this trace of {quoted(trace.model)} was made without {level}: run the model again for one that has them"
+            f"this trace of {quote(trace.model)} was made without {level}: run the model again for one that has them"
         )

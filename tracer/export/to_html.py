@@ -17,7 +17,7 @@ from latex2mathml.converter import convert
 from tracer.export import rows
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.note_titles import spelled
+from tracer.utils.note_titles import with_titles
 
 SUFFIXES = (".html", ".htm")
 
@@ -71,8 +71,8 @@ def _symbols(trace: Trace) -> str:
 def _steps(trace: Trace) -> str:
     body = [
         (
-            f'<td title="{text(spelled(step.why))}">{text(step.title)}<br>{_quiet(step.id)}</td>',
-            f"<td>{equation(step.latex)}{'<br>' + _quiet(spelled(step.note)) if step.note else ''}</td>",
+            f'<td title="{text(with_titles(step.why))}">{text(step.title)}<br>{_quiet(step.id)}</td>',
+            f"<td>{equation(step.latex)}{'<br>' + _quiet(with_titles(step.note)) if step.note else ''}</td>",
             f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
             f'<td class="number">{text(rows.proof(step))}</td>',
         )

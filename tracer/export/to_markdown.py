@@ -9,7 +9,7 @@ from tracer.export import rows
 from tracer.export.repeated_blocks import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.note_titles import spelled
+from tracer.utils.note_titles import with_titles
 
 SUFFIXES = (".md", ".markdown")
 
@@ -32,8 +32,8 @@ def _steps(trace: Trace) -> str:
             math(notation.shape_latex(step.symbolic)),
             rows.numbers(step.shape),
             rows.proof(step),
-            text(spelled(step.why)),
-            text(spelled(step.note)),
+            text(with_titles(step.why)),
+            text(with_titles(step.note)),
         )
         for repeat, steps in as_printed(trace)
         for step in steps

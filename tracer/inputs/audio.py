@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 RATE = 8000
 """Samples a second that all sounds have here: what lies above 4 kHz is cut off."""
@@ -52,7 +52,7 @@ def open_sound(data: bytes) -> np.ndarray:
     costs nothing.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A sound is given as the bytes of a file, not as {quoted(data)}; {_EXPECTED}")
+        raise ValueError(f"A sound is given as the bytes of a file, not as {quote(data)}; {_EXPECTED}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (4 MB)")
     found, samples = _chunks(bytes(data))

@@ -13,7 +13,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.synthetic.scenes import sample_scene
 from tracer.inputs.to_tensors import MEAN, STD
 from tracer.inputs.tokenizers import Words
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
@@ -31,7 +31,7 @@ def split_sentences(text: str) -> list[str]:
     found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
     if not found:
         raise ValueError(
-            f"the text {quoted(text)} has no sentence; at least one was expected, one a line or set apart by ';'"
+            f"the text {quote(text)} has no sentence; at least one was expected, one a line or set apart by ';'"
         )
     return list(dict.fromkeys(found))
 
@@ -63,13 +63,13 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
         if tokens.shape[1] > sizes["T_max"]:
             long = max(sentences, key=len)
             raise ValueError(
-                f"{quoted(long)} and its begin and end are T={tokens.shape[1]} tokens, too many: the model reads at "
+                f"{quote(long)} and its begin and end are T={tokens.shape[1]} tokens, too many: the model reads at "
                 f"most T_max={sizes['T_max']}"
             )
         if text is None:
             tokens = tokens % sizes["V"]
         elif tokens.max() >= sizes["V"]:
-            raise ValueError(f"{quoted(text)} has words that this model, with V={sizes['V']}, does not know")
+            raise ValueError(f"{quote(text)} has words that this model, with V={sizes['V']}, does not know")
         photo = (sample_scene().image() if image is None else image).convert("RGB")
         cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
         pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))

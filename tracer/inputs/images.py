@@ -18,7 +18,7 @@ from PIL import Image
 
 from tracer.inputs import png
 from tracer.inputs.image_headers import jpeg_buffer, picture_format, picture_size
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 MAX_BYTES = 10 * 2**20
 MAX_PIXELS = 50_000_000
@@ -87,7 +87,7 @@ def open_photo(data: bytes) -> Image.Image:
 def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     """Return the format's name and (width, height) in pixels, after every check that needs no decoder."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A photo is given as the bytes of a file, not as {quoted(data)}; {_EXPECTED}")
+        raise ValueError(f"A photo is given as the bytes of a file, not as {quote(data)}; {_EXPECTED}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (10 MB)")
     data = bytes(data)
@@ -303,7 +303,7 @@ def sample_photos() -> dict[str, Callable[[], Image.Image]]:
 def sample_photo(name: str = SAMPLES[0]) -> Image.Image:
     """Return the sample photo of that name, mode RGB. Raises ValueError for a name that is not in `SAMPLES`."""
     if name not in SAMPLES:
-        raise ValueError(f"There is no sample photo {quoted(name)}; expected one of {', '.join(SAMPLES)}")
+        raise ValueError(f"There is no sample photo {quote(name)}; expected one of {', '.join(SAMPLES)}")
     return sample_photos()[name]()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from tracer.inputs.images import centre_crop, sample_photo, to_array
 from tracer.inputs.model_inputs import Inputs
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
@@ -50,7 +50,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
                 raise
             numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
         if not numbers:
-            raise ValueError(f"the text {quoted(text)} has no token; at least one was expected")
+            raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
         if given.get("T", 0) > most:
             raise ValueError(f"T={given['T']} tokens are too many: the model reads at most T_max={most}")
         if "T" in given:
@@ -59,7 +59,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
             numbers = numbers[-most:]
         elif len(numbers) > most:
             raise ValueError(
-                f"{quoted(text)} has T={len(numbers)} tokens, too many: the model reads at most T_max={most}"
+                f"{quote(text)} has T={len(numbers)} tokens, too many: the model reads at most T_max={most}"
             )
         elif pad:
             numbers += known.encode(pad) * (most - len(numbers))

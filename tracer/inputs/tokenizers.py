@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 class Characters:
@@ -19,7 +19,7 @@ class Characters:
         for character in text:
             if character not in self._numbers:
                 raise ValueError(
-                    f"{quoted(text)} holds {quoted(character)}, which is none of the {len(self.vocabulary)} characters "
+                    f"{quote(text)} holds {quote(character)}, which is none of the {len(self.vocabulary)} characters "
                     f"that the model knows"
                 )
         return [self._numbers[character] for character in text]
@@ -47,7 +47,7 @@ class Words:
         for word in words:
             if word not in self._numbers:
                 raise ValueError(
-                    f"{quoted(text)} holds {quoted(word)}, which is none of the {len(self.vocabulary[2:])} words that "
+                    f"{quote(text)} holds {quote(word)}, which is none of the {len(self.vocabulary[2:])} words that "
                     f"the model knows: {', '.join(self.vocabulary[2:])}"
                 )
         return [self._numbers[word] for word in words]

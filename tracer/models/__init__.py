@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracer import zoo
 from tracer.models.shared.model_cards import card_of
-from tracer.utils.error_text import quoted
-from tracer.utils.python_source import stated
+from tracer.utils.error_text import quote
+from tracer.utils.python_source import read_literals
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -58,7 +58,7 @@ def card(name: str, config: Mapping[str, Any] | None = None) -> dict | None:
     Weights that were trained at these sizes and options come first. Raise ValueError in one sentence that names a
     damaged card.
     """
-    return None if zoo.is_foreign(name) else _card(trained_as(name, config) if config else _known(name))
+    return None if zoo.is_foreign(name) else _card(trained_as(name, config) if config else _check_name(name))
 
 
 def trained_as(name: str, config: Mapping[str, Any]) -> str:
@@ -66,12 +66,12 @@ def trained_as(name: str, config: Mapping[str, Any]) -> str:
 
     It is the model's own name, or that of a variant with all of them, such as "transformer.positions=relative".
     """
-    return next((one for one in _variants(_known(name)) if fits(_card(one) or {}, name, config)), name)
+    return next((one for one in _variants(_check_name(name)) if fits(_card(one) or {}, name, config)), name)
 
 
 def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool:
     """Return whether weights with this card were trained at just these sizes and options of a model."""
-    first = shipped(name)
+    first = shipped_config(name)
     trained = {**first, **known.get("sizes", {}), **known.get("options", {})}
     return all(trained[size] == config.get(size, value) for size, value in first.items())
 
@@ -85,12 +85,12 @@ def _variants(name: str) -> tuple[str, ...]:
 
 def _card(weights: str) -> dict | None:
     file = WEIGHTS / f"{weights}.json"
-    text = _written(file)  # type: ignore[arg-type] # files of a folder or an archive are hashable
+    text = _read_card(file)  # type: ignore[arg-type] # files of a folder or an archive are hashable
     return card_of(text, file) if text is not None else None
 
 
 @lru_cache(maxsize=64)
-def _written(file: Traversable) -> bytes | None:
+def _read_card(file: Traversable) -> bytes | None:
     """Return the content of a model's card, read once, or None if there is none."""
     return file.read_bytes() if file.is_file() else None
 
@@ -106,23 +106,29 @@ def describe() -> list[dict[str, str]]:
 
 def summary(name: str) -> str:
     """Return the first line of the model file's docstring, read without running the file."""
-    return zoo.summary(name) if zoo.is_foreign(name) else _stated(_known(name))["summary"]
+    return zoo.summary(name) if zoo.is_foreign(name) else _read_literals(_check_name(name))["summary"]
 
 
 def takes(name: str) -> tuple[str, ...]:
     """Return the inputs of a model, "image", "text" or both, read without running its file."""
-    return zoo.spec_of(name).takes if zoo.is_foreign(name) else _stated(_known(name))["SPEC"].get("takes", ())
+    return (
+        zoo.spec_of(name).takes if zoo.is_foreign(name) else _read_literals(_check_name(name))["SPEC"].get("takes", ())
+    )
 
 
 def samples(name: str) -> str:
     """Return the kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for text models."""
-    return zoo.spec_of(name).samples if zoo.is_foreign(name) else _stated(_known(name))["SPEC"].get("samples", "")
+    return (
+        zoo.spec_of(name).samples
+        if zoo.is_foreign(name)
+        else _read_literals(_check_name(name))["SPEC"].get("samples", "")
+    )
 
 
 @lru_cache(maxsize=64)
-def _stated(name: str) -> dict[str, Any]:
+def _read_literals(name: str) -> dict[str, Any]:
     """Return the literals in the file of a model, read once: pages ask for them at every rerun."""
-    return {"SPEC": {}} | stated(files(__name__) / f"{name.replace('-', '_')}.py")
+    return {"SPEC": {}} | read_literals(files(__name__) / f"{name.replace('-', '_')}.py")
 
 
 def origin(name: str) -> str:
@@ -138,10 +144,10 @@ def spec_of(name: str) -> Spec:
     """
     if zoo.is_foreign(name):
         return zoo.spec_of(name)
-    return import_module(f"{__name__}.{_known(name).replace('-', '_')}").SPEC
+    return import_module(f"{__name__}.{_check_name(name).replace('-', '_')}").SPEC
 
 
-def shipped(name: str) -> dict[str, Any]:
+def shipped_config(name: str) -> dict[str, Any]:
     """Return the sizes and options of one of our shipped models.
 
     These are those that its weights were trained with, else the defaults of its file.
@@ -160,7 +166,7 @@ def check(name: str, config: dict[str, Any]) -> None:
 
     spec = spec_of(name)
     check_config(spec, name, config)
-    full = {**shipped(name), **config}
+    full = {**shipped_config(name), **config}
     shapes(spec, full | {symbol: 1 for symbol in spec.sizes if symbol.startswith("L")})
 
 
@@ -187,26 +193,26 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """Return one of our own models; see `load`."""
     from tracer.models.shared.config_validation import check_config, check_count, check_memory, shapes  # loads torch
-    from tracer.models.shared.spec import Model, seeded  # loads torch
+    from tracer.models.shared.spec import Model, build_seeded  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
     found, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.models.shared.load_weights import card_beside, converted  # loads torch
+        from tracer.models.shared.load_weights import card_beside, convert  # loads torch
 
         own = card_beside(weights)
         if own:
             told = {**own["sizes"], **own.get("options", {})}
             config = {**{key: told[key] for key in (*spec.sizes, *spec.options) if key in told}, **config}
-        tensors, config = converted(spec, weights, config)
-    as_shipped = shipped(name)
+        tensors, config = convert(spec, weights, config)
+    as_shipped = shipped_config(name)
     full = {**as_shipped, **config}
     if (file := trained_as(name, full)) != name:
         as_shipped, found = full, _card(file)
     if full != as_shipped:
         check_memory(spec, name, full)
-    net = seeded(spec.net, full)
+    net = build_seeded(spec.net, full)
     if full == as_shipped:  # counted as it is built: on `meta` PyTorch's compiler would be loaded for it
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == as_shipped[symbol] for symbol in spec.sizes)
@@ -233,9 +239,9 @@ def _facts(card: dict | None, *keys: str) -> dict | None:
     return {key: card[key] for key in keys if key in card} if card else None
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in names():
         near = get_close_matches(str(name), names(), n=1, cutoff=0.4)
-        hint = f"did you mean {quoted(near[0])}?" if near else f"known are {', '.join(names())}"
-        raise ValueError(f"there is no model {quoted(name)}; {hint}")
+        hint = f"did you mean {quote(near[0])}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {quote(name)}; {hint}")
     return name

@@ -106,7 +106,7 @@ class CLIP(nn.Module):
         return self.log_scale.exp() * cosines  # [B, K]
 
 
-def ended(tokens: torch.Tensor) -> torch.Tensor:
+def end_sentences(tokens: torch.Tensor) -> torch.Tensor:
     """Return sentences `[K, T]` whose last token is the end token."""
     tokens[:, -1] = END
     return tokens
@@ -255,7 +255,7 @@ SPEC = Spec(
     ),
     example=lambda sizes: (
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        ended(torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"]),
+        end_sentences(torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"]),
     ),
     prepare=sentences_input(VOCABULARY, SAMPLE),
     result=sentence_probabilities,

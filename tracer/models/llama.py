@@ -39,8 +39,8 @@ class Attention(nn.Module):
         q = self.query(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
         k = self.key(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
         v = self.value(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
-        q = q * cosine + turned(q) * sine  # [B, h, T, d_k]
-        k = k * cosine + turned(k) * sine  # [B, h_kv, T, d_k]
+        q = q * cosine + rotate_half(q) * sine  # [B, h, T, d_k]
+        k = k * cosine + rotate_half(k) * sine  # [B, h_kv, T, d_k]
         k = k.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
         v = v.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
         scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, T, T]
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         return self.output(context)  # [B, T, D]
 
 
-def turned(x) -> torch.Tensor:
+def rotate_half(x) -> torch.Tensor:
     """Return each pair of a head's two halves rotated by a right angle: `(x₁, x₂)` becomes `(-x₂, x₁)`."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([-second, first], dim=-1)

@@ -74,7 +74,7 @@ class MAE(nn.Module):
         return self.prediction(x)  # [B, N, P²C]
 
 
-def seen(model: Any, image: Any, text: Any, given: dict[str, int]) -> Inputs:
+def visible_inputs(model: Any, image: Any, text: Any, given: dict[str, int]) -> Inputs:
     """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
     inputs = surface_input(model, image, text, given)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
@@ -201,7 +201,7 @@ SPEC = Spec(
         torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
         torch.arange(sizes["N_v"]).repeat(sizes["B"], 1),
     ),
-    prepare=seen,
+    prepare=visible_inputs,
     result=reconstruction,
     segments=lambda sizes: (
         Segment("visible", 0, sizes["N_v"], "encoder"),

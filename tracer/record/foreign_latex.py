@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 LATEX = 2000
 """Letters of an equation; the longest of ours has 240."""
@@ -56,8 +56,8 @@ def mathematics(latex: str, where: str) -> None:
         raise ValueError(f"{where}: expected LaTeX for mathematics, without $, %, # and ~")
     for word, sign in re.findall(r"\\(?:([A-Za-z]+)|(.?))", latex, re.DOTALL):
         if (word and word not in COMMANDS) or (not word and sign not in SIGNS) or not (word or sign):
-            raise ValueError(f"{where}: expected LaTeX for mathematics, got {quoted(chr(92) + word + sign)}")
+            raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(chr(92) + word + sign)}")
     if found := BLOCKS.search(latex) or re.search(r"\^\^|\\\\\s*[\[*]", latex):
-        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quoted(found.group())}")
+        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(found.group())}")
     if latex.count(r"\\") > ROWS:
         raise ValueError(f"{where}: expected LaTeX of at most {ROWS} rows, got {latex.count(chr(92) * 2):,}")

@@ -13,7 +13,7 @@ from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Retur
 from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
 from tracer.record.steps import Step, Symbol
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -90,7 +90,7 @@ class Trace:
             if step.id == id:
                 return step
         raise KeyError(
-            f"no step {quoted(id)} in this trace; the first is {quoted(self.steps[0].id)}" if self.steps else id
+            f"no step {quote(id)} in this trace; the first is {quote(self.steps[0].id)}" if self.steps else id
         )
 
     @property
@@ -109,7 +109,7 @@ class Trace:
         if not waiting:
             return self
         if (prover := self.prover) is None:
-            raise ValueError(f"step {quoted(waiting[0].id)} can't be proven: the model that ran is no longer there")
+            raise ValueError(f"step {quote(waiting[0].id)} can't be proven: the model that ran is no longer there")
         proven = prover(waiting)
         trace = replace(self, steps=tuple(proven.get(step.id, step) for step in self.steps))
         spelled = self.later.spelled(proven.values()) if self.later else None
@@ -183,7 +183,7 @@ class Trace:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{symbol.name}={symbol.value}" for symbol in self.symbols[:12])
-        return f"<Trace of {quoted(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
+        return f"<Trace of {quote(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
         from tracer.export import html  # stands above the record: looked up
@@ -230,13 +230,13 @@ class Cell:
         """
         if operand not in self.terms:
             made = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"
-            raise ValueError(f"cell {self.index} of {quoted(self.id)} was not made of {quoted(operand)}: {made}")
+            raise ValueError(f"cell {self.index} of {quote(self.id)} was not made of {quote(operand)}: {made}")
         numbers = self.terms[operand]
         if index is None:
             index = max(numbers, key=lambda one: (one.counted, abs(one.share or 0), abs(one.value))).index
         elif operand_cell(index) not in {one.index for one in numbers}:
             raise ValueError(
-                f"cell {self.index} of {quoted(self.id)} was not made of {quoted(index)} of {quoted(operand)}; "
+                f"cell {self.index} of {quote(self.id)} was not made of {quote(index)} of {quote(operand)}; "
                 f"the first that it was made of is {numbers[0].index}"
             )
         if operand.startswith("number "):

@@ -14,7 +14,7 @@ from tracer.shapes import Vocabulary
 from tracer.shapes.probe_sizes import candidate_probes, choose_sizes
 from tracer.shapes.shadow_module import parameters, shadow_copy, without_values
 from tracer.symbols import cost
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 HEAVY = 2**35
 """FLOPs of a probe above which the module first runs on tensors without values."""
@@ -33,9 +33,7 @@ def named_axes(
     sizes, or of an axis that another symbol names.
     """
     if not isinstance(symbols, Mapping):
-        raise ValueError(
-            f"symbols={quoted(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}"
-        )
+        raise ValueError(f"symbols={quote(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}")
     if not symbols:
         return {}, iter(())
     inputs = recording.inputs
@@ -106,25 +104,25 @@ def flops(recording: Recording) -> int:
 
 def _axes(name, place, inputs) -> list[tuple[str, int]]:
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"symbols: {quoted(name)} is no name for a size, expected letters, digits and _")
+        raise ValueError(f"symbols: {quote(name)} is no name for a size, expected letters, digits and _")
     if isinstance(place, int):
         found = [(given, place) for given, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
     elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
         given, axis = place
         found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
     else:
-        raise ValueError(f"symbols: {quoted(name)} is said to be {quoted(place)}, expected an axis, or (input, axis)")
+        raise ValueError(f"symbols: {quote(name)} is said to be {quote(place)}, expected an axis, or (input, axis)")
     if not found:
         shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
-        raise ValueError(f"symbols: {quoted(name)} is said to be axis {quoted(place)}, which there is not: {shapes}")
+        raise ValueError(f"symbols: {quote(name)} is said to be axis {quote(place)}, which there is not: {shapes}")
     return [(given, axis % inputs[given].dim()) for given, axis in found]
 
 
 def _size(name: str, places: list[tuple[str, int]], known) -> int:
     sizes = {known[given].shape[axis]: (given, axis) for given, axis in places}
     if len(sizes) > 1:
-        said = ", ".join(f"{size} in axis {axis} of {quoted(given)}" for size, (given, axis) in list(sizes.items())[:2])
-        raise ValueError(f"symbols: {quoted(name)} is {said}; expected one input, as in {{{name!r}: {places[0]}}}")
+        said = ", ".join(f"{size} in axis {axis} of {quote(given)}" for size, (given, axis) in list(sizes.items())[:2])
+        raise ValueError(f"symbols: {quote(name)} is {said}; expected one input, as in {{{name!r}: {places[0]}}}")
     return next(iter(sizes))
 
 
@@ -134,9 +132,9 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
     for name, places in axes.items():
         for place in places:
             if place in named:
-                both = f"{quoted(named[place])} and {quoted(name)}"
+                both = f"{quote(named[place])} and {quote(name)}"
                 raise ValueError(
-                    f"symbols: {both} both name axis {place[1]} of {quoted(place[0])}, expected one of them"
+                    f"symbols: {both} both name axis {place[1]} of {quote(place[0])}, expected one of them"
                 )
             named[place] = name
 

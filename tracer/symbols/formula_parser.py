@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor, isqrt
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 LETTERS = 1000
 """Letters of a formula; the longest of our models, with costs that differ from block to block, has a fifth."""
@@ -147,16 +147,16 @@ def read(text: str) -> Tree:
     """Return the formula as a tree. Raise ValueError in one sentence for anything that is none, or that is too
     large."""
     if len(text) > LETTERS:
-        raise ValueError(f"{quoted(text)} has {len(text):,} letters, expected a formula of at most {LETTERS:,}")
+        raise ValueError(f"{quote(text)} has {len(text):,} letters, expected a formula of at most {LETTERS:,}")
     try:
         tree = _Reader(text).whole()
     except ValueError:
         what = "names, whole numbers of 63 bits, + - * /, ** and a short number, sqrt, log, floor, ceiling, brackets"
-        raise ValueError(f"{quoted(text)} is not a formula over sizes: {what}") from None
+        raise ValueError(f"{quote(text)} is not a formula over sizes: {what}") from None
     if _power(tree) > POWER:
-        raise ValueError(f"{quoted(text)} has a power above {POWER}")
+        raise ValueError(f"{quote(text)} has a power above {POWER}")
     if bits(tree, 1) > BITS:
-        raise ValueError(f"{quoted(text)} leads to numbers of more than {BITS:,} bits")
+        raise ValueError(f"{quote(text)} leads to numbers of more than {BITS:,} bits")
     return tree
 
 
@@ -206,12 +206,12 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
 
     def root(number: int) -> int:
         if number < 0 or isqrt(number) ** 2 != number:
-            raise ValueError(f"{quoted(text)} has a root that is no whole number")
+            raise ValueError(f"{quote(text)} has a root that is no whole number")
         return isqrt(number)
 
     def small(number: Fraction) -> Fraction:
         if max(number.numerator.bit_length(), number.denominator.bit_length()) > BITS:
-            raise ValueError(f"{quoted(text)} leads to numbers of more than {BITS:,} bits")
+            raise ValueError(f"{quote(text)} leads to numbers of more than {BITS:,} bits")
         return number
 
     def at(tree: Tree) -> Fraction:
@@ -219,14 +219,14 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
             return Fraction(tree)
         if isinstance(tree, str):
             if tree not in sizes:
-                raise ValueError(f"{quoted(text)} has {quoted(tree)}, which is none of its sizes")
+                raise ValueError(f"{quote(text)} has {quote(tree)}, which is none of its sizes")
             return Fraction(sizes[tree])
         if tree[0] == "**":
             base = at(tree[1])
             if not isinstance(tree[2], int):
-                raise ValueError(f"{quoted(text)} has a root that is no whole number")
+                raise ValueError(f"{quote(text)} has a root that is no whole number")
             if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(tree[2]) > BITS:
-                raise ValueError(f"{quoted(text)} leads to numbers of more than {BITS:,} bits")
+                raise ValueError(f"{quote(text)} leads to numbers of more than {BITS:,} bits")
             return base ** tree[2]
         first, *rest = map(at, tree[1:])
         match tree[0]:
@@ -235,7 +235,7 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
             case "sqrt":
                 return Fraction(root(first.numerator), root(first.denominator))
             case "log":
-                raise ValueError(f"{quoted(text)} has a logarithm, which is no fraction")
+                raise ValueError(f"{quote(text)} has a logarithm, which is no fraction")
             case "floor":
                 return Fraction(floor(first))
             case "ceiling":
@@ -247,4 +247,4 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
     try:
         return at(read(text))
     except ZeroDivisionError:
-        raise ValueError(f"{quoted(text)} divides by zero") from None
+        raise ValueError(f"{quote(text)} divides by zero") from None

@@ -42,7 +42,7 @@ from tracer.textbook.roles import Roles
 from tracer.textbook.step_selection import Plan
 from tracer.textbook.steps import Found, Line, Place, opaque
 from tracer.utils.cache import Cache
-from tracer.utils.error_text import explained
+from tracer.utils.error_text import describe_error
 
 BROUGHT = (
     "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
@@ -199,7 +199,7 @@ def _derived(
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, ops, equation)
             _printed(writer.tensor(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
-            before, equation, note = (), writer.opaque(key, explained(error)), ""
+            before, equation, note = (), writer.opaque(key, describe_error(error)), ""
         if part == "one":
             writer.condition = writer.tensor(key)
         if part in ("X", "Y"):

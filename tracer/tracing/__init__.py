@@ -35,7 +35,7 @@ from tracer.tracing.proofs.step_proof import Values, alike, alike_here, same_siz
 from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
 from tracer.tracing.step_records import steps_of
 from tracer.utils.devices import copy_to_cpu
-from tracer.utils.error_text import explained, quoted
+from tracer.utils.error_text import describe_error, quote
 from tracer.utils.progress import doing
 
 WHOLE = {"": "L"}
@@ -139,11 +139,11 @@ def record_or_explain(
     calls: bool = False,
 ) -> Recording:
     if prove not in (True, False, LATER):
-        raise ValueError(f"prove={quoted(prove)} was given, expected True, False or {LATER!r}")
+        raise ValueError(f"prove={quote(prove)} was given, expected True, False or {LATER!r}")
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **inputs_of(module, args, kwargs)}
     for name, tensor in tensors.items():
         if type(tensor).__name__ == "FakeTensor":  # the class is not public
-            raise ValueError(FAKE.format(quoted(name)))
+            raise ValueError(FAKE.format(quote(name)))
     cap = (KEEP if prove else 0) if keep is None else keep
     try:
         recording = record(module, args, kwargs, cap=cap, primitives=primitives, calls=calls, digests=calls)
@@ -169,7 +169,7 @@ def _refusal(error: Exception, tensors: dict[str, torch.Tensor]) -> str:
     rest = [name for name, tensor in tensors.items() if not tensor.is_meta]
     if not bare or "meta" not in str(error):
         return ""
-    return APART.format(quoted(bare[0]), quoted(rest[0])) if rest else VALUELESS.format(explained(error))
+    return APART.format(quote(bare[0]), quote(rest[0])) if rest else VALUELESS.format(describe_error(error))
 
 
 def solve_first(
@@ -362,7 +362,7 @@ def lay_book(
     try:
         book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend, spelled)
     except Exception as error:  # the run is there all the same: its operations, shapes and attention
-        book = Book(problems=[f"its equations could not be derived ({explained(error)})"])
+        book = Book(problems=[f"its equations could not be derived ({describe_error(error)})"])
     return book, alike_here(at)
 
 

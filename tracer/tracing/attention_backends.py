@@ -14,7 +14,7 @@ from tracer.capture.tensors.producers import Makers
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.shapes import Vocabulary
 from tracer.tracing import assemble, record_or_explain, solve_first
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.utils.tensor_diff import relative_difference
 
 WAYS = {
@@ -82,7 +82,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
         raise ValueError(f"{type(net).__name__} has no nn.MultiheadAttention, whose paths could be compared")
     if module is not None and module not in found:
         first = next(iter(found))
-        raise ValueError(f"module={quoted(module)} is no nn.MultiheadAttention of this net; the first is {first!r}")
+        raise ValueError(f"module={quote(module)} is no nn.MultiheadAttention of this net; the first is {first!r}")
     wanted = found if module is None else {module: found[module]}
     if any(one.training for one in wanted.values()):
         raise ValueError("the attention is in training mode, in which it has no fast path: call eval() first")

@@ -6,7 +6,7 @@ from tracer.expr import Node, tensors
 from tracer.expr.index_sets import TooMany, plain
 from tracer.record.trace import Cell, Number, Trace, operand_cell
 from tracer.tracing.provenance_walk import Chain, Leaf, Walk
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 GONE = (
     "the equations of this run are not at hand, so no cell can be followed: it was opened from a file, copied or made "
@@ -28,7 +28,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     if step is None:
         found = value(id)
         if found is None:
-            raise KeyError(f"no {quoted(id)} in this run: {value.why(id)}")
+            raise KeyError(f"no {quote(id)} in this run: {value.why(id)}")
         at = _check_index(id, index, tuple(found.shape))
         return Cell(id, at, plain(found[at]), trace=trace)
     at = _check_index(id, index, step.shape)
@@ -40,7 +40,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     equation = value.equations[id]
     missing = _missing(equation, value, trace.later.rewritten())
     if found is None:
-        raise ValueError(f"{quoted(id)} was not kept, and can't be computed again: {missing}")
+        raise ValueError(f"{quote(id)} was not kept, and can't be computed again: {missing}")
     number = plain(found[at])
     if missing:
         return Cell(id, at, number, None, step.latex, {}, " ".join([*notes, f"Not followed: {missing}."]), trace=trace)
@@ -60,7 +60,7 @@ def _check_index(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
     if at is None or len(at) != len(shape) or any(not -n <= i < n for i, n in zip(at, shape, strict=True)):
         last = tuple(n - 1 for n in shape)
         raise ValueError(
-            f"{quoted(index)} is no cell of {quoted(id)}: {len(shape)} whole numbers up to {last} were expected"
+            f"{quote(index)} is no cell of {quote(id)}: {len(shape)} whole numbers up to {last} were expected"
         )
     return tuple(i % n for i, n in zip(at, shape, strict=True))
 
@@ -69,7 +69,7 @@ def _missing(equation: Node, value: Chain, rewritten: set[str]) -> str:
     """Return why an equation can't be executed on the numbers of the run, in a sentence without its full stop."""
     keys = [tensor.key for tensor in tensors(equation)]
     if changed := sorted(rewritten & value.sources(keys)):
-        return f"{quoted(changed[0])} has changed since the run"
+        return f"{quote(changed[0])} has changed since the run"
     lost = next((key for key in keys if value(key) is None), None)
     return value.why(lost) if lost else ""
 

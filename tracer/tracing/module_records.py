@@ -14,7 +14,7 @@ import torch
 
 from tracer.capture.composite_calls import Call, Calls, ModuleCall, Ref, refs
 from tracer.record import Argument, CallRecord, ModuleRecord, Op, TensorRecord, dtype_name
-from tracer.utils.error_text import shortened
+from tracer.utils.error_text import shorten
 
 LETTERS = 120
 """Of an argument that is a long list."""
@@ -134,7 +134,7 @@ def _call(call: Call, known: Known) -> CallRecord:
 def _argument(name: str, value, defaults: dict, known: Known) -> Argument:
     tensors = tuple(map(known.record, refs(value)))
     default = name in defaults and not tensors and defaults[name].default_value == value
-    return Argument(name, "" if tensors else shortened(_text(value), LETTERS), tensors, default)
+    return Argument(name, "" if tensors else shorten(_text(value), LETTERS), tensors, default)
 
 
 def _text(value) -> str:

@@ -17,7 +17,7 @@ from tracer.textbook.steps import Found, Line, opaque
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, proven_shape
 from tracer.utils.cache import Itself
-from tracer.utils.error_text import explained
+from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
 
 Same = Callable[[Any, Any], bool]
@@ -67,7 +67,7 @@ def _write_steps(
         try:
             step = _step(one, ops.it, solution, dict(at), same, said, later)
         except Exception as error:  # whatever is wrong with one line, all others are there
-            one = _opaque(one, ops.it[one.op], explained(error))
+            one = _opaque(one, ops.it[one.op], describe_error(error))
             step = _step(one, ops.it, None, dict(at), same, said, later)
         steps.append(step)
         lines.append(one)

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def write(path: str | Path, data: bytes) -> None:
@@ -28,4 +28,4 @@ def write(path: str | Path, data: bytes) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise type(error)(f"can't write {quoted(str(given))}: {error.strerror or error}") from error
+        raise type(error)(f"can't write {quote(str(given))}: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     import torch
@@ -39,12 +39,12 @@ def device_of(name: str) -> torch.device:
     kind, _, number = str(name).partition(":")
     here = available()
     if kind not in (*KNOWN, *here):
-        raise ValueError(f"{quoted(name)} is no device, expected {' or '.join(here)}")
+        raise ValueError(f"{quote(name)} is no device, expected {' or '.join(here)}")
     if kind not in here:
-        raise ValueError(f"{quoted(name)} is not available here, expected {' or '.join(here)}")
+        raise ValueError(f"{quote(name)} is not available here, expected {' or '.join(here)}")
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if number and not (number.isdecimal() and int(number) < count):
-        raise ValueError(f"{quoted(name)} is not available here, expected {kind}:0 to {kind}:{count - 1}")
+        raise ValueError(f"{quote(name)} is not available here, expected {kind}:0 to {kind}:{count - 1}")
     return torch.device(str(name))
 
 

@@ -7,7 +7,7 @@ MOST = 80
 """Characters that are quoted at most, the quotation marks among them."""
 
 
-def quoted(given: object, most: int = MOST) -> str:
+def quote(given: object, most: int = MOST) -> str:
     """Return `repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
 
     A path is quoted as its text. A long text is cut before its `repr` is computed, so that quoting costs the same for
@@ -18,10 +18,10 @@ def quoted(given: object, most: int = MOST) -> str:
         given = given[:most] + given[-most:]
     elif isinstance(given, bytes | bytearray) and len(given) > 2 * most:
         given = given[:most] + given[-most:]  # both ends of one kind
-    return shortened(repr(given), most)
+    return shorten(repr(given), most)
 
 
-def shortened(said: str, most: int = MOST) -> str:
+def shorten(said: str, most: int = MOST) -> str:
     """Return a text of any length as one line of at most `most` characters; the part that is left out in the middle is
     `…`."""
     said = said if len(said) <= 4 * most else said[: 2 * most] + said[-2 * most :]
@@ -32,7 +32,7 @@ def shortened(said: str, most: int = MOST) -> str:
 
 def quoted_setting(name: str, value: object) -> str:
     """Return the input of a size or an option, `T='many'`, for a sentence that refuses it."""
-    return shortened(f"{name}={quoted(value)}")
+    return shorten(f"{name}={quote(value)}")
 
 
 def reason(error: BaseException) -> str:
@@ -41,9 +41,9 @@ def reason(error: BaseException) -> str:
     if isinstance(error, URLError) and not isinstance(error, HTTPError):
         return f"no connection to the network: {error.reason}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return shortened(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)
+    return shorten(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)
 
 
-def explained(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the reason, with the kind of error before it unless it is a ValueError, whose text is a sentence."""
     return reason(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {reason(error)}"

@@ -12,7 +12,7 @@ from threading import Condition, Event, Thread
 from time import monotonic
 
 from tracer.utils.cache import Cache
-from tracer.utils.progress import Told, heard
+from tracer.utils.progress import Told, listen
 
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0
@@ -157,7 +157,7 @@ class Line:
             task = self._next()
             result, failed = None, None
             try:
-                with heard(task.hear):
+                with listen(task.hear):
                     result = task.make()
             except BaseException as error:  # whatever it is, it is of those who wait for it
                 failed = error

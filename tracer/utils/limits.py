@@ -17,7 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Limits:
         """Raise ValueError in one sentence for a model that is not on this server."""
         offered = self.models(ours)
         if offered is not None and name not in offered:
-            raise ValueError(f"{quoted(name)} is not on this server; expected one of {', '.join(offered) or 'its own'}")
+            raise ValueError(f"{quote(name)} is not on this server; expected one of {', '.join(offered) or 'its own'}")
 
     def check_text(self, text: str) -> None:
         """Raise ValueError in one sentence for a text that is too long."""
@@ -107,7 +107,7 @@ def _read(stated: tuple[str, ...]) -> Limits:
     """Read once, and again only where the environment changed, as it does in tests."""
     given = dict(zip(VARIABLES, stated, strict=True))
     if given["TRACER_HOSTED"] not in ("", "0", "1"):
-        raise ValueError(f"TRACER_HOSTED={quoted(given['TRACER_HOSTED'])} was given, expected 1 or 0")
+        raise ValueError(f"TRACER_HOSTED={quote(given['TRACER_HOSTED'])} was given, expected 1 or 0")
     hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
     bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
@@ -117,7 +117,7 @@ def _read(stated: tuple[str, ...]) -> Limits:
     for site in sites:
         if not re.fullmatch(r"https://[\w.-]+(:\d+)?", site):
             raise ValueError(
-                f"TRACER_FRAMED_BY={quoted(site)} was given, expected a site such as https://school.example"
+                f"TRACER_FRAMED_BY={quote(site)} was given, expected a site such as https://school.example"
             )
     more_models = tuple(more) if hosted or more else None
     return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, **bounds)
@@ -133,7 +133,7 @@ def _bound(variable: str, given: dict[str, str], default: float) -> float:
     except ValueError:
         value = 0
     if not value > 0:
-        raise ValueError(f"{variable}={quoted(text)} was given, expected a {'whole ' * whole}number above 0")
+        raise ValueError(f"{variable}={quote(text)} was given, expected a {'whole ' * whole}number above 0")
     return value
 
 

@@ -12,10 +12,10 @@ TITLES = {
 """The title that each text gives itself; the last has none and is called by its first and last section."""
 
 
-def spelled(text: str) -> str:
+def with_titles(text: str) -> str:
     """Return a text with every "note 001" in it replaced by its title; a number that is no note's stays."""
-    return re.sub(r"\b([Nn])ote (\d{3})\b", lambda found: _called(found[2], found[1] == "N") or found[0], text)
+    return re.sub(r"\b([Nn])ote (\d{3})\b", lambda found: _title(found[2], found[1] == "N") or found[0], text)
 
 
-def _called(number: str, first: bool) -> str:
+def _title(number: str, first: bool) -> str:
     return f"{'The' if first else 'the'} note “{TITLES[number]}”" if number in TITLES else ""

@@ -26,7 +26,7 @@ _doing: ContextVar[str] = ContextVar("doing", default="")
 
 
 @contextmanager
-def heard(hear: Hearing) -> Iterator[None]:
+def listen(hear: Hearing) -> Iterator[None]:
     """Call `hear` with the progress of the work inside the block."""
     token = _hearing.set(hear)
     try:

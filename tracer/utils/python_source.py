@@ -14,7 +14,7 @@ from typing import Any
 _one_at_a_time = Lock()
 
 
-def parsed(text: str) -> ast.Module:
+def parse(text: str) -> ast.Module:
     """Return the syntax tree of Python source, as `ast.parse` does and with its errors."""
     with _one_at_a_time:
         return ast.parse(text)
@@ -25,10 +25,10 @@ def lines(node: ast.stmt | ast.expr) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-def stated(file: Traversable) -> dict[str, Any]:
+def read_literals(file: Traversable) -> dict[str, Any]:
     """Return the literals of a file without running it: the first line of its docstring, as `"summary"`, and the values
     assigned at module level to plain names; of a call, such as `Spec(…)`, the literal keywords."""
-    tree = parsed(file.read_text(encoding="utf-8"))
+    tree = parse(file.read_text(encoding="utf-8"))
     found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):

@@ -18,7 +18,7 @@ from tracer.capture import record
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.tracing import LATER
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.verify import seeded_run, small
 from tracer.verify.survey_zoo import KEPT, moved
 
@@ -183,7 +183,7 @@ def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, st
             continue
         for i, (left, right) in enumerate(zip_longest(ours[start:stop], theirs[begin:end])):
             parts = zip_longest(left or (), right or ())
-            said = [f"{quoted(a)} / {quoted(b)}" for a, b in parts if a != b] if left and right else []
+            said = [f"{quote(a)} / {quote(b)}" for a, b in parts if a != b] if left and right else []
             whole = left or right
             yield (
                 start + i if left else len(ours) + begin + i,

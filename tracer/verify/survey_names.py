@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tracer import zoo
 from tracer.utils.devices import use_one_thread
-from tracer.utils.error_text import reason, shortened
+from tracer.utils.error_text import reason, shorten
 
 HEAVY = 300_000_000
 """Parameters from which on a net is run without values."""
@@ -154,7 +154,7 @@ def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
     for why, count in Counter(_kind(one) for one in rest).most_common(most):
         names = [one.name for one in rest if _kind(one) == why]
         more = f" and {len(names) - 4} others" if len(names) > 4 else ""
-        lines.append(f"  {count:4}  {shortened(why, 160)}  ({', '.join(names[:4])}{more})")
+        lines.append(f"  {count:4}  {shorten(why, 160)}  ({', '.join(names[:4])}{more})")
     return lines
 
 

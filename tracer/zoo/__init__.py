@@ -16,9 +16,9 @@ from importlib.resources.abc import Traversable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.utils.limits import limits
-from tracer.utils.python_source import stated
+from tracer.utils.python_source import read_literals
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model, Spec
@@ -41,7 +41,7 @@ def libraries() -> dict[str, Library]:
     """Return the libraries by prefix, read without running their files."""
     found = {}
     for name, path in _files(files(__name__)):
-        literals = stated(path)
+        literals = read_literals(path)
         if "PREFIX" in literals:
             found[literals["PREFIX"]] = Library(name, literals["PACKAGE"], literals["EXAMPLES"])
     return found
@@ -74,11 +74,11 @@ def source_of(name: str) -> tuple[ModuleType, str]:
     if prefix not in libraries():
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
-        raise ValueError(f"there is no library {quoted(prefix)} (in {quoted(name)}); {hint}")
+        raise ValueError(f"there is no library {quote(prefix)} (in {quote(name)}); {hint}")
     library = libraries()[prefix]
     if not available(prefix):
         package = library.package
-        raise ValueError(f"{quoted(name)} needs the package {package}, which is not installed: pip install {package}")
+        raise ValueError(f"{quote(name)} needs the package {package}, which is not installed: pip install {package}")
     return import_module(f"{__name__}.{library.file}"), id
 
 
@@ -125,7 +125,7 @@ def load(name: str, *, weights=None, **config) -> Model:
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
     """
     from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
-    from tracer.models.shared.spec import Model, seeded  # loads torch
+    from tracer.models.shared.spec import Model, build_seeded  # loads torch
 
     source, id = source_of(name)
     spec = source.spec(id)
@@ -137,12 +137,12 @@ def load(name: str, *, weights=None, **config) -> Model:
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
-        raise ValueError(f"{quoted(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
+        raise ValueError(f"{quote(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
     net, card, origin = None, None, "seeded random weights"
     if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
         net, card, origin = source.load_pretrained(id, spec, full)
     if net is None:
-        net = seeded(spec.net, full)
+        net = build_seeded(spec.net, full)
     if weights is not None:
         from tracer.models.shared.load_weights import place  # loads torch
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quote, shorten
 from tracer.utils.progress import doing, tell
 from tracer.zoo import source_of
 from tracer.zoo.download_cost import Download, bytes_on_disk
@@ -24,7 +24,7 @@ def fetch(name: str) -> str:
     found = source.download(id)
     if found.size == 0:
         if not source.here(id):
-            raise ValueError(f"the weights of {quoted(name)} can't be had: {found.note}")
+            raise ValueError(f"the weights of {quote(name)} can't be had: {found.note}")
         return found.note
     source.fetch(id)
     return "downloaded"
@@ -52,4 +52,4 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
             child.communicate()
     if child.returncode:
         last = (said.strip().splitlines() or ["it ended without a word"])[-1].removeprefix("tracer: ")
-        raise ValueError(shortened(last, 400))
+        raise ValueError(shorten(last, 400))

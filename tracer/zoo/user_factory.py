@@ -22,7 +22,7 @@ import torch
 from tracer.record import Trace
 from tracer.shapes import Vocabulary
 from tracer.tracing import assemble, of_caller, record_or_explain, solve_first
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 PROBES = 4
 TRIES = 400
@@ -34,16 +34,16 @@ def factory(reference: str) -> Callable:
     """Import the function `package.file:name`, from the working directory. Raise ValueError if that fails."""
     path, colon, name = reference.partition(":")
     if not (colon and path and name.isidentifier()):
-        raise ValueError(f"{quoted(reference)} names no function, expected package.file:function")
+        raise ValueError(f"{quote(reference)} names no function, expected package.file:function")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(path)
     except Exception as error:  # the user's own code runs here, and may fail in any way
-        raise ValueError(f"{quoted(path)} can't be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{quote(path)} can't be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if not callable(found):
-        raise ValueError(f"{quoted(path)} has no function {quoted(name)}, expected one that returns (module, args)")
+        raise ValueError(f"{quote(path)} has no function {quote(name)}, expected one that returns (module, args)")
     return found
 
 
@@ -65,13 +65,13 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
             known = (
                 f"its sizes are {', '.join(sizes)}" if sizes else "it has no argument with a whole number for default"
             )
-            raise ValueError(f"{quoted(reference)} takes no size {quoted(name)}; {known}")
+            raise ValueError(f"{quote(reference)} takes no size {quote(name)}; {known}")
     sizes |= given
 
     def build(at: dict[str, int]):
         made = function(**at)
         if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
-            raise ValueError(f"{quoted(reference)} returned {type(made).__name__}, expected (module, args)")
+            raise ValueError(f"{quote(reference)} returned {type(made).__name__}, expected (module, args)")
         args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
         return made[0], tuple(args), *made[2:]
 
@@ -83,7 +83,7 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"{quoted(reference)} failed: {type(error).__name__}: {_first(error)}") from error
+        raise ValueError(f"{quote(reference)} failed: {type(error).__name__}: {_first(error)}") from error
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []

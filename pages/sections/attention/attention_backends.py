@@ -35,7 +35,7 @@ def show(trace: Trace) -> None:
         "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The standard "
         "path writes them out. Both are the same formula; where the order of additions differs, the last digits may."
     )
-    if session.given().kind == "trace":
+    if session.user_input().kind == "trace":
         st.caption("To run both, the model is needed: a saved run has none.")
         return
     found = visitor().recall("paths", trace)
@@ -66,7 +66,7 @@ def _comparable(module: str) -> bool:
 
 def _run(trace: Trace, module: str) -> Paths:
     made = session.model()
-    given = made.inputs(**session.inputs(made, session.given(), session.options()))
+    given = made.inputs(**session.inputs(made, session.user_input(), session.options()))
     if "attention" in made.spec.options:
         return _settings(trace, made, module)
     from tracer.tracing.attention_backends import compare
@@ -83,7 +83,7 @@ def _settings(trace: Trace, made, module: str) -> Paths:
     found = []
     for value in names.values():
         other = run_cache.load(model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
-        found.append(other.trace(**session.inputs(other, session.given(), session.options()), prove=False))
+        found.append(other.trace(**session.inputs(other, session.user_input(), session.options()), prove=False))
 
     ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, found, strict=True)}
     outputs, weights = [_output(run.output) for run in found], [_weights(run, module) for run in found]

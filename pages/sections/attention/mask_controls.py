@@ -26,14 +26,14 @@ Result = TypeVar("Result")
 
 def mask_choices() -> tuple[str, ...]:
     """Return the masks that the visitor can choose; empty for a model with a fixed mask, and for a saved run."""
-    masks = () if session.given().kind == "trace" else session.model().spec.options.get("mask", ())
+    masks = () if session.user_input().kind == "trace" else session.model().spec.options.get("mask", ())
     return masks if len(masks) > 1 else ()
 
 
 def notice() -> None:
     """Warn on every page that the mask is not the one that the weights were trained with, with a way back to it."""
     now = dict(session.options()).get("mask")
-    if now is None or session.given().kind == "trace" or now == (trained := _trained_mask()):
+    if now is None or session.user_input().kind == "trace" or now == (trained := _trained_mask()):
         return
     st.warning(
         f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may be a different one.",
@@ -118,7 +118,7 @@ class Asked(NamedTuple):
     @classmethod
     def now(cls) -> Asked:
         """Return the model, options and input on the visitor's screen."""
-        return cls(model_name(), session.options(), session.given())
+        return cls(model_name(), session.options(), session.user_input())
 
     def of(self, work: Callable[..., Result], *more, **named) -> Result:
         """Return `work` of the model and its input."""
@@ -172,7 +172,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     """Change one token of the visitor's input, run again, and compare the positions that moved with the mask's
     prediction."""
     st.header("A second proof, without looking at the mask")
-    if session.given().kind == "trace":
+    if session.user_input().kind == "trace":
         st.info("This proof runs the model again, so it needs the model: a saved run has none.")
         return
     tokens = changeable(named)

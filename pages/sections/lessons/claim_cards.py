@@ -62,14 +62,14 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     """Return the run that is measured, its model and its inputs: the run on screen where it is of the chosen model,
     else that of its sample."""
     known = list(models.names())
-    own = session.given().kind != "trace" and model_name() not in known
+    own = session.user_input().kind != "trace" and model_name() not in known
     known += [model_name()] if own else []
     chosen = st.selectbox(
         "Model", known, **url_state.widget("of", known, model_name() if model_name() in known else known[0])
     )
-    if chosen == model_name() and session.given().kind != "trace":
+    if chosen == model_name() and session.user_input().kind != "trace":
         made = session.model()
-        return session.trace(), made, session.inputs(made, session.given(), session.options())
+        return session.trace(), made, session.inputs(made, session.user_input(), session.options())
     visitor().instead = note_statements.INSTEAD
     pictures = samples(models.samples(chosen))
     name = next(iter(pictures), run_cache.OWN)
@@ -119,13 +119,13 @@ def _line(found: Measured | str, model: str, options: run_cache.Options = ()) ->
     from tracer.lessons.notes.lookup import scene  # loads torch
 
     if isinstance(found, str):
-        return f"> {NONE} {texts.quoted(found)}"
+        return f"> {NONE} {texts.escape(found)}"
     link = note_statements.link(scene(model, options, found))
     return f"> {note_statements.SIGNS[found.verdict]} {texts.prose(found.text)}{link}"
 
 
 def _text(card: Card, found: Mapping[str, Measured | str], model: str) -> str:
-    lines = [f"> *Claim.* {texts.plain(note_titles.spelled(card.says))}"]
+    lines = [f"> *Claim.* {texts.plain(note_titles.with_titles(card.says))}"]
     return "\n>\n".join([*lines, *(_line(found[name], model) for name in card.claims)])
 
 

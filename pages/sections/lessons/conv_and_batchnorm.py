@@ -31,7 +31,7 @@ def show() -> None:
             trace, "contrasts", lambda: single_flight.in_turn(partial(_measure, run_cache.load(name), trace), MEASURING)
         )
     except ValueError as error:
-        st.info(texts.quoted(f"{error}."))
+        st.info(texts.escape(f"{error}."))
         return
     with st.container(key="cards"):
         st.header("What a convolution sees, layer by layer, and what attention sees")

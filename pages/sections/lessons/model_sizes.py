@@ -59,7 +59,7 @@ def notice(page: str) -> None:
     """Warn on every page but the first, which does so beside the answer, that weights are random; offer on all pages a
     way back from chosen sizes."""
     model, options = model_name(), session.options()
-    if session.given().kind == "trace" or model not in models.names() or not _random(model, options):
+    if session.user_input().kind == "trace" or model not in models.names() or not _random(model, options):
         return
     if page:
         which = f"of {model}" if not options else "at the sizes and options that you chose"
@@ -135,7 +135,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
     spec, chosen = models.spec_of(model), dict(session.options())
     options = {name: chosen.get(name, session.default_option(model, name)) for name in spec.options}
     idle = spec.idle(options)
-    own_text = bool(session.given().text)
+    own_text = bool(session.user_input().text)
     meanings = notation.MEANINGS | spec.meanings
     with st.container(key="sizes"):
         for name in model_options.sizes(model):
@@ -157,7 +157,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
                     disabled=name == "T" and own_text,
                 )
                 if name in refused.why:
-                    st.error(texts.quoted(refused.why[name]))
+                    st.error(texts.escape(refused.why[name]))
         for name, choices in spec.options.items():
             key = WIDGET.format(model, name)
             if name not in refused.before:
@@ -171,7 +171,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
                 args=(model, name),
             )
             if name in refused.why:
-                st.error(texts.quoted(refused.why[name]))
+                st.error(texts.escape(refused.why[name]))
     follows = ", ".join(f"${notation.latex(name)} = {now[name]:,}$" for name in scaling.derived)
     if follows:
         st.caption(f"From these follow {follows}.")
@@ -257,7 +257,7 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
     """Show the same numbers counted on a forward pass."""
     st.header("Does a run agree?")
     if problem := model_options.problem(model, session.options()):
-        st.info(texts.quoted(problem))
+        st.info(texts.escape(problem))
         return
     impossible, icon = bool(refused.before), ":material/play_arrow:"
     if session.current_run() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):

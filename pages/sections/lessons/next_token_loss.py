@@ -13,7 +13,7 @@ from pages.jobs import render_cache, run_cache, single_flight
 from pages.state import session
 from pages.state.visitor import Given, Key, model_name, visitor
 from pages.ui import data_tables, page_frame, step_lines
-from pages.ui.texts import plain, quoted
+from pages.ui.texts import escape, plain
 from tracer import models
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions import token_loss as drawn
@@ -67,10 +67,10 @@ def _run() -> tuple[str, run_cache.Options, Given, Trace]:
     """Return the run on screen where its model was trained to predict the next token, else the sample of one that
     was."""
     ours = model_name() in models.names() and "text" in models.takes(model_name())
-    if ours and session.given().kind != "trace":
+    if ours and session.user_input().kind != "trace":
         trace = session.trace()
         if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
-            return model_name(), session.options(), session.given(), trace
+            return model_name(), session.options(), session.user_input(), trace
     st.info(
         plain(f"The model that you chose does not predict the next token, so this page shows {FALLBACK} on its sample.")
     )
@@ -79,14 +79,14 @@ def _run() -> tuple[str, run_cache.Options, Given, Trace]:
     try:
         return FALLBACK, (), Given("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
     except ValueError as error:  # its weights are damaged
-        st.error(quoted(f"{FALLBACK} could not be run: {error}"))
+        st.error(escape(f"{FALLBACK} could not be run: {error}"))
         page_frame.leave()
 
 
 def _choose() -> None:
     """Go to the model that the page shows, and leave a saved run."""
     st.session_state[Key.MODEL] = FALLBACK
-    if session.given().kind == "trace":
+    if session.user_input().kind == "trace":
         session.take_sample(run_cache.OWN)
 
 
@@ -120,8 +120,8 @@ def _text(trace: Trace, loss: Loss) -> None:
             components.drawing(drawn.hatch(view.image, view.rows, view.columns), "unasked")
             st.caption(
                 f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
-                f"the {len(words)} rows of logits is theirs. So the first word, {quoted(repr(words[1]))}, is predicted "
-                f"from {quoted(repr(words[0]))} and not from the last patch: a text without such a begin token would "
+                f"the {len(words)} rows of logits is theirs. So the first word, {escape(repr(words[1]))}, is predicted "
+                f"from {escape(repr(words[0]))} and not from the last patch: a text without such a begin token would "
                 "have nothing to predict its first word from."
             )
         with right:
@@ -137,7 +137,7 @@ def _text(trace: Trace, loss: Loss) -> None:
         st.metric("random guessing: ln V (nats)", f"{loss.guess:.3g}")
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
     st.markdown(
-        f"Of all tokens, {quoted(repr(trace.words[worst + 1]))} was expected least, token {worst + 1} counted from 0: "
+        f"Of all tokens, {escape(repr(trace.words[worst + 1]))} was expected least, token {worst + 1} counted from 0: "
         f"the model gave it {percent(loss.probabilities[worst])}. The first token has no loss, since nothing stands "
         "before it, and what comes after the last is not known."
     )

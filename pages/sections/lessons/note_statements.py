@@ -37,7 +37,7 @@ SIGNS = {
     "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
 }
 MANY = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
-LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.found()}
+LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
 
 
 class Card(NamedTuple):
@@ -64,7 +64,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     try:
         read = run_cache.of_sample_too("noted", note, lambda: _read(note), READING)
     except ValueError as error:  # a library that it is about is not installed
-        st.info(texts.quoted(f"This note can’t be read off a run here: {error}."))
+        st.info(texts.escape(f"This note can’t be read off a run here: {error}."))
         return {}
     _summary(read.cards)
     if read.about:

@@ -13,7 +13,7 @@ from pages.jobs import render_cache, run_cache
 from pages.state import session, url_state
 from pages.state.visitor import FIRST_MODEL, model_name
 from pages.ui import step_lines
-from pages.ui.texts import prose, quoted
+from pages.ui.texts import escape, prose
 from tracer import models
 from tracer.export.math_labels import scientific
 from tracer.figures.attention import position_curves as drawn
@@ -238,7 +238,7 @@ def _draw_learned() -> None:
     try:
         found = _grid(name) or _grid(name := FIRST_MODEL)
     except ValueError as error:  # its weights are damaged
-        st.error(quoted(f"{name} could not be run: {error}"))
+        st.error(escape(f"{name} could not be run: {error}"))
         return
     if found is None:
         return

@@ -55,7 +55,7 @@ def module(trace: Trace, op: int) -> None:
 def _proof_text(trace: Trace, found: ModuleRecord) -> str:
     """Return the proof as a sentence."""
     if found.problem:
-        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.quoted(found.problem)}."
+        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.escape(found.problem)}."
     if found.first == found.last:
         return "No operation ran in it: it hands on the very tensor that it was given, as the operations around it say."
     made = [one.maker for one in found.outputs if isinstance(one.maker, int) and one.maker >= found.first]

@@ -16,7 +16,7 @@ OPENED = "opened operations"
 
 def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
     """Return the primitives of the operation on screen and of those opened before, in the order of the run."""
-    if trace.decompositions or session.given().kind == "trace":
+    if trace.decompositions or session.user_input().kind == "trace":
         return trace.decompositions
     _open(trace, number)
     found = visitor().recall(OPENED, trace) or {}
@@ -36,7 +36,7 @@ def show(trace: Trace, op: Op, level: str) -> None:
     if op.index not in found:
         with st.container(key="unopened"):
             st.header("Its primitives")
-            if session.given().kind == "trace":
+            if session.user_input().kind == "trace":
                 st.caption("This saved run holds no primitives of it: it was recorded without them.")
             elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
                 _open(trace, op.index)

@@ -21,7 +21,7 @@ from tracer.ops import COMPUTING, category, is_layout
 from tracer.record import Decomposition, Op, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quote, shorten
 
 LINKED = 4
 """Operations before and after one that have a button each."""
@@ -70,7 +70,7 @@ def listing(trace: Trace, level: str) -> None:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
     if level == "steps" and (note := number_steps(trace.model)):
-        st.caption(texts.plain(note_titles.spelled(f"In the note: the number of the step in note {note.note}.")))
+        st.caption(texts.plain(note_titles.with_titles(f"In the note: the number of the step in note {note.note}.")))
     if clicked and clicked[0] != chosen:
         kind, _, id = clicked[0].partition(" ")
         if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):
@@ -96,7 +96,7 @@ def _check_open(level: str, data: dict) -> None:
     known = of == level and re.fullmatch(r"([0-9]+(-[0-9]+)?(\.[0-9]+(-[0-9]+)?)*)?", ranges, re.ASCII)
     if not known or any(int(number[-9:]) > last for number in re.findall("[0-9]+", ranges)):
         expected = f"numbers of modules from 0 to {last}, such as '{level}_0-{last}'" if last > 0 else f"'{level}_'"
-        st.warning(texts.quoted(f"This page has no open {quoted(asked)}, expected {expected}."))
+        st.warning(texts.escape(f"This page has no open {quote(asked)}, expected {expected}."))
 
 
 def _marked_row(trace: Trace, level: str) -> str:
@@ -143,8 +143,8 @@ def number(trace: Trace) -> int:
         return int(asked)
     first = next((op.index for op in trace.ops if op.flops), 0)
     if url_state.names_another("op", known):
-        said = f"This run has no operation {quoted(asked)}: they count from 0 to {len(trace.ops) - 1}."
-        st.warning(texts.quoted(said))
+        said = f"This run has no operation {quote(asked)}: they count from 0 to {len(trace.ops) - 1}."
+        st.warning(texts.escape(said))
         go(first)
     return first
 
@@ -237,7 +237,7 @@ def _cost(op: Op) -> None:
         symbols += ", not known in symbols" if value and formula == "?" and solved else ""
         st.markdown(f"**{value:,}** {name}{symbols}")
     if op.parameters:
-        st.caption(texts.plain("Parameters: " + shortened(", ".join(op.parameters), 1000)))
+        st.caption(texts.plain("Parameters: " + shorten(", ".join(op.parameters), 1000)))
     if op.flops is None:
         st.caption("It may multiply matrices, and there is no formula for how often.")
     elif not op.flops and category(op.op) in COMPUTING:

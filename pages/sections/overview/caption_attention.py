@@ -29,7 +29,7 @@ def words(trace: Trace) -> None:
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:
         place = st.pills(
-            f"Show the attention behind this word{' of your text' if session.given().text else ''}",
+            f"Show the attention behind this word{' of your text' if session.user_input().text else ''}",
             range(1, len(spoken) + 1),
             default=min(3, len(spoken)),
             required=True,
@@ -66,7 +66,7 @@ def words(trace: Trace) -> None:
             f"on the object that the word names, in {class_bars.percent(measured)} of the cases."
         )
     details.caption(plain(said))
-    if session.given().kind != "trace":
+    if session.user_input().kind != "trace":
         with below:
             image_ablation.show(place, names, layer, len(trace.attentions))
 

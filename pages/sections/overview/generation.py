@@ -22,7 +22,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     """Let the model continue the text of this run; `unit` is what it writes, such as "character". Where the run is that
     of a whole text, `again` names it: the text is then written once more, from nothing. `end` is the token that ends a
     text. Choosing a token shows the run that predicted it on all pages."""
-    given = session.given()
+    given = session.user_input()
     if given.kind == "trace":
         return
     own = given.text is None
@@ -30,7 +30,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     finished = not (own and again) and trace.result["tokens"][0] == end
     st.header(f"Watch it write {again}" if own and again else "Continue the text")
     if finished:
-        st.caption(f"This text is finished: what comes next is {texts.quoted(end)}.")
+        st.caption(f"This text is finished: what comes next is {texts.escape(end)}.")
     count = _count(now, unit)
     with st.expander(f"How it chooses each {unit}", icon=":material/tune:"):
         # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
@@ -69,21 +69,21 @@ def _count(now: str, unit: str) -> int:
 
 def _of() -> tuple:
     """Return the owner of a written text: a model, its options and the picture."""
-    return model_name(), session.options(), id(session.given().photo)
+    return model_name(), session.options(), id(session.user_input().photo)
 
 
 def _write(start: str, count: int, settings: dict, place) -> None:
     """Write tokens, and show each in the container `place` as soon as it is there; a run is traced where one is asked
     for."""
-    from tracer.models.shared.generate import joined, read_of, words_of, write
+    from tracer.models.shared.generate import join_tokens, read_of, words_of, write
 
-    made, given, tokens = session.model(), session.given(), []
+    made, given, tokens = session.model(), session.user_input(), []
     more: dict[str, Any] = {"image": given.photo} if "image" in made.takes else {}
     for token in write(made, start, count, **settings, **more):
         tokens.append(token)
-        place.code(joined(words_of(made), "", tokens), language=None, wrap_lines=True)
-    before = [read_of(made, joined(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
-    text = joined(words_of(made), "", tokens)
+        place.code(join_tokens(words_of(made), "", tokens), language=None, wrap_lines=True)
+    before = [read_of(made, join_tokens(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
+    text = join_tokens(words_of(made), "", tokens)
     visitor().writing = Written(_of(), tokens, before, text)
 
 

@@ -27,5 +27,5 @@ def _ways(trace: Trace) -> list[tuple[str, str, str]]:
         label = f"Compare its {many * heads} heads" if many * heads > 1 else "See all that its one head does"
         ways.append(("attention", label, ":material/center_focus_strong:"))
         ways.append(("mask", "See who may look at whom", ":material/grid_on:"))
-    ways.append(("operations", f"Browse its {len(trace.ops):,} operations", ":material/account_tree:"))
+    ways.append(("operations", f"Browse its {len(trace.ops):,} ops", ":material/account_tree:"))
     return ways

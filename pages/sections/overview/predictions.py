@@ -18,7 +18,7 @@ from tracer.figures.predictions import class_bars, model_output
 from tracer.inputs import images
 from tracer.inputs.synthetic.scenes import VOCABULARY
 from tracer.record import Trace
-from tracer.utils.error_text import shortened
+from tracer.utils.error_text import shorten
 
 BYTES = (
     "There is no tokenizer here{why}: the {count} bytes of the text stand in for its tokens, and the answer is a "
@@ -50,7 +50,7 @@ def _as_recorded():
 
 def result_text(trace: Trace) -> str:
     """Return the text of a run."""
-    return shortened(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
+    return shorten(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
 
 
 def more(trace: Trace) -> dict[str, Callable[[], None]]:
@@ -59,7 +59,7 @@ def more(trace: Trace) -> dict[str, Callable[[], None]]:
         return {"What it draws": partial(_draw_reconstruction, trace)}
     if kind(trace) != "caption":
         return {}
-    writes = {} if session.given().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
+    writes = {} if session.user_input().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
     return {"Behind each word": partial(_behind, trace), **writes}
 
 
@@ -72,8 +72,8 @@ FEW = 20
 def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
     """Draw the likeliest classes as bars; `what` names them in the plural, `count` is the number of classes of the
     model."""
-    ranked = class_bars.ranking([shortened(model_output.visible_token(name)) for name in names], shares)
-    st.header(plain(shortened(title, 200)))
+    ranked = class_bars.ranking([shorten(model_output.visible_token(name)) for name in names], shares)
+    st.header(plain(shorten(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
     components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
     st.caption(plain(class_bars.caption(shares, what, count)))
@@ -86,7 +86,7 @@ def _classes(result, trace, below) -> None:
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
     if 1 < len(names) <= FEW and not has_random_weights(trace):
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
-    chosen = session.given()
+    chosen = session.user_input()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):
         st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
 
@@ -112,12 +112,12 @@ def _next(result, trace, below) -> None:
 
 def _tokens(result, trace, below) -> None:
     unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
-    given, said = (shortened(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
+    given, said = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
     st.header("The answer")
     if result.get("stand_in") == "bytes":
         st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
     st.code(f"{given}\n→\n{said}", language=None)
-    said = f"What goes in, and below it the most probable {shortened(str(unit))} at each place."
+    said = f"What goes in, and below it the most probable {shorten(str(unit))} at each place."
     if (pad := result.get("pad")) and pad in result["text"]:
         said += f" A text that is too short is filled up with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
@@ -233,7 +233,7 @@ def _embedding(result, trace, below) -> None:
 def _none(result, trace, below) -> None:
     st.header("No answer")
     lacks = list(result["lacks"])
-    said = ", ".join(shortened(str(name)) for name in lacks[:4]) + (
+    said = ", ".join(shorten(str(name)) for name in lacks[:4]) + (
         f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
     )
     st.markdown(
@@ -247,7 +247,7 @@ def _none(result, trace, below) -> None:
 def _tensors(result, trace, below) -> None:
     shapes = list(result["shapes"].items())
     st.header("What comes out")
-    said = "".join(f"\n- {shortened(str(name))}: {shortened(str(shape))}" for name, shape in shapes[:12])
+    said = "".join(f"\n- {shorten(str(name))}: {shorten(str(shape))}" for name, shape in shapes[:12])
     st.markdown(plain(f"Tensors, for which this page has no picture, and their shapes:{said}"))
     if len(shapes) > 12:
         st.caption(f"and {len(shapes) - 12} others")

@@ -27,7 +27,7 @@ from tracer.export import rows
 from tracer.export.math_labels import amount
 from tracer.record import Step, Trace
 from tracer.symbols import notation
-from tracer.utils.python_source import stated
+from tracer.utils.python_source import read_literals
 
 Made = TypeVar("Made")
 Value = TypeVar("Value", bound=Hashable)
@@ -49,7 +49,7 @@ def kinds() -> dict[str, Kind]:
     """Return all kinds by name, in order."""
     found = []
     for path in Path(__file__).parent.glob("*.py"):
-        facts = stated(path)
+        facts = read_literals(path)
         if "ORDER" in facts:
             ways = facts["WAYS"]
             first = facts.get("FIRST", next(iter(ways)))
@@ -110,7 +110,7 @@ def once(made: Callable[..., Made], *given: Hashable) -> Made:
 
 
 def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
-    """Return the run of an `owner`, such as `session.given().content`: computed once in the queue, and dropped with
+    """Return the run of an `owner`, such as `user_input().content`: computed once in the queue, and dropped with
     it."""
     return of(owner, ("tokens", key), lambda: Run(single_flight.in_turn(make, RUNNING))).trace
 

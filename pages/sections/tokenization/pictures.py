@@ -24,7 +24,7 @@ def show() -> None:
     """Draw the current photo, or a sample where there is none."""
     from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
 
-    given = session.given()
+    given = session.user_input()
     photo = given.photo or next(iter(samples("photos").values()))()
     owner = given.content if given.photo else samples
     if given.photo:

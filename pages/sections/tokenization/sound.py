@@ -97,6 +97,6 @@ def _own() -> Heard | None:
             known = file.file_id, str(error)
         st.session_state[GIVEN] = known
     if isinstance(known[1], str):
-        st.warning(texts.quoted(f"{known[1]}."))
+        st.warning(texts.escape(f"{known[1]}."))
         return None
     return known[1]

@@ -11,7 +11,7 @@ from pages.jobs import run_cache, single_flight
 from pages.jobs.render_cache import chart, of
 from pages.sections import tokenization
 from pages.state import url_state
-from pages.ui.texts import quoted
+from pages.ui.texts import escape
 from tracer.figures.predictions import token_pieces
 from tracer.record import Trace
 from tracer.utils.limits import limits
@@ -135,7 +135,7 @@ def _learn(held: dict) -> None:
         try:
             text = text_tokenizers.check_corpus(text)
         except ValueError as error:
-            st.error(quoted(f"{error}. What was learned before stays."), icon=":material/block:")
+            st.error(escape(f"{error}. What was learned before stays."), icon=":material/block:")
             return
         held |= {"text": text, "digest": hash(text), "corpus": run_cache.content(("corpus", text))}
         st.rerun()
@@ -152,7 +152,7 @@ def _choose_merges(whole):
     else:
         left, right = (token_pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
         entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
-        st.caption(quoted(f"Merge {count} joins {left} + {right} into a new token, id {entry}."))
+        st.caption(escape(f"Merge {count} joins {left} + {right} into a new token, id {entry}."))
     return whole.first(count)
 
 
@@ -261,7 +261,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
     if again is not None:
         places = [place for place, id in enumerate(ids) if id == again]
         st.caption(
-            quoted(
+            escape(
                 f"Id {again} appears at positions {', '.join(map(str, places[:6]))}{' …' if len(places) > 6 else ''} "
                 "and picks the same row each time. Only position encodings will tell them apart."
             )

@@ -17,7 +17,7 @@ from pages.state.visitor import Key, visitor
 from pages.ui import data_tables, texts
 from tracer.figures.payload_budget import ROWS
 from tracer.record import Op, Step, Trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def choose(trace: Trace) -> Step:
@@ -26,7 +26,7 @@ def choose(trace: Trace) -> Step:
     asked = st.query_params.get("step", now.step)
     current = known.get(asked, trace.steps[0])
     if url_state.names_another("step", known):
-        st.warning(texts.quoted(f"This run has no step {quoted(asked)}; this is its first."))
+        st.warning(texts.escape(f"This run has no step {quote(asked)}; this is its first."))
     if "step" in st.query_params and asked not in known:
         now.step = st.query_params["step"] = current.id
     elif asked in known:
@@ -41,7 +41,7 @@ def browse(trace: Trace, step: Step) -> None:
     """Draw all steps; the browser moves between them by itself. It asks here for what did not fit into one message, and
     for proofs that are still to come."""
     now, known = visitor(), {one.id for one in trace.steps}
-    ran = None if session.given().kind == "trace" else now.run()
+    ran = None if session.user_input().kind == "trace" else now.run()
     run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
     wanted = _request(run, known)
     shown = now.recall("proofs", trace) or trace

@@ -188,7 +188,7 @@ def _note_number(trace: Trace, step: Step) -> list:
     """Return the number of the step in its note."""
     note = number_steps(trace.model)
     at = note and note.of(step.id)
-    return pieces(texts.plain(note_titles.spelled(f"Step {at} in note {note.note}."))) if note and at else []
+    return pieces(texts.plain(note_titles.with_titles(f"Step {at} in note {note.note}."))) if note and at else []
 
 
 def _inside(step: Step) -> str:
@@ -242,7 +242,7 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | 
 def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | None:
     """Return the four terms of the scores of a first block that reads tokens plus positions."""
     read = {"embedding", "position", "block1.attention.query"}
-    if step.id != "block1.attention.scores" or session.given().kind == "trace":
+    if step.id != "block1.attention.scores" or session.user_input().kind == "trace":
         return None
     if not read <= {one.id for one in trace.steps} or (scores := trace.value(step)) is None:
         return None

@@ -18,7 +18,7 @@ FOCUS = """() => {
   return at === document.body ? -1 : window.stops.get(at);
 }"""
 MOST = 600
-ADDRESSES = tuple("" if not place else page.path.stem for place, page in enumerate(page_registry.found()))
+ADDRESSES = tuple("" if not place else page.path.stem for place, page in enumerate(page_registry.find_pages()))
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ READY = {
 """What stands on a page once all above it does."""
 LESSONS = ("tokens", "positions", "notes")
 """Pages whose address says what they are about, each of which is a visit of its own."""
-WITHIN = {page.path.stem: page.places for page in page_registry.found()}
+WITHIN = {page.path.stem: page.places for page in page_registry.find_pages()}
 HERE = re.compile("holds|does not hold|on another page")
 SEEN: dict[tuple[str, ...], Seen] = {}
 """What was read at each page and model, for the notes that come to it later."""

@@ -6,7 +6,7 @@ from pages.state import page_registry
 from tests.app.browser.test_browser import SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
-_FOUND = page_registry.found()
+_FOUND = page_registry.find_pages()
 OF_THE_RUN = ("", *(page.path.stem for page in _FOUND[1:] if not page.heading))
 LESSONS = tuple(page.path.stem for page in _FOUND if page.heading)
 WATCH = (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tracer.inputs.captioning_inputs import names
 from tracer.inputs.model_inputs import Inputs
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
@@ -60,9 +60,7 @@ def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed
     """
     own = {segment.name: segment for segment in inputs.segments}
     if not {"image", "text"} <= own.keys() or len({segment.part for segment in inputs.segments}) > 1:
-        raise ValueError(
-            f"{quoted(model.name)} has no picture and text in one sequence, so the picture can't be closed"
-        )
+        raise ValueError(f"{quote(model.name)} has no picture and text in one sequence, so the picture can't be closed")
     blocks = getattr(model.net, "blocks", ())
     for layer in layers:
         if not 0 <= layer < len(blocks):

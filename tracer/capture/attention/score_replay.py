@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 SCORES = "scores"
 """Stands in a link's arguments for the scores themselves."""
@@ -108,14 +108,14 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
             scores = scores.masked_fill(_apart(arguments, rows, queries, keys, q.device), float("-inf"))
             continue
         if name not in _RUN and name not in _WIDE:
-            raise RuntimeError(f"{quoted(name)} is not an op that can be replayed on scores")
+            raise RuntimeError(f"{quote(name)} is not an op that can be replayed on scores")
         if name in ("cat", "heads"):
             scores = _WIDE[name](scores, arguments, rows, queries, get)
             continue
         given = [_argument(a, scores, rows, queries, get) for a in arguments]
         shapes = [one.shape for one in given if isinstance(one, torch.Tensor)]
         if torch.broadcast_shapes(*shapes).numel() != scores.numel():  # before it takes memory
-            raise RuntimeError(f"{quoted(name)} does not give one number for each score")
+            raise RuntimeError(f"{quote(name)} does not give one number for each score")
         scores = _RUN[name](*given)
     return scores
 
@@ -188,7 +188,7 @@ def _argument(value, scores, rows, queries, get):
         return value
     tensor = get(value)
     if tensor is None:
-        raise RuntimeError(f"the tensor {quoted(value)} was not kept")
+        raise RuntimeError(f"the tensor {quote(value)} was not kept")
     if tensor.dim() >= 2 and tensor.shape[-2] == queries > 1:
         tensor = pick_rows(tensor, rows)
     if tensor.dim() == 3 and scores.dim() == 4 and tensor.shape[0] == scores.shape[0] * scores.shape[1]:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tracer.utils import extras
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 HERE = Path(__file__).resolve().parents[2]
 PLACES = (HERE / "website" / "app.py", HERE.parent / "app.py")
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def port(text: str) -> int:
     """Return a port's number. ArgumentTypeError quotes another text."""
     if not (re.fullmatch("[1-9][0-9]{0,4}", text) and int(text) < 1 << 16):
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port, expected a number from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{quote(text)} is not a port, expected a number from 1 to 65535")
     return int(text)
 
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(extras.sentence("streamlit", "the app"))
     places = [place for place in PLACES if place.exists()]
     if not places:
-        raise ValueError(f"there is no app at {quoted(str(PLACES[0]))}, expected one in the package or beside it")
+        raise ValueError(f"there is no app at {quote(str(PLACES[0]))}, expected one in the package or beside it")
     folder = places[0].parent
     for name, value in settings(folder / ".streamlit" / "config.toml", options.streamlit).items():
         os.environ.setdefault(name, value)
@@ -88,7 +88,7 @@ def settings(file: Path, options: Sequence[str]) -> dict[str, str]:
         stated[variable(name)] = str(value)
     for option in options:
         if not (found := re.fullmatch(r"--([a-z]\w*(?:\.\w+)+)=(.*)", option, re.DOTALL)):
-            raise ValueError(f"{quoted(option)} is no option of Streamlit's, expected one such as --logger.level=debug")
+            raise ValueError(f"{quote(option)} is no option of Streamlit's, expected one such as --logger.level=debug")
         stated[variable(found[1])] = found[2]
     return stated
 
@@ -114,4 +114,4 @@ def listening(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else str(error)
-        raise ValueError(f"can't listen at {quoted(f'{address}:{port}')}: {why}; expected a free port") from None
+        raise ValueError(f"can't listen at {quote(f'{address}:{port}')}: {why}; expected a free port") from None

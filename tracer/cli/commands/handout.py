@@ -12,7 +12,7 @@ import sys
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
 from tracer.utils import atomic_write
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def _open(options: argparse.Namespace) -> Trace:
 
     given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
     if given:
-        raise ValueError(f"--{given} with {quoted(options.name)}: a saved run has its input, expected the file alone")
+        raise ValueError(f"--{given} with {quote(options.name)}: a saved run has its input, expected the file alone")
     return serialization.open(options.name)
 
 

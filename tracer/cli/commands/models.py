@@ -13,9 +13,11 @@ def run(options: argparse.Namespace) -> int:
     """Print one line per model."""
     from tracer import models
     from tracer.export.to_table import align
-    from tracer.utils.note_titles import spelled
+    from tracer.utils.note_titles import with_titles
 
     print(
-        align([{"name": m["name"], "weights": m["weights"], "what": spelled(m["summary"])} for m in models.describe()])
+        align(
+            [{"name": m["name"], "weights": m["weights"], "what": with_titles(m["summary"])} for m in models.describe()]
+        )
     )
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quote, shorten
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +51,11 @@ def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Col
             return choice
     if name in choices:
         allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
-        raise ValueError(f"{quoted(f'{name}={value}')} is no choice, expected {allowed}")
+        raise ValueError(f"{quote(f'{name}={value}')} is no choice, expected {allowed}")
     if name in settings and not shared.WHOLE.fullmatch(value):
-        raise ValueError(f"{quoted(f'{name}={value}')} can't be set, expected a whole number from 0")
+        raise ValueError(f"{quote(f'{name}={value}')} can't be set, expected a whole number from 0")
     if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
-        raise ValueError(f"{quoted(f'{name}={value}')} is not a size, {shared.WANTED}")
+        raise ValueError(f"{quote(f'{name}={value}')} is not a size, {shared.WANTED}")
     return int(value)
 
 
@@ -65,14 +65,14 @@ def run(options: argparse.Namespace) -> int:
     names = [name for name, _ in options.set]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"--set {shortened(name)}=… is given {names.count(name)} times, expected once")
+            raise ValueError(f"--set {shorten(name)}=… is given {names.count(name)} times, expected once")
     if (options.name is None) == (options.module is None):
-        given = f"{quoted(options.name)} and --module {quoted(options.module)} are two models, expected one"
+        given = f"{quote(options.name)} and --module {quote(options.module)} are two models, expected one"
         raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
     if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
         raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
     if options.module and options.device != "cpu":
-        given = f"--device {quoted(options.device)} with --module"
+        given = f"--device {quote(options.device)} with --module"
         raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
     photo = shared.photo(options.image)
     try:
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
         given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
-        raise ValueError(f"{quoted(given)} needs more memory than there is, expected smaller sizes") from error
+        raise ValueError(f"{quote(given)} needs more memory than there is, expected smaller sizes") from error
     shared.show(_check(trace, options), options)
     return 0
 
@@ -95,7 +95,7 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
     if saved or not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
         return trace
     if trace.steps and (problem := counterfactual_budget.too_large(trace)):
-        print(f"{shortened(trace.model)}: {problem}", file=sys.stderr)
+        print(f"{shorten(trace.model)}: {problem}", file=sys.stderr)
     return counterfactual_budget.check(trace)
 
 

@@ -17,7 +17,7 @@ from tracer.figures.palette import stage_colour
 from tracer.figures.payload_budget import LINES
 from tracer.record import Step, Trace
 from tracer.record.repeats import Repeat, at_any
-from tracer.utils.error_text import shortened
+from tracer.utils.error_text import shorten
 
 WHY = 300
 """Characters of a step's reason in its tooltip."""
@@ -281,7 +281,7 @@ def _input_name(maker: str) -> str:
 
 
 def _step(step: Step, names: dict[str, str]) -> str:
-    why = html.escape(shortened(step.why.partition(". ")[0], WHY))
+    why = html.escape(shorten(step.why.partition(". ")[0], WHY))
     return (
         f'<button type="button" data-step="{html.escape(step.id)}" title="{why}" '
         f'style="--stage:{stage_colour(step.stage)}">'

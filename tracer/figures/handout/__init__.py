@@ -22,7 +22,7 @@ from tracer.figures.tensors.image_patches import data_uri, rescale
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
-from tracer.utils.error_text import shortened
+from tracer.utils.error_text import shorten
 
 TEXT = 4_000
 """Characters of a text that are printed; of a longer one the beginning and the end."""
@@ -88,7 +88,7 @@ def _inputs(trace: Trace) -> str:
         made.append(f'<img src="{data_uri(rescale(photo))}" alt="The photo that went in">')
     if trace.words:
         between = "" if all(len(word) == 1 for word in trace.words) else " "
-        made.append(f"<pre>{text_lines(shortened(between.join(trace.words), TEXT))}</pre>")
+        made.append(f"<pre>{text_lines(shorten(between.join(trace.words), TEXT))}</pre>")
     return f"<section><h2>What went in</h2>{''.join(made)}</section>" if made else ""
 
 
@@ -113,7 +113,7 @@ def _answer(result: Mapping[str, Any]) -> str:
         first = f"<p>The caption: <b>{text(result['caption'])}</b></p>"
     if kind == "tokens":
         between = " " if "unit" in result else ""
-        return f"<pre>{text_lines(shortened(between.join(map(str, result['tokens'])), TEXT))}</pre>"
+        return f"<pre>{text_lines(shorten(between.join(map(str, result['tokens'])), TEXT))}</pre>"
     names = next((result[name] for name in ("classes", "sentences", "tokens") if name in result), ())
     shares = result.get("probabilities", result.get("shares"))
     if kind == "reconstruction":
@@ -123,7 +123,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     if not names or shares is None:
         return first
     lines = "".join(
-        f"<tr><td>{text(shortened(model_output.visible_token(str(name)), 60))}</td>"
+        f"<tr><td>{text(shorten(model_output.visible_token(str(name)), 60))}</td>"
         f'<td class="share"><i style="width:{100 * min(1, max(0, share)):.1f}%"></i></td>'
         f'<td class="number">{class_bars.percent(share)}</td></tr>'
         for name, share in class_bars.ranking(names, shares)[:CLASSES]
@@ -161,9 +161,11 @@ def _equations(trace: Trace) -> Iterator[str]:
 def _step(step: Step) -> str:
     shape = notation.shape_latex(step.symbolic) if step.shape else ""
     inside = f"{step.symbol} \\in {shape}" if shape else f"{step.symbol} \\text{{ is a scalar}}"
-    why = f"<p>{text(note_titles.spelled(step.why))}</p>" if step.why else ""
+    why = f"<p>{text(note_titles.with_titles(step.why))}</p>" if step.why else ""
     note = (
-        f'<p class="quiet">{text(note_titles.spelled(step.note))}</p>' if step.note and step.error is not None else ""
+        f'<p class="quiet">{text(note_titles.with_titles(step.note))}</p>'
+        if step.note and step.error is not None
+        else ""
     )
     return (
         f'<div class="step"><h4>{text(step.title)}</h4><div class="equation">{equation(step.latex)}</div>'

@@ -11,7 +11,7 @@ from tracer.figures.palette import MASK, SEQUENTIAL, STAGES
 from tracer.figures.predictions.class_bars import percent, ranking
 from tracer.figures.svg_layout import CLEAR, PLAIN
 from tracer.record import Trace
-from tracer.utils.error_text import shortened
+from tracer.utils.error_text import shorten
 
 SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
 """Limits of the drawing: cells on a side, classes, letters of a class, and cells with their class under the pointer."""
@@ -26,7 +26,7 @@ def visible_token(token: str) -> str:
 
 def label_token(token: str, place: int) -> str:
     """Return a token with its position as a subscript, which tells equal tokens apart: `red₃`."""
-    return shortened(visible_token(token)) + str(place).translate(SUBSCRIPT)
+    return shorten(visible_token(token)) + str(place).translate(SUBSCRIPT)
 
 
 def short(result: Mapping[str, Any]) -> str:
@@ -46,8 +46,8 @@ def answer_sentence(trace: Trace) -> str:
         names = result.get("classes") or result.get("sentences") or ()
         if result["kind"] in ("classes", "sentences"):
             name, share = ranking(names, result["probabilities"])[0]
-            return f"The answer: {shortened(str(name))}, {percent(share)}."
-        return f"The answer: {shortened(short(result))}." if result["kind"] in ("caption", "tokens", "next") else ""
+            return f"The answer: {shorten(str(name))}, {percent(share)}."
+        return f"The answer: {shorten(short(result))}." if result["kind"] in ("caption", "tokens", "next") else ""
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return ""
 

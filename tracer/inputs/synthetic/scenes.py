@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.inputs.synthetic.signed_distance import SHAPES
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 SIDE = 64
 """Height and width of a scene in pixels."""
@@ -97,7 +97,7 @@ class Scene:
         """
         for word, known in ((colour, COLOURS), (shape, SHAPES)):
             if word is not None and word not in known:
-                raise ValueError(f"{quoted(word)} can't be drawn; expected one of {', '.join(known)}")
+                raise ValueError(f"{quote(word)} can't be drawn; expected one of {', '.join(known)}")
         if number is not None and number not in range(len(self.things)):
             raise ValueError(f"object {number} is none of this scene's {len(self.things)}, counted from 0")
         changes: dict[str, Any]
@@ -206,7 +206,7 @@ def draw(
     quotes a count outside of 1 to 3.
     """
     if not counts or not set(counts) <= set(range(1, MOST + 1)):
-        raise ValueError(f"counts={quoted(tuple(counts))} can't be drawn: expected numbers of objects from 1 to {MOST}")
+        raise ValueError(f"counts={quote(tuple(counts))} can't be drawn: expected numbers of objects from 1 to {MOST}")
     count = random.choice(np.array(counts), number)
     pairs = np.argwhere(np.ones((len(COLOURS), len(SHAPES)), dtype=bool))
     if allowed is not None:

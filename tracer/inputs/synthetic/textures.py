@@ -14,7 +14,7 @@ from math import pi
 import numpy as np
 from PIL import Image
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 KINDS = ("stripes", "checks", "dots", "weave")
 """What a drawn surface can be."""
@@ -65,7 +65,7 @@ class Pattern:
             case "weave":
                 wave = np.where(np.sin(u / 2) * np.sin(v / 2) > 0, np.sin(u), np.sin(v))
             case _:
-                raise ValueError(f"there is no surface {quoted(self.kind)}; expected one of {', '.join(KINDS)}")
+                raise ValueError(f"there is no surface {quote(self.kind)}; expected one of {', '.join(KINDS)}")
         light = self.light * (x * np.sin(self.phase) + y * np.cos(self.phase)) / size
         grain = np.random.default_rng(self.seed).normal(0, self.grain, (size, size))
         return np.clip(self.base + self.contrast * wave + light + grain, 0, 255).astype(np.uint8)
@@ -95,7 +95,7 @@ def texture(name: str, part: str) -> np.ndarray:
     Raise ValueError for a texture that is not in `TEXTURES`.
     """
     if name not in TEXTURES:
-        raise ValueError(f"there is no texture {quoted(name)}; expected one of {', '.join(TEXTURES)}")
+        raise ValueError(f"there is no texture {quote(name)}; expected one of {', '.join(TEXTURES)}")
     with (resources.files("tracer") / "inputs" / "textures" / f"{name}.png").open("rb") as file:
         pixels = np.asarray(Image.open(file).convert("L"))
     left, right = (round(share * pixels.shape[1]) for share in PARTS[part])
@@ -151,7 +151,7 @@ def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.n
             radius = random.uniform(0.06, 0.12) * width
             change = random.uniform(75, 120) * along / radius * np.exp(-(along**2 + across**2) / (2 * radius**2))
         case _:
-            raise ValueError(f"there is no defect {quoted(kind)}; expected one of {', '.join(DEFECTS)}")
+            raise ValueError(f"there is no defect {quote(kind)}; expected one of {', '.join(DEFECTS)}")
     marred = np.clip(pixels + change, 0, 255).astype(np.uint8)
     return marred, np.abs(marred.astype(int) - pixels) >= VISIBLE
 

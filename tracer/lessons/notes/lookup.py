@@ -14,7 +14,7 @@ from tracer.lessons.notes.statements import Row, sections
 from tracer.lessons.tokenization import text_tokenizers
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""
@@ -30,7 +30,7 @@ def look(row: Row, place: str, run: Provider) -> Found:
     """
     kind, *words = place.split()
     if kind not in KINDS:
-        raise ValueError(f"{quoted(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
+        raise ValueError(f"{quote(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
     return KINDS[kind](row, run, *words)
 
 

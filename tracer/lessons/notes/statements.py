@@ -26,7 +26,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.utils.note_titles import TITLES
 
 BLOCK = "encoder.layers.encoder_layer_0."
@@ -52,7 +52,7 @@ def rows(note: str) -> tuple[Row, ...]:
     Raise ValueError for an unknown note.
     """
     if note not in TITLES:
-        raise ValueError(f"there is no note {quoted(note)}, expected one of {', '.join(TITLES)}")
+        raise ValueError(f"there is no note {quote(note)}, expected one of {', '.join(TITLES)}")
     found: list[Row] = []
     section = run = ""
     for line in filter(None, (files(__package__) / "texts" / f"{note}.txt").read_text(encoding="utf-8").splitlines()):

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from tracer.record import Step
-from tracer.utils.python_source import stated
+from tracer.utils.python_source import read_literals
 
 NONE = "none"
 """No positions, the baseline of the others."""
@@ -31,7 +31,7 @@ def every() -> tuple[Kind, ...]:
     """Return all kinds of positions, in the order of their papers."""
     known = []
     for path in files(f"{__name__}.encodings").iterdir():
-        if path.name.endswith(".py") and "ORDER" in (facts := stated(path)):
+        if path.name.endswith(".py") and "ORDER" in (facts := read_literals(path)):
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
     said = ("TITLE", "PAPER", "SAYS", "APART")
     return tuple(Kind(name, *(facts[one] for one in said)) for _, name, facts in sorted(known, key=lambda one: one[:2]))

@@ -14,7 +14,7 @@ from tracer.inputs.tokenizers import Characters
 from tracer.lessons import positions
 from tracer.lessons.positions.base import Places
 from tracer.models.shared import blocks
-from tracer.models.shared.spec import Model, Spec, seeded
+from tracer.models.shared.spec import Model, Spec, build_seeded
 from tracer.models.transformer import FeedForward
 from tracer.record import Segment
 from tracer.textbook.hints import Hint
@@ -123,5 +123,5 @@ def load(kind: str, *, mask: str = "bidirectional", D: int = 32, h: int = 4) -> 
     made = spec(kind)
     config = {**made.sizes, "D": D, "h": h, "d_ff": 2 * D, "positions": kind, "mask": mask}
     return Model.of(
-        f"one block, {kind}", made, seeded(Placed, config), config, weights="seeded random weights", fixed=True
+        f"one block, {kind}", made, build_seeded(Placed, config), config, weights="seeded random weights", fixed=True
     )

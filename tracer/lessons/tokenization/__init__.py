@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.models.shared.blocks import Block
-from tracer.models.shared.spec import seeded
+from tracer.models.shared.spec import build_seeded
 from tracer.record import Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.textbook.hints import Hint
@@ -80,7 +80,7 @@ class Fed(nn.Module):
 @cache
 def block() -> nn.Module:
     """Return the block that takes the tokens of every way: one object, with seeded weights and no training."""
-    return seeded(Block, SHARED).requires_grad_(False)
+    return build_seeded(Block, SHARED).requires_grad_(False)
 
 
 @cache

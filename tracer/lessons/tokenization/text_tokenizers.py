@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Protocol
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # read when a tokenizer first runs: visitors share few cores
 
@@ -266,9 +266,9 @@ def check_corpus(corpus: str) -> str:
     corpus = clean(corpus)
     if not LEAST <= len(corpus.strip()) <= MOST:
         said = f"has {len(corpus.strip()):,} characters, expected {LEAST} to {MOST:,} to learn from"
-        raise ValueError(f"{quoted(corpus)} {said}")
+        raise ValueError(f"{quote(corpus)} {said}")
     if (signs := len(set(corpus))) > SIGNS:
-        raise ValueError(f"{quoted(corpus)} has {signs:,} different characters, expected at most {SIGNS:,}")
+        raise ValueError(f"{quote(corpus)} has {signs:,} different characters, expected at most {SIGNS:,}")
     return corpus
 
 

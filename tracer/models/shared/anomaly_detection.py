@@ -36,7 +36,7 @@ def complementary(rows: int, columns: int) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
-def predicted(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | None = None) -> torch.Tensor:
+def predict_hidden(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | None = None) -> torch.Tensor:
     """Return each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`.
 
     With `doubt`, `[B, N]`, the prediction reads only the others with the least doubt: `TRUSTED` of them.
@@ -60,7 +60,7 @@ def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
     """
     found = None
     for _ in range(ROUNDS):
-        found = (predicted(net, image, found) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
+        found = (predict_hidden(net, image, found) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
     return found
 
 

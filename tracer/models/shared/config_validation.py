@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from tracer.symbols.notation import MEANINGS, parse
-from tracer.utils.error_text import quoted, quoted_setting
+from tracer.utils.error_text import quote, quoted_setting
 from tracer.utils.limits import limits
 from tracer.utils.thread_local_rng import seeded_draws
 
@@ -36,7 +36,7 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             if value not in spec.options[symbol]:
                 allowed = " or ".join(map(repr, spec.options[symbol]))
                 raise ValueError(
-                    f"{quoted_setting(symbol, value)} is no choice of {quoted(name)}: {allowed} was expected"
+                    f"{quoted_setting(symbol, value)} is no choice of {quote(name)}: {allowed} was expected"
                 )
         elif symbol in spec.runs:
             raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
@@ -49,8 +49,8 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             )
         elif symbol not in spec.sizes:
             known = MEANINGS.get(symbol)
-            what = f"has no size {quoted(symbol)} ({known})" if known else f"has no size {quoted(symbol)}"
-            raise ValueError(f"{quoted(name)} {what}; its sizes are {', '.join(spec.sizes)}")
+            what = f"has no size {quote(symbol)} ({known})" if known else f"has no size {quote(symbol)}"
+            raise ValueError(f"{quote(name)} {what}; its sizes are {', '.join(spec.sizes)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{quoted_setting(symbol, value)} is no size: a whole number from 1 up was expected")
         elif symbol.startswith("L") and value > DEEPEST:
@@ -68,7 +68,7 @@ def check_memory(spec: Spec, name: str, config: dict) -> None:
     """
     for symbol, size in config.items():
         if symbol.startswith("L") and size > DEEPEST:
-            raise TooLarge(f"{quoted(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
+            raise TooLarge(f"{quote(name)} has {symbol}={size:,} blocks; at most {DEEPEST} are built")
     check_count(name, sum(map(prod, shapes(spec, config).values())))
 
 
@@ -77,7 +77,7 @@ def check_count(name: str, count: int) -> None:
     limit = limits().model_gb
     if count * 4 > limit * 2**30:
         raise TooLarge(
-            f"{quoted(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
+            f"{quote(name)} at these sizes has {count:,} parameters, {count * 4 / 2**30:,.0f} GB; at most {limit:g} "
             "GB are allowed (TRACER_MODEL_GB sets the limit)"
         )
 

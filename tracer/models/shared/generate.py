@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.inputs.synthetic.scenes import VOCABULARY
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
@@ -47,7 +47,7 @@ def generate(
         trace = model.trace(text=text, **given)
         return trace.output, trace
 
-    return _generated(run, model, text, count, _chooser(count, temperature, top_k, seed))
+    return _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
 
 
 def write(
@@ -70,7 +70,7 @@ def write(
         inputs = model.inputs(text=text, **given)
         return model.net(*inputs, **inputs.named).cpu(), None
 
-    found = _generated(run, model, text, count, _chooser(count, temperature, top_k, seed))
+    found = _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
     return (token for token, _ in found)
 
 
@@ -88,14 +88,14 @@ def room(model: Model, text: str) -> int | None:
 def _chooser(count, temperature, top_k, seed) -> Callable[[torch.Tensor], int]:
     for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={quoted(value)} can't be: a whole number from {least} up was expected")
+            raise ValueError(f"{name}={quote(value)} can't be: a whole number from {least} up was expected")
     if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature={quoted(temperature)} can't be: a number from 0 up was expected")
+        raise ValueError(f"temperature={quote(temperature)} can't be: a number from 0 up was expected")
     generator = torch.Generator().manual_seed(seed)
     return lambda logits: choose(logits, temperature, top_k, generator)
 
 
-def _generated(run, model, text, count, chosen) -> Iterator[tuple]:
+def _generate(run, model, text, count, chosen) -> Iterator[tuple]:
     vocabulary = words_of(model)
     for _ in range(count):
         output, trace = run(read_of(model, text))
@@ -103,7 +103,7 @@ def _generated(run, model, text, count, chosen) -> Iterator[tuple]:
         yield token, trace
         if token == END:
             return
-        text = joined(vocabulary, text, [token])
+        text = join_tokens(vocabulary, text, [token])
 
 
 def words_of(model: Model) -> Sequence[str]:
@@ -116,7 +116,7 @@ def read_of(model: Model, text: str) -> str:
     return text[-model.sizes["T_max"] :] if isinstance(words_of(model), str) else text
 
 
-def joined(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> str:
+def join_tokens(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> str:
     """Return a text and the tokens after it: characters follow each other, words have blanks between them."""
     return text + "".join(tokens) if isinstance(vocabulary, str) else " ".join([*text.split(), *tokens])
 

@@ -11,7 +11,7 @@ import re
 
 import torch
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)*(transformer\.)?")
 MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
@@ -39,10 +39,10 @@ def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, 
 
     def take(name: str, axes: int) -> torch.Tensor:
         if name not in left:
-            raise ValueError(f"they lack {quoted(name)} of the GPT-2 layout")
+            raise ValueError(f"they lack {quote(name)} of the GPT-2 layout")
         if left[name].dim() != axes:
             raise ValueError(
-                f"{quoted(name)} is {list(left[name].shape)}, expected {axes} {'axes' if axes > 1 else 'axis'}"
+                f"{quote(name)} is {list(left[name].shape)}, expected {axes} {'axes' if axes > 1 else 'axis'}"
             )
         return left.pop(name)
 
@@ -77,6 +77,6 @@ def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, 
         if bias:  # ours has one wherever the blocks have; theirs never has
             made["head.bias"] = left.pop("lm_head.bias", torch.zeros(V))
     if left:
-        raise ValueError(f"they also hold {quoted(next(iter(left)))}, which is not of the GPT-2 layout")
+        raise ValueError(f"they also hold {quote(next(iter(left)))}, which is not of the GPT-2 layout")
     d_ff = len(made["block1.mlp.expand.weight"])
     return made, {"V": V, "T_max": T_max, "D": D, "d_ff": d_ff, "L": L, "bias": bias, "tied": tied}

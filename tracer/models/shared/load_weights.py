@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from tracer.models.shared.model_cards import card_of
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 
@@ -27,10 +27,10 @@ def read(weights) -> dict[str, torch.Tensor]:
     try:
         return _checkpoint(path) if path.suffix in PICKLED else _safetensors(path.read_bytes(), repr(str(weights)))
     except OSError as error:
-        raise ValueError(f"weights {quoted(str(path))} can't be read: {error.strerror or error}") from None
+        raise ValueError(f"weights {quote(str(path))} can't be read: {error.strerror or error}") from None
 
 
-def converted(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]:
+def convert(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]:
     """Return the tensors of a file in the model's own names, and `config` with the sizes and options of the file.
 
     Raise ValueError in one sentence if `config` contradicts them, or the file deviates from its layout.
@@ -75,7 +75,7 @@ def card_beside(weights) -> dict | None:
 
 def named(weights) -> str:
     """Return the name of the weights in messages."""
-    return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {quoted(str(weights))}"
+    return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {quote(str(weights))}"
 
 
 def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
@@ -93,20 +93,20 @@ def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
     except OSError:
         raise
     except Exception:  # a damaged pickle makes the reader raise anything
-        raise ValueError(f"{quoted(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
+        raise ValueError(f"{quote(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
     for inner in ("model", "state_dict"):
         if isinstance(found, dict) and isinstance(found.get(inner), dict):
             found = found[inner]
     if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
-        raise ValueError(f"{quoted(str(path))} holds no tensors by their names")
+        raise ValueError(f"{quote(str(path))} holds no tensors by their names")
     return found
 
 
 def _misfit(tensors, wanted) -> str:
     for name, tensor in wanted.items():
         if name not in tensors:
-            return f"they lack {quoted(name)} {list(tensor.shape)}"
+            return f"they lack {quote(name)} {list(tensor.shape)}"
         if tensors[name].shape != tensor.shape:
-            return f"{quoted(name)} is {list(tensors[name].shape)} there, and {list(tensor.shape)} at these sizes"
+            return f"{quote(name)} is {list(tensors[name].shape)} there, and {list(tensor.shape)} at these sizes"
     extra = next((name for name in tensors if name not in wanted), None)
-    return f"they also hold {quoted(extra)}, which the model does not have" if extra else ""
+    return f"they also hold {quote(extra)}, which the model does not have" if extra else ""

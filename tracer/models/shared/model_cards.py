@@ -6,7 +6,7 @@ import json
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def card_of(text: bytes, file: Traversable | Path) -> dict:
@@ -14,7 +14,7 @@ def card_of(text: bytes, file: Traversable | Path) -> dict:
 
     Raise ValueError in one sentence that names the file if it is anything else.
     """
-    name = quoted(file)
+    name = quote(file)
     try:
         found = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):

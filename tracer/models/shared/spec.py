@@ -17,7 +17,7 @@ from tracer.shapes import Solution, Vocabulary
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import Found
 from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
-from tracer.utils.error_text import quoted, quoted_setting, reason
+from tracer.utils.error_text import quote, quoted_setting, reason
 from tracer.utils.limits import limits
 from tracer.utils.progress import doing
 from tracer.utils.thread_local_rng import seeded_draws
@@ -111,7 +111,7 @@ class Model:
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
             made = self.spec.example(sizes)
-            return seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
+            return build_seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
 
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
@@ -124,11 +124,11 @@ class Model:
         for kind, given in (("image", image), ("text", text)):
             if given is not None and kind not in self.takes:
                 known = " and ".join(self.takes) or "its own sample alone"
-                raise ValueError(f"{quoted(self.name)} takes {known}, but was given {_article(kind)}")
+                raise ValueError(f"{quote(self.name)} takes {known}, but was given {_article(kind)}")
         for kind, given, wanted in (("image", image, Image), ("text", text, str)):
             if given is not None and not isinstance(given, wanted):
                 what = "a PIL image" if kind == "image" else "a string"
-                raise ValueError(f"{kind}={_short(given)} was given to {quoted(self.name)}, expected {what}")
+                raise ValueError(f"{kind}={_short(given)} was given to {quote(self.name)}, expected {what}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
         known = (*self.spec.runs, *self.spec.settings)
@@ -223,7 +223,7 @@ class Model:
             if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):
                 raise
             at = ", ".join(f"{symbol}={size}" for symbol, size in inputs.sizes.items())
-            said = f"{quoted(self.name)} does not run at {at}: {reason(error)}"
+            said = f"{quote(self.name)} does not run at {at}: {reason(error)}"
             raise ValueError(said) from error
 
     def _solved(
@@ -268,7 +268,7 @@ class Model:
         return solve_first(recording, sizes, ways, self.net)
 
 
-def seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
+def build_seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
     """Return the net at these sizes and options with seeded random weights, in eval mode.
 
     The weights do not depend on other random draws. Parameters that start as zeros get small random values, so that no

@@ -27,7 +27,7 @@ from torch import nn
 from tracer.models.shared.load_weights import card_beside
 from tracer.models.training import recipes, train_loop
 from tracer.utils import atomic_write
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "tracer" / "models" / "weights"
@@ -48,12 +48,12 @@ def recipe(name: str, **settings: Any) -> Any:
     """
     by_name = _recipes()
     if name not in by_name:
-        raise ValueError(f"no recipe for {quoted(name)}: expected {' or '.join(sorted(by_name))}")
+        raise ValueError(f"no recipe for {quote(name)}: expected {' or '.join(sorted(by_name))}")
     known = [field.name for field in dataclasses.fields(by_name[name])]
     for setting in settings:
         if setting not in known:
             raise ValueError(
-                f"no setting {quoted(setting)} in the recipe for {quoted(name)}: expected one of {', '.join(known)}"
+                f"no setting {quote(setting)} in the recipe for {quote(name)}: expected one of {', '.join(known)}"
             )
     return by_name[name](**settings)
 
@@ -82,10 +82,10 @@ def train(
         raise ValueError(f"epochs={epochs}: expected a whole number from 1")
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed={seed}: expected a whole number from 0 to {2**31 - 1}")
-    changed = _changed(recipe(name, **settings))
-    file = Path(out) if out else _shipped(name, changed)
+    changed = _changed_options(recipe(name, **settings))
+    file = Path(out) if out else _shipped_file(name, changed)
     if file.suffix != ".safetensors":
-        raise ValueError(f"can't write weights to {quoted(file)}: expected a name that ends in .safetensors")
+        raise ValueError(f"can't write weights to {quote(file)}: expected a name that ends in .safetensors")
     before = _read_card(file) if file.exists() else {}
     made = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
     command = " --set ".join([f"python -m tracer train {name}", *changed])
@@ -134,10 +134,10 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
     ValueError for an unknown name or weights that don't fit, FileNotFoundError if weights, card or data are missing.
     """
     recipe(name)
-    file = Path(weights) if weights else _shipped(name)
+    file = Path(weights) if weights else _shipped_file(name)
     if not file.exists():
         raise FileNotFoundError(
-            f"no weights in {quoted(file)}: make them with python -m tracer train {name} --out {file}"
+            f"no weights in {quote(file)}: make them with python -m tracer train {name} --out {file}"
         )
     card = _read_card(file)
     known = {field.name for field in dataclasses.fields(recipe(name))}
@@ -156,11 +156,11 @@ def _recipes() -> dict[str, type]:
     }
 
 
-def _shipped(name: str, changed: Sequence[str] = ()) -> Path:
+def _shipped_file(name: str, changed: Sequence[str] = ()) -> Path:
     return SHIPPED / f"{'.'.join([name, ','.join(changed)]) if changed else name}.safetensors"
 
 
-def _changed(made: Any) -> list[str]:
+def _changed_options(made: Any) -> list[str]:
     """Return the sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
     first = type(made)()
     pairs = [(name, size, first.sizes[name]) for name, size in made.sizes.items()]
@@ -173,7 +173,7 @@ def _source(data: str | Path | None, made: Any) -> Path | None:
         return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():
-        raise FileNotFoundError(f"no data in {quoted(source)}: pass the folder or zip file that holds it (--data)")
+        raise FileNotFoundError(f"no data in {quote(source)}: pass the folder or zip file that holds it (--data)")
     return source
 
 
@@ -182,7 +182,7 @@ def _read_card(file: Path) -> dict:
     if card is None:
         name = file.with_suffix(".json")
         raise FileNotFoundError(
-            f"no card {quoted(name)} beside the weights {quoted(file)}: expected one with their sizes"
+            f"no card {quote(name)} beside the weights {quote(file)}: expected one with their sizes"
         )
     return card
 
@@ -191,11 +191,11 @@ def _read_checkpoint(file: Path, run: dict) -> dict:
     try:
         state = torch.load(file, map_location=train_loop.device(), weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"can't read the checkpoint {quoted(file)}: remove it to start anew") from error
+        raise ValueError(f"can't read the checkpoint {quote(file)}: remove it to start anew") from error
     for key in ("seed", "sizes", "settings"):
         if state[key] != run[key]:
             raise ValueError(
-                f"{quoted(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
+                f"{quote(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
             )
     return state
 
@@ -211,4 +211,4 @@ def _load(net: nn.Module, file: Path) -> None:
     try:
         net.load_state_dict(load_file(file))
     except (RuntimeError, SafetensorError) as error:
-        raise ValueError(f"the weights in {quoted(file)} don't fit the sizes on their card") from error
+        raise ValueError(f"the weights in {quote(file)} don't fit the sizes on their card") from error

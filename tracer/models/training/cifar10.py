@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN = (0.4914, 0.4822, 0.4465)
@@ -44,21 +44,21 @@ def read(data: Path, part: str) -> Images:
     source = _find(data, part)
     files = _files_of_zip(source, part) if source.is_file() else _files_of_folder(source)
     if not files:
-        raise ValueError(f"no images in {quoted(source)}: expected {part}/<class>/<number>.jpg")
+        raise ValueError(f"no images in {quote(source)}: expected {part}/<class>/<number>.jpg")
     images, labels = [], []
     for label, content in files:
         if label not in CLASSES:
-            raise ValueError(f"unknown class {quoted(label)} in {quoted(source)}: expected one of {', '.join(CLASSES)}")
+            raise ValueError(f"unknown class {quote(label)} in {quote(source)}: expected one of {', '.join(CLASSES)}")
         try:
             images.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
         except (UnidentifiedImageError, OSError) as error:
             raise ValueError(
-                f"can't read an image of class {quoted(label)} in {quoted(source)}: expected JPEG files"
+                f"can't read an image of class {quote(label)} in {quote(source)}: expected JPEG files"
             ) from error
         labels.append(CLASSES.index(label))
     shapes = {image.shape for image in images}
     if len(shapes) > 1:
-        raise ValueError(f"images of several shapes in {quoted(source)}, {sorted(shapes)}: expected one")
+        raise ValueError(f"images of several shapes in {quote(source)}, {sorted(shapes)}: expected one")
     return Images(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels))
 
 
@@ -98,7 +98,7 @@ def _find(data: Path, part: str) -> Path:
     for source in (archive, data / part):
         if source.exists():
             return source
-    raise FileNotFoundError(f"no CIFAR-10 {part} images in {quoted(data)}: expected {archive.name} or a folder {part}/")
+    raise FileNotFoundError(f"no CIFAR-10 {part} images in {quote(data)}: expected {archive.name} or a folder {part}/")
 
 
 def _files_of_zip(source: Path, part: str) -> list[tuple[str, bytes]]:
@@ -107,7 +107,7 @@ def _files_of_zip(source: Path, part: str) -> list[tuple[str, bytes]]:
             paths = [name.split("/") for name in sorted(archive.namelist()) if name.endswith(".jpg")]
             return [(path[1], archive.read("/".join(path))) for path in paths if len(path) == 3 and path[0] == part]
     except zipfile.BadZipFile as error:
-        raise ValueError(f"can't read {quoted(source)}: expected a zip file") from error
+        raise ValueError(f"can't read {quote(source)}: expected a zip file") from error
 
 
 def _files_of_folder(source: Path) -> list[tuple[str, bytes]]:

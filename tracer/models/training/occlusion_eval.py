@@ -38,7 +38,7 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
-def hidden(images: Tensor, attention: Tensor, P: int, generator: torch.Generator) -> dict[str, Tensor]:
+def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the images, `[B, C, H, W]`, with a quarter of their patches at the mean colour, 0, by the choice of these.
 
     "attended" those with the highest `attention`, `[B, N]`; "central" those nearest to the centre; "any" by chance.

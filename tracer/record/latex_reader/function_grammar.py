@@ -8,7 +8,7 @@ says that an axis stays, with size 1.
 from __future__ import annotations
 
 from tracer.record.latex_reader.lexer import Rules, Tree, Unread
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
 FUNCTIONS = {
@@ -205,5 +205,5 @@ class Phrases(Rules):
 def require_word(name: str, words) -> str:
     """Return a word of the grammar. Raise Unread, which quotes it, for any other."""
     if name not in words:
-        raise Unread(f"expected a function that the grammar has, got {quoted(name)}")
+        raise Unread(f"expected a function that the grammar has, got {quote(name)}")
     return name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import NoReturn
 
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 Tree = tuple
 """A printed expression: the name of what is done, then its parts."""
@@ -68,7 +68,7 @@ class Signs:
 
     def fail(self, expected: str) -> NoReturn:
         rest = "".join(self.signs[self.at : self.at + 12])
-        raise Unread(f"expected {expected} at {quoted(rest)}" if rest else f"expected {expected} at its end")
+        raise Unread(f"expected {expected} at {quote(rest)}" if rest else f"expected {expected} at its end")
 
 
 class Rules(Signs):

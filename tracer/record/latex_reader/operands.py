@@ -9,7 +9,7 @@ import numpy as np
 
 from tracer.record.latex_reader.lexer import Unread
 from tracer.record.latex_reader.parser import Line
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 FAR = 1e30
 """Numbers beyond it stand for infinities: some masks have the lowest one of float32 for -∞."""
@@ -53,7 +53,7 @@ class Operands:
         key = self._table[name]
         array = self._tensor(key.removesuffix(".T"))
         if array is None:
-            raise Missing(f"{quoted(key)} was not kept")
+            raise Missing(f"{quote(key)} was not kept")
         return array.swapaxes(-2, -1) if key.endswith(".T") else array
 
 

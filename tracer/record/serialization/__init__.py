@@ -24,7 +24,7 @@ from tracer.record.serialization.encode import encode
 from tracer.record.serialization.proof_on_opening import unproven
 from tracer.record.serialization.size_limits import HEADER, ITEMS
 from tracer.utils import atomic_write
-from tracer.utils.error_text import quoted, shortened
+from tracer.utils.error_text import quote, shorten
 
 VERSION = 1
 MAX_BYTES = 2 << 30
@@ -56,7 +56,7 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
             raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
         validation.check(decode(_fields(data), tensors))
     except (*REFUSED, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
-        raise ValueError(f"this run of {quoted(trace.model)} can't be saved: {_problem(error)}") from error
+        raise ValueError(f"this run of {quote(trace.model)} can't be saved: {_problem(error)}") from error
     return data
 
 
@@ -103,14 +103,14 @@ def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | st
         if "not fully covered" in problem:
             problem = "it is cut off, or goes on after its end"
         raise ValueError(
-            f"{quoted(name)} is not a trace saved by this program (a safetensors file): {problem}"
+            f"{quote(name)} is not a trace saved by this program (a safetensors file): {problem}"
         ) from error
     trace = unproven(trace)
     return trace if prove == "later" else trace.prove()
 
 
 def _problem(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 240)
+    return shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 240)
 
 
 def _read(path: str) -> bytes:
@@ -118,10 +118,10 @@ def _read(path: str) -> bytes:
         with builtins.open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > MAX_BYTES:
-                raise ValueError(f"{quoted(path)} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
+                raise ValueError(f"{quote(path)} has {size:,} bytes, expected a trace of at most {MAX_BYTES:,}")
             return file.read(MAX_BYTES)
     except OSError as error:
-        raise type(error)(f"can't read {quoted(path)}: {error.strerror or error}") from error
+        raise type(error)(f"can't read {quote(path)}: {error.strerror or error}") from error
 
 
 def _tensors(data: bytes) -> dict[str, torch.Tensor]:
@@ -147,5 +147,5 @@ def _fields(data: bytes) -> dict:
     except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError, AttributeError):
         raise ValueError("its header holds no trace") from None
     if version != VERSION:
-        raise ValueError(f"its format is version {quoted(version, 40)}, expected {VERSION}")
+        raise ValueError(f"its format is version {quote(version, 40)}, expected {VERSION}")
     return fields

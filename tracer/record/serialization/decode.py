@@ -17,7 +17,7 @@ import torch
 from tracer.record import Trace
 from tracer.record.serialization.schema import LIMIT, hints, required_fields
 from tracer.record.serialization.size_limits import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 FREE = object, Any
 
@@ -105,7 +105,7 @@ class Reader:
     def _mapping(self, read: Callable) -> Callable:
         def mapping(data):
             _expect(type(data) is dict, "an object")
-            return {_text(key): _at(quoted(key, 40), read, value) for key, value in data.items()}
+            return {_text(key): _at(quote(key, 40), read, value) for key, value in data.items()}
 
         return mapping
 
@@ -118,7 +118,7 @@ class Reader:
             if type(data) is not dict:
                 raise Misfit(": expected an object")
             if not known.keys() >= data.keys():
-                raise Misfit(f": expected no field {quoted(next(name for name in data if name not in known))}")
+                raise Misfit(f": expected no field {quote(next(name for name in data if name not in known))}")
             found = {}
             for name, value in data.items():
                 one, letters, text, several = known[name]
@@ -161,8 +161,8 @@ class Reader:
                 return tuple([_at(i, self.free, item) for i, item in enumerate(items)])
             case {"dict": list(items), **rest} if not rest:
                 _expect(all(type(pair) is list and len(pair) == 2 for pair in items), "pairs of key and value")
-                return {_key(key): _at(quoted(key, 40), self.free, item) for key, item in items}
-        raise Misfit(f" is {quoted(data, 40)}, expected a tagged value")
+                return {_key(key): _at(quote(key, 40), self.free, item) for key, item in items}
+        raise Misfit(f" is {quote(data, 40)}, expected a tagged value")
 
     def _tensor(self, name) -> torch.Tensor:
         _expect(type(name) is str and name in self.tensors, "the name of a tensor in the file")

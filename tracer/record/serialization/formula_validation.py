@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.record import Symbol
 from tracer.symbols import formula_parser
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 UNKNOWN = "?"
 IN_ALL = 8000
@@ -29,9 +29,9 @@ class Formulas:
         if text not in self.known:
             self.letters += len(text)
             if self.letters > IN_ALL:
-                raise ValueError(f"its formulas have more than {IN_ALL:,} letters, {quoted(text)} among them")
+                raise ValueError(f"its formulas have more than {IN_ALL:,} letters, {quote(text)} among them")
             found = formula_parser.value(text, self.sizes)
             if found.denominator != 1:
-                raise ValueError(f"{quoted(text)} is no whole number at these sizes")
+                raise ValueError(f"{quote(text)} is no whole number at these sizes")
             self.known[text] = int(found)
         return self.known[text]

@@ -17,7 +17,7 @@ from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
 from tracer.record.foreign_latex import mathematics
 from tracer.record.serialization.formula_validation import UNKNOWN, Formulas
 from tracer.record.serialization.size_limits import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
@@ -46,7 +46,7 @@ def check_counts(trace: Trace) -> None:
 
 def _values(trace: Trace) -> None:
     for name, tensor in trace.values.items():
-        _expect(tensor.ndim <= AXES, f"value {quoted(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
+        _expect(tensor.ndim <= AXES, f"value {quote(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
 
 
 def _result(trace: Trace) -> None:
@@ -58,10 +58,10 @@ def _symbols(trace: Trace, formulas: Formulas) -> None:
     names = [symbol.name for symbol in trace.symbols]
     _expect(len(set(names)) == len(names), "symbols", "each name once")
     for symbol in trace.symbols:
-        _expect(NAME.fullmatch(symbol.name), f"symbol {quoted(symbol.name)}", "letters, digits and _")
-        _count(symbol.value, f"symbol {quoted(symbol.name)}")
+        _expect(NAME.fullmatch(symbol.name), f"symbol {quote(symbol.name)}", "letters, digits and _")
+        _count(symbol.value, f"symbol {quote(symbol.name)}")
         if symbol.equals:
-            _agrees(symbol.equals, symbol.value, formulas, f"symbol {quoted(symbol.name)}")
+            _agrees(symbol.equals, symbol.value, formulas, f"symbol {quote(symbol.name)}")
 
 
 def _ops(trace: Trace, formulas: Formulas) -> None:
@@ -75,7 +75,7 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
             if isinstance(tensor.maker, int):
                 _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
         if op.step is not None and op.step not in steps:
-            _expect(False, where, f"a step of this trace, got {quoted(op.step)}")
+            _expect(False, where, f"a step of this trace, got {quote(op.step)}")
         for name in ("call", "params"):
             _count(getattr(op, name), f"{where}.{name}")
         _count(op.flops or 0, f"{where}.flops")
@@ -135,7 +135,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
     most = max(Counter(step.layer for step in trace.steps).values(), default=0)
     _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside of all, got {most:,}")
     for step in trace.steps:
-        where = f"step {quoted(step.id)}"
+        where = f"step {quote(step.id)}"
         _shape(step.shape, step.symbolic, formulas, where)
         _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
         _expect(len(set(step.ops)) == len(step.ops), where, "each op once")
@@ -163,7 +163,7 @@ def _outputs(trace: Trace, formulas: Formulas) -> None:
     for number, tensor in enumerate(trace.returned):
         where = f"returned tensor {number}"
         _shape(tensor.shape, None, formulas, where)
-        _expect(not tensor.step or tensor.step in shapes, where, f"a step of this trace, got {quoted(tensor.step)}")
+        _expect(not tensor.step or tensor.step in shapes, where, f"a step of this trace, got {quote(tensor.step)}")
         _expect(not tensor.step or shapes[tensor.step] == tensor.shape, where, "the shape of its step")
         _expect(not tensor.of or OUTSIDE.fullmatch(tensor.of), where, "the name of an input, parameter or constant")
 
@@ -238,7 +238,7 @@ def _segments(trace: Trace) -> None:
     patches = trace.picture.rows * trace.picture.columns if trace.picture else 0
     longest = max((max(record.queries, record.keys) for record in trace.attentions), default=None)
     for segment in trace.segments:
-        where, places = f"segment {quoted(segment.name)}", segment.places
+        where, places = f"segment {quote(segment.name)}", segment.places
         _expect(0 <= segment.start <= segment.stop, where, "0 ≤ start ≤ stop")
         _expect(longest is None or segment.stop <= longest, where, f"tokens among {longest}")
         if places:
@@ -261,7 +261,7 @@ def _agrees(text: str, number: int | None, formulas: Formulas, where: str) -> No
     if text != UNKNOWN:
         found = formulas.value(text)
         if found != number:
-            _expect(False, where, f"{quoted(text)} to be {number}, got {quoted(found)}")
+            _expect(False, where, f"{quote(text)} to be {number}, got {quote(found)}")
 
 
 def _source(source, where: str) -> None:

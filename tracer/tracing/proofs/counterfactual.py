@@ -34,7 +34,7 @@ from tracer.textbook.steps import Found
 from tracer.tracing.proofs.deferred_proofs import Later
 from tracer.tracing.proofs.proof_power import Elsewhere, unseen, unseen_in_run
 from tracer.tracing.proofs.step_proof import weight, weights
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.utils.progress import tell
 from tracer.utils.thread_local_rng import seeded_draws
 
@@ -338,7 +338,7 @@ def _read(step: Step, known: frozenset[str]) -> Line | str:
     try:
         line = read(step.latex, known)
         if line.name != step.symbol:
-            raise Unread(f"it says what {quoted(line.name)} is")
+            raise Unread(f"it says what {quote(line.name)} is")
         return line
     except Unread as error:
         return f"It is not checked on other runs: its equation could not be read ({error})."

@@ -18,7 +18,7 @@ from tracer.capture.tensors.pytree import output_tensors
 from tracer.capture.tensors.tensor_store import Kept, address, parts
 from tracer.textbook.steps import Found, opaque
 from tracer.tracing.proofs.step_proof import Proof, Values, prove
-from tracer.utils.error_text import explained
+from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
 from tracer.utils.tensor_diff import identical
 
@@ -54,7 +54,7 @@ class Rerun:
             try:
                 again = record(self._module, args, kwargs, attention=False, calls=True, kept=window)
             except Exception as error:  # the module's own
-                return dict.fromkeys(chosen, Proof(None, FAILED.format(explained(error))))
+                return dict.fromkeys(chosen, Proof(None, FAILED.format(describe_error(error))))
         if not self._same(again):
             return dict.fromkeys(chosen, Proof(None, NOT_THE_SAME))
         return window.proofs

@@ -21,7 +21,7 @@ from tracer.shapes import UNKNOWN, base_form, value_of
 from tracer.symbols.notation import parse, symbol
 from tracer.textbook.steps import Found, Line
 from tracer.utils.devices import to_cpu
-from tracer.utils.error_text import explained
+from tracer.utils.error_text import describe_error
 from tracer.utils.tensor_diff import Difference, first_beyond
 
 
@@ -63,7 +63,7 @@ def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
             return Proof(None, VALUELESS)
         return compare(step, value, sizes)[0]
     except Exception as error:  # whatever is wrong with one line, all others are proven
-        return Proof(None, f"not executed: {explained(error)}")
+        return Proof(None, f"not executed: {describe_error(error)}")
 
 
 WAYS = {"fast": (False, False), "careful": (False, True), "coarse": (True, True)}

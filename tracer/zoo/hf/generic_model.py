@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import class_probabilities, tensors_by_name
-from tracer.models.shared.spec import Spec, seeded
+from tracer.models.shared.spec import Spec, build_seeded
 from tracer.record import Segment
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
@@ -151,7 +151,7 @@ def spec(found: OpenedModel, files) -> Spec:
             given = inputs_at(at)
             if light:
                 own = {symbol: at[symbol] for symbol in paths}
-                return seeded(net, {**own, **model.options}), given.tensors, given.named
+                return build_seeded(net, {**own, **model.options}), given.tensors, given.named
             return valueless(empty(at), mode, model.device), given.tensors, given.named
 
         groups = [one for one in ALONE if one.symbols[0] in base]

@@ -22,7 +22,7 @@ import torch
 from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from tracer.models.shared.spec import Spec
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.utils.thread_local_rng import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.download_cost import Download, on_the_hub
@@ -77,7 +77,7 @@ def spec(id: str) -> Spec:
     family, config = _find(id)
     if family is None:
         opened = _open_generic(id)
-    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
+    with _readable(f"the configuration of {quote(f'hf:{id}')}"):
         return family.spec(config, Files(id)) if family else generic_model.spec(opened, Files(id))
 
 
@@ -93,7 +93,7 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
             said = f"a small configuration of the family with {said}"
         return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
-    what = f"the weights of {quoted(f'hf:{id}')}"
+    what = f"the weights of {quote(f'hf:{id}')}"
     with _readable(what):
         _weights(id)
     with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
@@ -108,7 +108,7 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     without_cache(made.config)
     changed = "" if family else generic_model.resize_positions(made, sizes)
     lacks = sorted(said["missing_keys"])
-    with _readable(f"what stands beside the weights of {quoted(f'hf:{id}')}"):
+    with _readable(f"what stands beside the weights of {quote(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
     return made.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
 
@@ -141,7 +141,7 @@ def _weights(id: str, local: bool = False) -> list[str]:
     if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
         names = sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})
         if outside := [name for name in names if not SHARD.fullmatch(name)]:
-            raise ValueError(f"{WEIGHTS[1]} names the file {quoted(outside[0])}, expected one beside it")
+            raise ValueError(f"{WEIGHTS[1]} names the file {quote(outside[0])}, expected one beside it")
         return [WEIGHTS[1], *names]
     return [WEIGHTS[0]]
 
@@ -154,9 +154,9 @@ def fetch(id: str) -> None:
         Files(id).path("preprocessor_config.json")
         missing = [name for name in _weights(id) if Files(id).path(name) is None]
     except Exception as error:  # whatever the hub's client makes of a network
-        raise ValueError(f"the weights of {quoted(f'hf:{id}')} could not be downloaded: {reason(error)}") from None
+        raise ValueError(f"the weights of {quote(f'hf:{id}')} could not be downloaded: {reason(error)}") from None
     if missing or not here(id):
-        raise ValueError(f"{quoted(f'hf:{id}')} has no {(missing or WEIGHTS)[0]} that could be downloaded")
+        raise ValueError(f"{quote(f'hf:{id}')} has no {(missing or WEIGHTS)[0]} that could be downloaded")
 
 
 def download(id: str) -> Download:
@@ -175,7 +175,7 @@ def check_no_folder(id: str) -> None:
     too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
     if not HUB_ID.fullmatch(id):
         raise ValueError(
-            f"{quoted(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
+            f"{quote(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
         )
     if id not in names() and isdir(id):
         if not offline():
@@ -189,7 +189,7 @@ def _unknown(id: str) -> str:
     hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
     hint += "" if near else ", ".join(EXAMPLES)
     said = why() if offline() else "the model hub has none of that name"
-    return f"{quoted(f'hf:{id}')} is not on this machine, and {said}; {hint}"
+    return f"{quote(f'hf:{id}')} is not on this machine, and {said}; {hint}"
 
 
 class Files:
@@ -291,9 +291,9 @@ def _find(id: str):
             return None, config_attributes.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
             said = "is no folder with a config.json, which is where a checkpoint says what it is"
-            raise ValueError(f"{quoted(f'hf:{id}')} {said}")
+            raise ValueError(f"{quote(f'hf:{id}')} {said}")
         raise ValueError(_unknown(id))
-    with _readable(f"the configuration of {quoted(f'hf:{id}')}"):
+    with _readable(f"the configuration of {quote(f'hf:{id}')}"):
         config = import_transformers().AutoConfig.from_pretrained(
             id, trust_remote_code=False, local_files_only=offline()
         )
@@ -309,7 +309,7 @@ def _default(id: str):
     try:
         return import_transformers().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
     except Exception as error:  # whatever its own checks find wrong with it
-        raise NoModel(f"{quoted(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
+        raise NoModel(f"{quote(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
 
 
 @lru_cache(maxsize=32)
@@ -320,7 +320,7 @@ def _open_generic(id: str) -> build_and_probe.OpenedModel:
         return (build_and_probe.checkpoint if Files(id).exist else build_and_probe.family)(config)
     except Exception as error:
         kind = NoModel if isinstance(error, NoModel) else ValueError
-        raise kind(f"{quoted(f'hf:{id}')} can't be opened: {reason(error)}") from error
+        raise kind(f"{quote(f'hf:{id}')} can't be opened: {reason(error)}") from error
 
 
 def names() -> list[str]:

@@ -13,7 +13,7 @@ from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY
 from tracer.textbook.hints import Hint
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 SCORED = "*predictions.transform"
 """The layer before the scores of BERT and its kin."""
@@ -87,7 +87,7 @@ def class_of(config, known: Mapping[str, Callable]) -> str:
     name = next(iter(config.architectures or known))
     if name not in known:
         raise ValueError(
-            f"its class is {quoted(name)}, whose head has no answer here; known of this family: {', '.join(known)}. "
+            f"its class is {quote(name)}, whose head has no answer here; known of this family: {', '.join(known)}. "
             "tracer.trace(module, …) records it all the same"
         )
     return name

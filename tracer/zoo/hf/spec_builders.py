@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 ATTENTION = ("sdpa", "eager")
 """The implementations of attention: PyTorch's fused kernel, or written out."""
@@ -54,7 +54,7 @@ def tokenize(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple
     own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
-        raise ValueError(f"the text {quoted(text)} has no token; at least one was expected")
+        raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
     most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
     length = given.get("T", min(len(numbers), most) if own else len(numbers))
     if length > most:

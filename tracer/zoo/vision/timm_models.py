@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 
 from tracer.models.shared.spec import Spec
-from tracer.utils.error_text import quoted, reason, shortened
+from tracer.utils.error_text import quote, reason, shorten
 from tracer.zoo.download_cost import Download, on_the_hub
 from tracer.zoo.offline import offline, why
 from tracer.zoo.vision import generic_vision, timm_vit
@@ -86,7 +86,7 @@ def classes(known) -> list[str]:
         return []
     said = ImageNetInfo(subset).label_descriptions(detailed=True)
     first = [words.split(",")[0].split(":")[0] for words in said]
-    return [one if first.count(one) == 1 else shortened(words, 60) for one, words in zip(first, said, strict=True)]
+    return [one if first.count(one) == 1 else shorten(words, 60) for one, words in zip(first, said, strict=True)]
 
 
 def here(id: str) -> bool:
@@ -104,7 +104,7 @@ def fetch(id: str) -> None:
     try:
         huggingface_hub.hf_hub_download(import_timm().get_pretrained_cfg(id).hf_hub_id, FILE)
     except (OSError, ValueError) as error:
-        raise ValueError(f"the weights of {quoted(f'timm:{id}')} could not be downloaded: {reason(error)}") from None
+        raise ValueError(f"the weights of {quote(f'timm:{id}')} could not be downloaded: {reason(error)}") from None
 
 
 def download(id: str) -> Download:
@@ -161,7 +161,7 @@ def _on_meta(id: str) -> torch.nn.Module:
     """Build the model itself on `meta`, where it takes no memory."""
     if not import_timm().is_model(id):
         near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
-        raise ValueError(f"there is no model {quoted(f'timm:{id}')}; did you mean {quoted(f'timm:{near[0]}')}?")
+        raise ValueError(f"there is no model {quote(f'timm:{id}')}; did you mean {quote(f'timm:{near[0]}')}?")
     with torch.device("meta"):
         made = import_timm().create_model(id, pretrained=False)
     return made

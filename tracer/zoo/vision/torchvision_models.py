@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from tracer.models.shared.spec import Spec
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.zoo.download_cost import Download
 from tracer.zoo.offline import forbidden
 from tracer.zoo.vision import detection, generic_vision, torchvision_vit
@@ -158,8 +158,8 @@ def _family(id: str) -> str:
     model."""
     if id not in names():
         near = get_close_matches(id, names(), n=1, cutoff=0.4)
-        hint = f"did you mean {quoted(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"
-        raise ValueError(f"there is no model {quoted(f'torchvision:{id}')}; {hint}")
+        hint = f"did you mean {quote(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"
+        raise ValueError(f"there is no model {quote(f'torchvision:{id}')}; {hint}")
     folder = (
         import_torchvision().models.get_model_builder(id).__module__.removeprefix("torchvision.models.").split(".")[0]
     )

@@ -15,7 +15,7 @@ from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
 from tracer.lessons.notes.claims.attention_inputs import Inside
 from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
-from tracer.models.shared.spec import Model, seeded
+from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 
 SHOWN = 3
@@ -176,7 +176,7 @@ def positions_learned(model: Model, trace: Trace) -> Measured:
 def _training_distance(model: Model, name: str, step: str) -> Measured:
     """Measure the distance of a parameter from its seeded random start, and its growth."""
     begun, again = (
-        dict(seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name].detach()
+        dict(build_seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name].detach()
         for _ in range(2)
     )
     now = dict(model.net.named_parameters())[name].detach().cpu()

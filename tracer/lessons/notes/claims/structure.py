@@ -14,7 +14,7 @@ from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
 from tracer.lessons.notes.claims.attention_inputs import Inside, blocks
 from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
-from tracer.models.shared.spec import Model, seeded
+from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 from tracer.tracing import attention_backends
 
@@ -123,7 +123,9 @@ def biases_optional(model: Model, trace: Trace) -> Measured:
     layers = [one for one in model.net.modules() if isinstance(one, nn.Linear | nn.LayerNorm)]
     biased = sum(one.bias is not None for one in layers)
     lines = sum(r"\mathbf{b}" in step.latex for step in trace.steps)
-    sizes = [_count(seeded(model.spec.net, {**model.sizes, **model.options, "bias": bias})) for bias in (False, True)]
+    sizes = [
+        _count(build_seeded(model.spec.net, {**model.sizes, **model.options, "bias": bias})) for bias in (False, True)
+    ]
     own = _count(model.net)
     return Measured(
         f"{len(layers)} linear layers and norms, {len(trace.steps)} lines of the run",
@@ -152,7 +154,8 @@ def types_optional(model: Model, trace: Trace) -> Measured:
     )
     crossed = min(float((added[0] - text).abs().max()), float((added[1] - image).abs().max()))
     without, own = (
-        _count(seeded(model.spec.net, {**model.sizes, **model.options, "types": types})) for types in (False, True)
+        _count(build_seeded(model.spec.net, {**model.sizes, **model.options, "types": types}))
+        for types in (False, True)
     )
     return Measured(
         f"{added[0].shape[1]} patches and {added[1].shape[1]} words, the largest difference",

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 
 from tracer.lessons.positions.base import Places, Table
-from tracer.models.llama import turned
+from tracer.models.llama import rotate_half
 
 TITLE = "Rotary"
 ORDER = 4
@@ -33,8 +33,8 @@ class Positions(Places):
         return angles.cos(), angles.sin()  # [T, d_k]
 
     def scores(self, q, k, cosine, sine) -> torch.Tensor:
-        q = q * cosine + turned(q) * sine  # [B, h, T, d_k]
-        k = k * cosine + turned(k) * sine  # [B, h, T, d_k]
+        q = q * cosine + rotate_half(q) * sine  # [B, h, T, d_k]
+        k = k * cosine + rotate_half(k) * sine  # [B, h, T, d_k]
         return q @ k.transpose(-2, -1) / sqrt(q.shape[-1])  # [B, h, T, T]
 
     def table(self, T) -> Table:
@@ -47,6 +47,6 @@ class Positions(Places):
         cosine, sine = (torch.cat([wave, wave], dim=-1) for wave in (angles.cos(), angles.sin()))  # [T, T, d_k]
         products = {
             "by the cosine of the angle between": torch.einsum("bhid,bhjd,ijd->bhij", q, k, cosine),
-            "by the sine of the angle between": torch.einsum("bhid,bhjd,ijd->bhij", q, turned(k), sine),
+            "by the sine of the angle between": torch.einsum("bhid,bhjd,ijd->bhij", q, rotate_half(k), sine),
         }
         return {name: product / sqrt(q.shape[-1]) for name, product in products.items()}

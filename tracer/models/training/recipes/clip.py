@@ -66,8 +66,8 @@ class Recipe:
             return scenes.Drawn(self.count)
         return Unseen(
             new=scenes.held_out(self.tests, part, salt=1, counts=(1,), allowed=held_out),
-            known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=seen),
-            two=scenes.held_out(self.tests, part, salt=3, counts=(2,), allowed=seen),
+            known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=in_training),
+            two=scenes.held_out(self.tests, part, salt=3, counts=(2,), allowed=in_training),
         )
 
     def build(self, seed: int) -> CLIP:
@@ -89,7 +89,7 @@ class Recipe:
 
         Every second batch leaves out the words for sizes. Equal captions are one.
         """
-        drawn = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=seen)
+        drawn = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=in_training)
         captions = drawn.captions()
         if torch.randint(2, (), generator=generator):
             captions = [without_sizes(caption) for caption in captions]
@@ -151,7 +151,7 @@ class Recipe:
         }
 
 
-def seen(colour: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def in_training(colour: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Return whether training draws a pair."""
     return ~held_out(colour, shape)
 

@@ -12,7 +12,7 @@ from tracer.inputs.tokenizers import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC
 from tracer.models.shared.spec import Spec
 from tracer.models.training.optimizers import optimizers
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 FILE = "tinyshakespeare.txt"
 TRAINED = 0.9
@@ -66,16 +66,16 @@ class Recipe:
         """
         file = data / FILE if data.is_dir() else data
         if not file.is_file():
-            raise FileNotFoundError(f"no text in {quoted(data)}: expected {FILE}")
+            raise FileNotFoundError(f"no text in {quote(data)}: expected {FILE}")
         try:
             numbers = Characters(SHAKESPEARE[: self.sizes["V"]]).encode(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"can't read the text {quoted(file)}: {error}") from error
+            raise ValueError(f"can't read the text {quote(file)}: {error}") from error
         cut = int(TRAINED * len(numbers))
         chosen = Text(torch.tensor(numbers[:cut] if part == "train" else numbers[cut:]), self.sizes["T_max"])
         if not len(chosen):
             raise ValueError(
-                f"{quoted(file)} has {len(numbers)} characters: expected at least {20 * self.sizes['T_max']}"
+                f"{quote(file)} has {len(numbers)} characters: expected at least {20 * self.sizes['T_max']}"
             )
         return chosen
 

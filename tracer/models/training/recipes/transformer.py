@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tracer.models.training.optimizers import optimizers
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
 from tracer.tracing import trace
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 SIZES = SPEC.sizes
 SEEDS = {"validation": 2**31, "test": 2**31 + 1}
@@ -56,8 +56,8 @@ class Recipe:
 
     def __post_init__(self):
         if self.positions not in SPEC.options["positions"]:
-            known = ", ".join(map(quoted, SPEC.options["positions"]))
-            raise ValueError(f"positions={quoted(self.positions)}: expected one of {known}")
+            known = ", ".join(map(quote, SPEC.options["positions"]))
+            raise ValueError(f"positions={quote(self.positions)}: expected one of {known}")
         if self.sizes.keys() != SIZES.keys():
             raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
 

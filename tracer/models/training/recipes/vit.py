@@ -100,7 +100,7 @@ class Recipe:
             pixels = cifar10.normalise(pixels)
             with occlusion_eval.looking(net) as seen:
                 answers = {"accuracy": net(pixels)}
-            for name, left in occlusion_eval.hidden(pixels, seen[0], self.sizes["P"], generator).items():
+            for name, left in occlusion_eval.hide_patches(pixels, seen[0], self.sizes["P"], generator).items():
                 answers[f"accuracy_{name}_hidden"] = net(left)
             for name, logits in answers.items():
                 right[name] += (logits.argmax(dim=-1) == labels).sum().item()

@@ -20,7 +20,7 @@ from tracer.record.latex_reader.operands import Operands, deviation, names
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
 from tracer.textbook.derivation import KERNEL
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 
 
 def problems(run) -> Iterator[str]:
@@ -40,7 +40,7 @@ def problems(run) -> Iterator[str]:
     checked = run.trace.steps if known else run.trace.check().steps
     for step in checked:
         if step.refuted and step.id not in wrong:
-            yield f"step {step.id!r} prints {quoted(step.latex)}. {step.replayed}"
+            yield f"step {step.id!r} prints {quote(step.latex)}. {step.replayed}"
     if run.model.spec.probes:  # sizes at which it was said to run
         yield from run.trace.replay.notes
     if not any(step.checked for step in checked):
@@ -59,8 +59,8 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
     for name, things in table.items():
         things = [*things, *["size"] * (name in sizes)]
         if len(things) > 1:
-            said = " and ".join(map(quoted, things))
-            yield name, f"{quoted(name)} is the name of {said}, expected one thing for each name"
+            said = " and ".join(map(quote, things))
+            yield name, f"{quote(name)} is the name of {said}, expected one thing for each name"
     found = Operands({name: things[0] for name, things in table.items()}, sizes, Tensors(trace, net, inputs))
     for step in trace.steps:
         if KERNEL in step.note:  # it says that its proof is a weaker one: PyTorch's own op has no words to be read
@@ -68,14 +68,14 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
         try:
             line = read(step.latex, found.names)
             if line.name != step.symbol:
-                raise Unread(f"it says what {quoted(line.name)} is")
+                raise Unread(f"it says what {quote(line.name)} is")
             made = evaluate(line, found, step.shape)
             if step.recomputed:
                 found.computed[step.symbol] = made
                 continue
             error = float(deviation(made, found(step.symbol)).max(initial=0))
         except Unread as reason:
-            yield step.id, f"step {step.id!r} prints {quoted(step.latex)}, but {reason}"
+            yield step.id, f"step {step.id!r} prints {quote(step.latex)}, but {reason}"
             continue
         if not error <= tolerance(step.dtype):
             yield (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tracer.export.repeated_blocks import as_printed
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.verify.checks.reference_run import Run
 
 
@@ -21,7 +21,7 @@ def problems(run: Run) -> Iterator[str]:
                     (written(line.latex, number), written(line.symbol, number)) if repeat else (line.latex, line.symbol)
                 )
                 if said != (step.latex, step.symbol):
-                    yield f"step {step.id!r} says {quoted(step.latex)}, but its repeat {quoted(said[0])}"
+                    yield f"step {step.id!r} says {quote(step.latex)}, but its repeat {quote(said[0])}"
                 if (line.symbolic, line.shape, line.stage) != (step.symbolic, step.shape, step.stage):
                     yield f"step {step.id!r} has another shape or stage than its repeat"
                 if (step.error or 0) > (line.error or 0) and not step.recomputed:

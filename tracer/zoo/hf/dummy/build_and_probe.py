@@ -11,7 +11,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracer.utils.error_text import quoted, reason
+from tracer.utils.error_text import quote, reason
 from tracer.utils.thread_local_rng import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.hf import auto_classes, patch_positions
@@ -43,13 +43,13 @@ def family(config) -> OpenedModel:
     """Return a small model of a family. Raise ValueError if none runs."""
     known = auto_classes.classes(config)
     if not known:
-        raise NoModel(f"transformers has no model for {quoted(config.model_type)}, only its configuration")
+        raise NoModel(f"transformers has no model for {quote(config.model_type)}, only its configuration")
     try:
         return _first([(made, _part(config, made)) for made in known[:CLASSES]])
     except ValueError as error:
         if isinstance(error, NoModel) or auto_classes.has_auto_class(config):
             raise
-        raise NoModel(f"no Auto class opens {quoted(config.model_type)}, and it does not run alone: {error}") from error
+        raise NoModel(f"no Auto class opens {quote(config.model_type)}, and it does not run alone: {error}") from error
 
 
 def _part(config, made: Any):
@@ -127,7 +127,7 @@ def _unbuilt(config, error: Exception) -> str:
     if isinstance(error, ImportError):
         return f"it needs what is not installed: {reason(error)}"
     if name := fill_config.left_open(config, error):
-        return f"it can't be built, since the family's own configuration leaves {quoted(name)} open"
+        return f"it can't be built, since the family's own configuration leaves {quote(name)} open"
     return f"it can't be built: {type(error).__name__}: {reason(error)}"
 
 

@@ -15,7 +15,7 @@ from tracer.record import Segment
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
 from tracer.textbook.hints import Hint
-from tracer.utils.error_text import quoted
+from tracer.utils.error_text import quote
 from tracer.zoo.hf.hub import import_transformers
 from tracer.zoo.hf.output_heads import answers, class_of
 from tracer.zoo.hf.spec_builders import ATTENTION, builder, sizes_of, tokens
@@ -93,7 +93,7 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
     def prepare(model, image, text, given) -> Inputs:
         sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]
         if not sentences:
-            raise ValueError(f"the text {quoted(text)} has no sentence; at least one was expected")
+            raise ValueError(f"the text {quote(text)} has no sentence; at least one was expected")
         count, most = given.get("K", len(sentences)), model.sizes["T_max"]
         sentences = (sentences * count)[:count]
         rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
