@@ -8,11 +8,11 @@ from tracer import cli
 
 def main() -> int:
     """Runs the command line of this process and returns its exit status."""
-    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGTERM, raise_exit)
     return cli.main()
 
 
-def ended(number: int, frame) -> None:
+def raise_exit(number: int, frame) -> None:
     """Leaves by the way of an exception, so that a file that is half written is taken away."""
     print("tracer: ended before it was done", file=sys.stderr)
     sys.exit(128 + number)

@@ -10,7 +10,7 @@ import tracer
 from tracer.capture.tensors.pytree import output_tensors
 from tracer.record import Returned
 from tracer.tracing.returned_tensors import unaccounted_note
-from tracer.verify.checks.outputs.returned_tensors import unaccounted
+from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
 
 
 class Net(nn.Module):
@@ -123,7 +123,7 @@ def test_the_record_of_what_was_returned_is_saved(tmp_path):
 
 
 def problems(trace, net, x) -> list[str]:
-    return list(unaccounted(trace, [x, *net.state_dict().values()]))
+    return list(find_unaccounted(trace, [x, *net.state_dict().values()]))
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)

@@ -87,7 +87,7 @@ def derived(request):
     make, given = MODULES[request.param]
     torch.manual_seed(0)
     net = make().eval()
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         return net, given, tracer.trace(net, *given, symbols={"B": 0})
 

@@ -94,7 +94,7 @@ class Mixture(nn.Module):
 def test_a_mixture_is_one_step(how):
     torch.manual_seed(0)
     net, x = Mixture(how()).eval(), torch.randn(2, 6, 8)
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
     assert {step.verdict for step in run.steps} == {"proven"}
@@ -115,7 +115,7 @@ def test_a_mixture_is_one_step(how):
 def test_experts_in_a_list_are_one_sum_over_those_chosen(tokens):
     torch.manual_seed(0)
     net, x = Listed(*[nn.functional.silu] * 5).eval(), torch.randn(1, tokens, 8)
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"T": 1})
         chosen = set(net.router(x).topk(2).indices.flatten().tolist())
@@ -211,7 +211,7 @@ def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
     torch.manual_seed(0)
     kind, mix = ALL_RUN[how]
     net, x = kind(mix).eval(), torch.randn(2, 6, 8)
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
     assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1

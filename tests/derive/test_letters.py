@@ -14,7 +14,7 @@ def run(net, *given, **symbols):
     """The trace of a net with random weights; every line of it is proven, and read as it is printed."""
     torch.manual_seed(0)
     net = net.eval()
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         found = tracer.trace(net, *given, symbols=symbols or {"B": 0, "T": 1})
     assert {step.verdict for step in found.steps if not step.recomputed} == {"proven"} and found.coverage == 1

@@ -174,7 +174,7 @@ OTHER_WAYS = {
 
 
 def run(net, x):
-    survey_zoo.moved(net)
+    survey_zoo.perturb_parameters(net)
     with torch.no_grad():
         return tracer.trace(net, x, symbols={"B": 0, "T": 1})
 

@@ -46,10 +46,10 @@ def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_re
 def test_a_model_of_a_list_of_photos_is_compared_at_the_sides_that_it_is_built_for(monkeypatch):
     sides = []
     monkeypatch.setattr(
-        same_textbook, "_traced", lambda model, at: sides.append((model.sizes["H"], model.sizes["W"], at))
+        same_textbook, "_trace", lambda model, at: sides.append((model.sizes["H"], model.sizes["W"], at))
     )
     monkeypatch.setattr(same_textbook, "lines_of", lambda trace: [])
-    monkeypatch.setattr(same_textbook, "moved", lambda net: None)
+    monkeypatch.setattr(same_textbook, "perturb_parameters", lambda net: None)
     assert same_textbook.compare("torchvision:ssdlite320_mobilenet_v3_large").runs == 4
     assert sides == [(side, side, {}) for side in (320, 480, 640, 800)]
     monkeypatch.setattr(same_textbook, "_sizes", lambda model, number: {})

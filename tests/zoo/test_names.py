@@ -182,13 +182,13 @@ def test_a_name_that_takes_too_long_is_given_up():
 
 
 def test_every_library_lists_its_names():
-    assert len(survey_names.listed("torchvision")) > 100 and "torchvision:resnet50" in survey_names.listed(
+    assert len(survey_names.list_names("torchvision")) > 100 and "torchvision:resnet50" in survey_names.list_names(
         "torchvision"
     )
-    assert len(survey_names.listed("timm")) > 1000 and len(survey_names.listed("hf")) > 500
+    assert len(survey_names.list_names("timm")) > 1000 and len(survey_names.list_names("hf")) > 500
     assert survey_names.sample(["a", "b", "c"], 2, seed=1) == survey_names.sample(["a", "b", "c"], 2, seed=1)
     with pytest.raises(ValueError, match="no library 'tim'"):
-        survey_names.listed("tim")
+        survey_names.list_names("tim")
 
 
 def slow_nms(boxes, scores, most):

@@ -233,7 +233,7 @@ HINTS = (
         "*.attention.scores",
         note=(
             Claim("Note 004 adds log M of a mask M of zeros and -∞, which is -∞ or NaN everywhere."),
-            Claim("M itself is added here.", so.masked),
+            Claim("M itself is added here.", so.has_causal_mask),
         ),
     ),
     Hint(
@@ -269,7 +269,7 @@ HINTS = (
             *WHY["norm after"],
             Claim("Many later models normalise before attention (Xiong et al.)."),
         ),
-        note=(Claim("Note 004 writes LayerNorm without its γ and β; both run.", so.normed(LayerNorm, 1, 2)),),
+        note=(Claim("Note 004 writes LayerNorm without its γ and β; both run.", so.norm_of_kind(LayerNorm, 1, 2)),),
     ),
     Hint(
         "*.mlp.residual",

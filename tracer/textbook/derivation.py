@@ -130,9 +130,9 @@ def derive(
     found = _books.get(key)
     if found is None or found[0] is not solution or (found[1].lent and not lend):
         outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, tuple(numbers.items())
-        book = _borrowed(outline, calls, solution, sizes) if lend else None
+        book = _borrow(outline, calls, solution, sizes) if lend else None
         if book is None:
-            book = _derived(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
+            book = _derive(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
             if solution is not None and solution.has_sizes and _anywhere(book):
                 _lenders.put(outline, Lender(solution, dict(sizes), book))
         found = solution, book
@@ -140,7 +140,7 @@ def derive(
     return found[1]
 
 
-def _borrowed(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Book | None:
+def _borrow(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Book | None:
     lender = _lenders.get(outline)
     return lender.book.at(calls) if lender and lender.solution is solution and lender.lends(sizes) else None
 
@@ -150,7 +150,7 @@ def _anywhere(book: Book) -> bool:
     return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.found)
 
 
-def _derived(
+def _derive(
     recording: Recording,
     calls: Calls,
     solution: Solution | None,
@@ -174,7 +174,7 @@ def _derived(
     parts = {key: step_labels.part(roles, key, shapes.of(key)) for key in plan.lines}
     first = step_labels.ids(roles, parts)
     hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in first.items()}
-    ids = step_labels.renamed(roles, first, hinted)
+    ids = step_labels.apply_hint_ids(roles, first, hinted)
     writer = ExpressionBuilder(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     records = recording.attentions.records if recording.attentions else ()
@@ -194,10 +194,10 @@ def _derived(
             else:
                 equation = writer.equation(key)
             for line in before:
-                _printed(line["tensor"], line["equation"])
+                _print_once(line["tensor"], line["equation"])
                 _fit(line["equation"], line["tensor"].shape, fits, here)
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, ops, equation)
-            _printed(writer.tensor(key), equation)
+            _print_once(writer.tensor(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
             before, equation, note = (), writer.opaque(key, describe_error(error)), ""
         if part == "one":
@@ -248,7 +248,7 @@ def _derived(
     return book
 
 
-def _printed(made: Tensor, equation: Node) -> None:
+def _print_once(made: Tensor, equation: Node) -> None:
     """Print a line once, so that an error in printing is known before the line is needed."""
     statement(made, equation)
 

@@ -11,7 +11,7 @@ from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.layer_norm import LayerNorm, RMSNorm
 from tracer.expr.nn.rope import RepeatKV
 from tracer.textbook.claims import Context, Why
-from tracer.textbook.claims.predicates import fused, tied
+from tracer.textbook.claims.predicates import is_fused, tied
 from tracer.textbook.explanations import WHY
 
 OF_PARTS = {
@@ -62,7 +62,7 @@ def why(context: Context) -> Why:
         case "S" | "masked S":
             name = scores(equation, context.run.masks)
         case "H":
-            name = "grouped" if equation.has(RepeatKV) else "fused context" if fused(context) else "context"
+            name = "grouped" if equation.has(RepeatKV) else "fused context" if is_fused(context) else "context"
         case "X" | "Y" if "O" in made:
             name = "residual"
         case "X" | "Y" if "F" in made:

@@ -20,10 +20,10 @@ from tracer.textbook.claims import predicates as so
 ONE_SCALE = Claim("This brings all tokens to one scale before they are read.", so.top(LayerNorm, RMSNorm))
 CENTRED = "is shifted to mean 0 and scaled to variance 1, but for a small ε that keeps the root from 0"
 RESCALED = (
-    Claim("A trainable γ and β then rescale and shift it.", so.normed(LayerNorm, 1, 2)),
-    Claim("A trainable γ then rescales it.", so.normed(LayerNorm, 1)),
+    Claim("A trainable γ and β then rescale and shift it.", so.norm_of_kind(LayerNorm, 1, 2)),
+    Claim("A trainable γ then rescales it.", so.norm_of_kind(LayerNorm, 1)),
 )
-OWN = Claim("Its γ and β are its own.", so.both(so.normed(LayerNorm, 1, 2), so.own_parameters))
+OWN = Claim("Its γ and β are its own.", so.both(so.norm_of_kind(LayerNorm, 1, 2), so.own_parameters))
 ENDS = Claim("This is the block's output.", so.ends_its_block)
 GOES_ON = Claim("The next block reads it.", so.both(so.ends_its_block, so.read_by_a_block), optional=True)
 SHARPEST = Claim(
@@ -94,7 +94,7 @@ WHY: dict[str, Why] = {
             Claim("One matrix product makes all heads; its columns are then dealt out, d_k to each head.",
                   so.both(so.several_heads, so.has(SplitHeads), so.ends_in("d_k"))),
             Claim("The product brings it from D numbers down to d_k, a small space that is made for comparing.",
-                  so.both(so.one_head, so.widths("D", "d_k"), so.without(so.widened))),
+                  so.both(so.one_head, so.widths("D", "d_k"), so.without(so.widens))),
         ),
     ),
     "learned query": (
@@ -123,10 +123,10 @@ WHY: dict[str, Why] = {
         SPREAD,
         (
             Claim("The mask is added: 0 where a token may look, -∞ where it may not. The softmax makes of -∞ a share "
-                  "of exactly 0.", so.both(so.masked, so.by_infinity)),
+                  "of exactly 0.", so.both(so.has_causal_mask, so.by_infinity)),
             Claim("The mask is added: 0 where a token may look, so low a number where it may not that the softmax "
-                  "makes of it a share of exactly 0.", so.both(so.masked, so.by_a_low_number)),
-            Claim("The mask is added: 0 where a token may look, a low number where it may not.", so.masked),
+                  "makes of it a share of exactly 0.", so.both(so.has_causal_mask, so.by_a_low_number)),
+            Claim("The mask is added: 0 where a token may look, a low number where it may not.", so.has_causal_mask),
         ),
     ),
     "weights": (
@@ -165,7 +165,7 @@ WHY: dict[str, Why] = {
     "hidden": (
         (
             Claim("Each token alone is widened from D to d_ff numbers.",
-                  so.both(so.linear, so.widths("D", "d_ff"), so.widened)),
+                  so.both(so.linear, so.widths("D", "d_ff"), so.widens)),
             Claim("Each token alone goes from D to d_ff numbers.", so.widths("D", "d_ff")),
         ),
         Claim("Attention moves information between tokens; the MLP works on each token with what it has.", so.linear),
@@ -199,7 +199,7 @@ WHY: dict[str, Why] = {
     "fused context": (
         MIXED,
         JOINED,
-        Claim("One kernel does all of attention here, and this is the first tensor that comes out of it.", so.fused),
+        Claim("One kernel does all of attention here, and this is the first tensor that comes out of it.", so.is_fused),
     ),
     "norm after": (
         Claim(f"After the residual sum, as in the first transformer, each token {CENTRED}.",
@@ -281,7 +281,7 @@ WHY: dict[str, Why] = {
     "flag": (
         Claim("0 where a token may look, -∞ where it may not: at itself and before, never ahead.",
               so.both(so.has(CausalMask), so.by_infinity)),
-        Claim("The fused kernel is only told that the mask is causal, and never holds it.", so.fused),
+        Claim("The fused kernel is only told that the mask is causal, and never holds it.", so.is_fused),
         Claim("All blocks have it.", so.causal),
     ),
     "types": (
@@ -319,7 +319,7 @@ WHY: dict[str, Why] = {
     "rms": (
         Claim("Each token is divided by the root of its mean square, but for a small ε that keeps the root from 0.",
               so.top(RMSNorm)),
-        Claim("A trainable γ then rescales it.", so.normed(RMSNorm, 1)),
+        Claim("A trainable γ then rescales it.", so.norm_of_kind(RMSNorm, 1)),
         Claim("Nothing is subtracted, which is less work than a layer norm.", so.top(RMSNorm)),
     ),
     "angles": (
@@ -352,7 +352,7 @@ WHY: dict[str, Why] = {
     "gate": (
         (
             Claim("The first of two products that widen each token from D to d_ff.",
-                  so.both(so.linear, so.widths("D", "d_ff"), so.widened)),
+                  so.both(so.linear, so.widths("D", "d_ff"), so.widens)),
             Claim("The first of two products that bring each token from D to d_ff numbers.", so.linear),
         ),
         Claim("This one decides what is let through.", so.taken_by("G")),

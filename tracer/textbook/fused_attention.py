@@ -42,7 +42,7 @@ def fused_lines(
         k, v = RepeatKV(k, heads[0]), RepeatKV(v, heads[0])
     made, lines = writer.tensor(key), []
     base = made.key.removesuffix(".context")
-    q, scaling = _unscaled(writer, given, q)
+    q, scaling = _split_scale(writer, given, q)
     scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scaling is None else scale(given, q @ k.T, scaling)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
     mask = given.get("attn_mask")
@@ -65,7 +65,7 @@ def fused_lines(
     weights = Tensor(_letter(made, "A"), shape, _free(writer, f"{base}.weights"))
     reason = WHY.get(reason_of(scores, subject.masks), ())
     lines += [_line("scores", said, scores, reason), _line("weights", weights, Softmax(said), WHY["weights"])]
-    return tuple(_hinted(line, hints, subject, key) for line in lines), laid(weights @ v)
+    return tuple(_apply_hints(line, hints, subject, key) for line in lines), laid(weights @ v)
 
 
 def _free(writer, id: str) -> str:
@@ -77,7 +77,7 @@ def _free(writer, id: str) -> str:
     return whole
 
 
-def _unscaled(writer, given, q: Node) -> tuple[Node, float | None]:
+def _split_scale(writer, given, q: Node) -> tuple[Node, float | None]:
     """Return the queries and the scale of the scores.
 
     If queries were multiplied by 1/√d_k before they were split into heads, that factor is removed. The usual scale is
@@ -105,7 +105,7 @@ def _factor(node: Node) -> sympy.Expr | None:
     return node.args[0].value if isinstance(node, Scaled) and isinstance(node.args[0], Scalar) else None
 
 
-def _hinted(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
+def _apply_hints(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
     """Return a line of the fused attention with the result `key`, with the hints and the claims that hold."""
     part = PARTS[line["tensor"].key.rpartition(".")[2].rstrip("0123456789")]
     hint = hints.of(line["id"], part)

@@ -447,10 +447,10 @@ def _looked_up(roles: Roles, key: str, call) -> None:
     """Assign roles to rows of a table: tokens by ids, or positions."""
     numbers = call.arguments["indices"].key
     roles.of[key] = "E" if roles.graph.depends[numbers] == "x" else "P"
-    _numbered(roles, numbers)
+    _assign_index_role(roles, numbers)
 
 
-def _numbered(roles: Roles, numbers: str) -> None:
+def _assign_index_role(roles: Roles, numbers: str) -> None:
     """Assign a role to the line of a table's indices, if it does not depend on the input."""
     places = roles.plan.named_root(numbers)
     if roles.graph.depends[numbers] != "x" and places in roles.plan.named:
@@ -462,7 +462,7 @@ def _adds_places(roles: Roles, key: str) -> bool:
     inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed(key)]]
     for call in inside:
         if base(call.name) == "embedding":
-            _numbered(roles, call.arguments["indices"].key)
+            _assign_index_role(roles, call.arguments["indices"].key)
     given = roles.given(key)
     tokens = roles.of_operands(key) & TOKENS
     same = [ref for ref in given if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]

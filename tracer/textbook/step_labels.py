@@ -189,7 +189,7 @@ def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:
     return _apart({key: _id(roles, key, parts[key]) for key in roles.plan.lines})
 
 
-def renamed(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) -> dict[str, str]:
+def apply_hint_ids(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) -> dict[str, str]:
     """Return the ids with the endings that hints set."""
 
     def whole(key: str) -> str:

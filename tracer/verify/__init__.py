@@ -190,7 +190,7 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
     """Check the formulas of cost against the module's own parameters and PyTorch's FLOP counter on `meta`."""
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     everything = sum(parameter.numel() for parameter in model.net.parameters())
-    counted = {"params": everything, "flops": _counted(model.net, inputs)}
+    counted = {"params": everything, "flops": _count_flops(model.net, inputs)}
     if not model.spec.whole:  # models of libraries have parameters that a run passes by
         least = sum(parameter.numel() for parameter in _used(model.net, inputs))
         counted["params"] = min(max(trace.params, least), everything)
@@ -213,7 +213,7 @@ def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
     return [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
 
 
-def _counted(net: torch.nn.Module, inputs: Inputs) -> int:
+def _count_flops(net: torch.nn.Module, inputs: Inputs) -> int:
     """Count FLOPs by PyTorch's own counter, on `meta`; on the CPU for a forward that reads values, with the formula for
     fused attention of other devices."""
     given = (tuple(inputs), inputs.named)

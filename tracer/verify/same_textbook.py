@@ -20,7 +20,7 @@ from tracer.record import Trace
 from tracer.tracing import LATER
 from tracer.utils.error_text import quote, reason
 from tracer.verify import seeded_run, small
-from tracer.verify.survey_zoo import KEPT, moved
+from tracer.verify.survey_zoo import KEPT, perturb_parameters
 
 SIZES = ((2, 9), (1, 4), (4, 16), (3, 5))
 """Batch and length: a usual one, with which the others are compared, one of one input, and squares, whose roots are
@@ -148,17 +148,17 @@ def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
     at = _sizes(model, number)
     if own := {symbol: size for symbol, size in at.items() if symbol not in model.spec.runs}:
         model = tracer.load(name, **{**model.sizes, **own})
-    moved(model.net)
+    perturb_parameters(model.net)
     chosen = {symbol: size for symbol, size in at.items() if symbol not in own}
     try:
-        trace = _traced(model, chosen)
+        trace = _trace(model, chosen)
     except Exception:  # a length that the model does not take
         at = {"B": at.get("B", 1)}
-        trace = _traced(model, at)
+        trace = _trace(model, at)
     return ", ".join(f"{symbol} = {size}" for symbol, size in at.items()), lines_of(trace)
 
 
-def _traced(model: Model, at: dict[str, int]) -> Trace:
+def _trace(model: Model, at: dict[str, int]) -> Trace:
     with torch.no_grad():
         return seeded_run(model.trace, keep=KEPT, prove=LATER, **at)
 
@@ -191,7 +191,7 @@ def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, st
             )
 
 
-def compared(names: Iterable[str]) -> Iterator[Compared]:
+def compare_models(names: Iterable[str]) -> Iterator[Compared]:
     """Yield the outcomes of the models, in order."""
     yield from map(compare, names)
 

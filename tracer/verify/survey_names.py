@@ -50,7 +50,7 @@ class Opened(NamedTuple):
     model: bool = True
 
 
-def listed(library: str) -> list[str]:
+def list_names(library: str) -> list[str]:
     """Return all names of a library, with its prefix. Raise ValueError for an unknown library."""
     source, _ = zoo.source_of(f"{library}:")
     return [f"{library}:{id}" for id in source.names()]
@@ -61,7 +61,7 @@ def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
     return names if count is None else random.Random(seed).sample(names, min(count, len(names)))
 
 
-def opened(name: str) -> Opened:
+def open_name(name: str) -> Opened:
     """Build a model and trace it on its own sample; an exception on the way is the reason."""
     import torch  # loads torch
 
@@ -177,7 +177,7 @@ def _work(seconds: float) -> None:
     os.dup2(2, 1)  # whatever libraries print is no answer
     for line in sys.stdin:
         with _ended_after(seconds):
-            said = opened(line.strip())
+            said = open_name(line.strip())
         print(json.dumps(said), file=out, flush=True)
         gc.collect()  # a net may refer to itself, and then stays until there are many small objects
 

@@ -18,7 +18,7 @@ from tracer.shapes import UNKNOWN
 from tracer.textbook.derivation import KERNEL
 from tracer.utils.error_text import reason
 from tracer.verify import identical, seeded_run, small
-from tracer.verify.checks.outputs.returned_tensors import unaccounted
+from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
 from tracer.verify.checks.reference_run import Transparent
 
 FIELDS = {
@@ -74,7 +74,7 @@ class Book(NamedTuple):
     unseen: int = 0
 
 
-def moved(net: torch.nn.Module) -> None:
+def perturb_parameters(net: torch.nn.Module) -> None:
     """Move all parameters, and the running variances of norms, by seeded random numbers."""
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -91,7 +91,7 @@ def book(name: str) -> Book:
     began = time.perf_counter()
     try:
         model = small(name)
-        moved(model.net)
+        perturb_parameters(model.net)
         before = {key: value.clone() for key, value in model.net.state_dict().items()}
         with torch.no_grad(), Transparent():
             inputs = model.inputs()
@@ -103,7 +103,7 @@ def book(name: str) -> Book:
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
     unproven = [f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "proven"]
-    missing = list(unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
+    missing = list(find_unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
     missing += [note for note in trace.notes if not trace.steps]
     changing = changing_sizes(trace)
     return Book(

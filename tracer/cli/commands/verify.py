@@ -66,7 +66,7 @@ def _verify_names(options: argparse.Namespace) -> int:
 
     everything, enough, reports = [], True, {}
     for library in options.libraries or [name for name in zoo_module.libraries() if zoo_module.available(name)]:
-        given = survey_names.sample(survey_names.listed(library), options.sample, options.seed)
+        given = survey_names.sample(survey_names.list_names(library), options.sample, options.seed)
         found = []
         for one in survey_names.survey(given):
             found.append(one)
@@ -84,7 +84,7 @@ def _zoo(options: argparse.Namespace) -> int:
     from tracer.verify import same_textbook, survey_zoo
 
     found: list = []
-    kind, reports = (same_textbook, same_textbook.compared) if options.sizes else (survey_zoo, survey_zoo.books)
+    kind, reports = (same_textbook, same_textbook.compare_models) if options.sizes else (survey_zoo, survey_zoo.books)
     for one in reports(options.names or survey_zoo.NAMES):
         found.append(one)
         if not options.json:

@@ -39,13 +39,13 @@ def convert(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]
     try:
         found = spec.convert(tensors, config) if spec.convert else None
     except ValueError as error:
-        raise ValueError(f"{named(weights)} don't fit: {error}") from None
+        raise ValueError(f"{label(weights)} don't fit: {error}") from None
     if found is None:
         return tensors, config
     tensors, told = found
     for symbol, value in told.items():
         if config.get(symbol, value) != value:
-            raise ValueError(f"{named(weights)} don't fit: {symbol}={config[symbol]} was given, they have {value}")
+            raise ValueError(f"{label(weights)} don't fit: {symbol}={config[symbol]} was given, they have {value}")
     return tensors, {**told, **config}
 
 
@@ -57,7 +57,7 @@ def place(net: torch.nn.Module, weights, tensors: dict[str, torch.Tensor] | None
     tensors, wanted = read(weights) if tensors is None else tensors, net.state_dict()
     problem = _misfit(tensors, wanted)
     if problem:
-        raise ValueError(f"{named(weights)} don't fit: {problem}")
+        raise ValueError(f"{label(weights)} don't fit: {problem}")
     net.load_state_dict({name: tensor.to(wanted[name].dtype) for name, tensor in tensors.items()})
     return "uploaded weights" if isinstance(weights, bytes) else f"weights of {weights}"
 
@@ -73,7 +73,7 @@ def card_beside(weights) -> dict | None:
     return card_of(file.read_bytes(), file)
 
 
-def named(weights) -> str:
+def label(weights) -> str:
     """Return the name of the weights in messages."""
     return "the uploaded weights" if isinstance(weights, bytes) else f"the weights of {quote(str(weights))}"
 

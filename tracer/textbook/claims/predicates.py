@@ -158,7 +158,7 @@ def mask_number(context: Context) -> float | None:
     return float(found[0].args[1]) if len(found[0].args) > 1 else float("-inf")
 
 
-def masked(context: Context) -> bool:
+def has_causal_mask(context: Context) -> bool:
     """Return whether a causal mask is added to scores."""
     return context.within("S") is not None and mask_number(context) is not None
 
@@ -193,7 +193,7 @@ def mixes_values(context: Context) -> bool:
     return len(context.equation.atoms(Product)) == 1 and of_attention("H")(context)
 
 
-def fused(context: Context) -> bool:
+def is_fused(context: Context) -> bool:
     """Return whether one kernel computes all of its attention."""
     call = context.run.roles.call(context.key)
     return call is not None and call.name == ATTENTION
@@ -221,7 +221,7 @@ def causal(context: Context) -> bool:
 # norms
 
 
-def normed(kind: type[Node], *names: int) -> Holds:
+def norm_of_kind(kind: type[Node], *names: int) -> Holds:
     """Return a predicate: a norm of that kind with trainable factors and summands, by position after its input."""
 
     def holds(context: Context) -> bool:
@@ -238,10 +238,12 @@ def normed(kind: type[Node], *names: int) -> Holds:
 def own_parameters(context: Context) -> bool:
     """Return whether no other line of its block uses its parameters."""
     mine = set(context.parameters)
-    return bool(mine) and not any(mine & taken(context, key) for key in context.siblings() if key != context.key)
+    return bool(mine) and not any(
+        mine & parameters_of(context, key) for key in context.siblings() if key != context.key
+    )
 
 
-def taken(context: Context, key: str) -> set[str]:
+def parameters_of(context: Context, key: str) -> set[str]:
     """Return the parameters that the calls of a line use."""
     roles = context.run.roles
     raw = roles.plan.raw(key)
@@ -318,7 +320,7 @@ def linear(context: Context) -> bool:
     return len(products) == 1 and bool(named) and all(map(context.run.trainable, named))
 
 
-def widened(context: Context) -> bool:
+def widens(context: Context) -> bool:
     """Return whether it has more numbers for each token than its operands."""
     before = [context.run.roles.graph.shape(one) for one in context.operands]
     return bool(before) and bool(before[-1]) and context.shape[-1:] > before[-1][-1:]
@@ -334,7 +336,7 @@ def trainable(context: Context) -> bool:
     return bool(context.parameters) and all(map(context.run.trainable, context.parameters))
 
 
-def _added(context: Context) -> list[str]:
+def _constant_summands(context: Context) -> list[str]:
     """Return the operands of a sum that do not depend on inputs."""
     roles = context.run.roles
     refs = roles.given(context.key) if roles.plan.raw(context.key) else ()
@@ -343,13 +345,13 @@ def _added(context: Context) -> list[str]:
 
 def adds_trainable(context: Context) -> bool:
     """Return whether it adds something computed from trainable parameters only."""
-    made = [context.run.made_of(key) for key in _added(context)]
+    made = [context.run.made_of(key) for key in _constant_summands(context)]
     return bool(made) and all(one and all(map(context.run.trainable, one)) for one in made)
 
 
 def adds_fixed(context: Context) -> bool:
     """Return whether it adds something without trainable parameters."""
-    made = [context.run.made_of(key) for key in _added(context)]
+    made = [context.run.made_of(key) for key in _constant_summands(context)]
     return bool(made) and not any(map(context.run.trainable, set().union(*made)))
 
 
@@ -414,7 +416,7 @@ def weights_of_the_block(context: Context) -> dict[str, str] | None:
     """Return the number of matrices of the MLP and the attention of its block, and of their weights, as fields."""
     roles, found = context.run.roles, {"mlp": {}, "attention": {}, "": {}}
     for key in context.siblings():
-        shapes = {root: roles.graph.shape(root) for root in taken(context, key)}
+        shapes = {root: roles.graph.shape(root) for root in parameters_of(context, key)}
         kind = MATRICES.get(roles.of.get(key, "").rstrip("'"), "")
         found[kind] |= {
             root: prod(shape) for root, shape in shapes.items() if len(shape) == 2 and context.run.trainable(root)
@@ -452,7 +454,7 @@ def fewer_tokens(context: Context) -> bool:
 def own_to_it(context: Context) -> bool:
     """Return whether no other line uses its parameters."""
     mine, lines = set(context.parameters), context.run.roles.plan.lines
-    return bool(mine) and not any(mine & taken(context, key) for key in lines if key != context.key)
+    return bool(mine) and not any(mine & parameters_of(context, key) for key in lines if key != context.key)
 
 
 def unit_length(equation: Node | None) -> bool:

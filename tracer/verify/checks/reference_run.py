@@ -77,7 +77,7 @@ class Seen(TorchDispatchMode):
         if name in ("_softmax", "_safe_softmax"):
             self.softmaxes.append(array(result))
         elif name.startswith("_scaled_dot_product") and not name.endswith("backward"):
-            self.softmaxes.append(_fused(*map(array, args[:2]), *_options(func, args, kwargs or {})))
+            self.softmaxes.append(_fused_weights(*map(array, args[:2]), *_options(func, args, kwargs or {})))
         shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
         if name in ("mm", "bmm"):
             self.costs.append(2 * prod(shapes[0]) * shapes[1][-1])
@@ -115,7 +115,7 @@ def _options(func, args, kwargs) -> tuple:
     return mask, bool(given.get("is_causal")), given.get("scale")
 
 
-def _fused(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:
+def _fused_weights(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:
     """Return the weights inside of fused attention; fewer heads of keys are each shared by several of queries."""
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)

@@ -23,7 +23,7 @@ def problems(run: Run) -> Iterator[str]:
     words = [*run.inputs[1][0, 1:].tolist(), int(shares[-1].argmax())]
     for layers in ((), (0,), tuple(range(len(blocks)))):
         shown = close_picture(run.model, run.inputs, layers)
-        other = softmax(array(_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
+        other = softmax(array(_run_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
         for name, expected, best in (("open", shares, shown.best), ("closed", other, shown.instead)):
             row = [expected[place, word] for place, word in enumerate(words)]
             if (
@@ -39,7 +39,7 @@ def problems(run: Run) -> Iterator[str]:
             yield f"the words that follow are said to be {shown.words}"
 
 
-def _masked(run: Run, blocks: list[str], image, text) -> torch.Tensor:
+def _run_masked(run: Run, blocks: list[str], image, text) -> torch.Tensor:
     """Return the net's output if these blocks don't let words attend to the picture."""
 
     def close(module, args):

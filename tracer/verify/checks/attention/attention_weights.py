@@ -16,14 +16,14 @@ from tracer.verify.checks.reference_run import Run, array, plain
 def problems(run: Run) -> Iterator[str]:
     """Compare the trace's attention with the softmaxes of the plain run, tower by tower; of models of text also for one
     of two tokens."""
-    yield from _compared(run)
+    yield from _compare(run)
     if "T" in getattr(run.model.spec, "runs", ()) and run.trace.picture is None and ":" not in run.model.name:
         model = replace(run.model)
-        yield from _compared(plain(model, model.inputs(T=2), model.trace(T=2, prove=False)))
+        yield from _compare(plain(model, model.inputs(T=2), model.trace(T=2, prove=False)))
 
 
-def _compared(run: Run) -> Iterator[str]:
-    ran, lost = matched(run)
+def _compare(run: Run) -> Iterator[str]:
+    ran, lost = match_softmaxes(run)
     yield from lost
     for part, layers in ran.items():
         for layer, weights in layers.items():
@@ -32,7 +32,7 @@ def _compared(run: Run) -> Iterator[str]:
     yield from _regions(run.trace, ran)
 
 
-def matched(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
+def match_softmaxes(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
     """Return the softmax that ran for each attention of the trace, `[B, h, S_q, S_k]`, by tower and layer, in the order
     of the run; and a sentence for each attention without a softmax."""
     left, found, lost = iter(run.softmaxes), {}, []

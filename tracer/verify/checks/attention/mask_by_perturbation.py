@@ -36,7 +36,7 @@ def problems(run: Run) -> Iterator[str]:
                 yield from (f"{where} {problem}" for problem in _reads(trace, part, cells[0]))
     if run.model.spec.whole:
         yield from _influence(run)
-        yield from _tiled(run)
+        yield from _check_segments(run)
 
 
 def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
@@ -46,12 +46,12 @@ def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[st
     if read is None or any("cache" in name or "past" in name for name, value in kwargs.items() if value is not None):
         return
     module = copy.deepcopy(run.model.net.get_submodule(record.module)).double()
-    before = _given(module, args, kwargs, read, read.double())
+    before = _run_with(module, args, kwargs, read, read.double())
     random = np.random.default_rng(0)
     for token in sorted({0, 1, record.keys // 2, record.keys - 1} & set(range(record.keys))):
         other = read.double().clone()
         other[:, token] += torch.from_numpy(random.normal(size=read.shape[-1])) * (1 + read.double().std())
-        moved = (_given(module, args, kwargs, read, other) != before).any(axis=-1)
+        moved = (_run_with(module, args, kwargs, read, other) != before).any(axis=-1)
         expected = open_cells[:, token]
         moved[token] = expected[token]  # its own query is another one, whatever it looks at
         if (moved != expected).any():
@@ -59,7 +59,7 @@ def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[st
             yield f"lets query {wrong} see token {token}: {bool(expected[wrong])}, but its output moves: {moved[wrong]}"
 
 
-def _given(module, args, kwargs, read, other) -> np.ndarray:
+def _run_with(module, args, kwargs, read, other) -> np.ndarray:
     """Return the output of a module in float64 with `other` instead of `read`, `[S, D]` of the first input of the
     batch."""
 
@@ -136,7 +136,7 @@ def _influence(run: Run) -> Iterator[str]:
         if number == 0:
             if seen.entering != (token,):
                 yield f"says that token {token} enters the blocks as {seen.entering}"
-            yield from _reached(run, part, own, token)
+            yield from _check_reach(run, part, own, token)
     if any(record.problem for record in trace.attentions):
         return
     other = predict_under_mask(run.model, run.inputs)
@@ -145,7 +145,7 @@ def _influence(run: Run) -> Iterator[str]:
         yield "says another thing under its own mask than it said"
 
 
-def _reached(run: Run, part: str, own, token: int) -> Iterator[str]:
+def _check_reach(run: Run, part: str, own, token: int) -> Iterator[str]:
     """Check that the positions that a token reaches through the masks of a tower are those that it changes in
     float64."""
     open_cells = [array(visible(run.trace, layer, part=part)) > 0 for layer in range(len(own))]
@@ -160,7 +160,7 @@ def _reached(run: Run, part: str, own, token: int) -> Iterator[str]:
         yield f"masks say that token {token} moves {predicted}, seen in float64 it moves {moved}"
 
 
-def _tiled(run: Run) -> Iterator[str]:
+def _check_segments(run: Run) -> Iterator[str]:
     """Check that the segments of each tower are adjacent, and cover all of its sequence."""
     for part, tokens in {record.part: record.keys for record in run.trace.attentions}.items():
         own = sorted((s.start, s.stop) for s in run.trace.segments if s.part in ("", part))

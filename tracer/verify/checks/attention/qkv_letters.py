@@ -34,7 +34,7 @@ def problems(run: Run) -> Iterator[str]:
                 continue
             for name, operand in (("Q", q), ("K", k)):
                 if same(value, operand) and letter[1] != name:
-                    yield f"{_named(step)} holds the numbers that attention {record.layer} took as {name}"
+                    yield f"{_label(step)} holds the numbers that attention {record.layer} took as {name}"
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -43,5 +43,5 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.numel() == b.numel() and any(x.reshape(-1).equal(b.reshape(-1)) for x in (a, a.mT if a.ndim > 1 else a))
 
 
-def _named(step: Step) -> str:
+def _label(step: Step) -> str:
     return f"step {step.id!r}, called {step.symbol},"

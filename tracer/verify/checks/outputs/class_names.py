@@ -41,7 +41,7 @@ NAMED = 0.75
 """The least share of pictures whose answer has to be their name: models that are right most of the time."""
 
 
-def drawn(shape: str, colour: str, x: float = 32, y: float = 32, radius: float = 10) -> Image.Image:
+def draw_shape(shape: str, colour: str, x: float = 32, y: float = 32, radius: float = 10) -> Image.Image:
     """Draw a shape on a light ground, 64×64, its edges antialiased."""
     picture = Image.new("RGB", (512, 512), "#ececec")
     ImageDraw.Draw(picture).polygon([(8 * (x + radius * a), 8 * (y + radius * b)) for a, b in CORNERS[shape]], colour)
@@ -61,7 +61,7 @@ def problems(run: Run) -> Iterator[str]:
         photos = {name: sample_photo(name) for name in SAMPLES if name in names}
         yield from _right(photos, {name: names[_logits(run, photo)[0].argmax()] for name, photo in photos.items()})
     elif shown.get("kind") == "labels":
-        pictures = {shape: drawn(shape, COLOURS["red"]) for shape in CORNERS}
+        pictures = {shape: draw_shape(shape, COLOURS["red"]) for shape in CORNERS}
         found = {shape: shown["classes"][_logits(run, p)[0, 32, 32].argmax()] for shape, p in pictures.items()}
         found |= {"background": shown["classes"][_logits(run, pictures["circle"])[0, 4, 4].argmax()]}
         yield from _right(found, found)
@@ -70,7 +70,7 @@ def problems(run: Run) -> Iterator[str]:
         found = {}
         for name in names:
             _, colour, shape = name.split()
-            logits = _logits(run, drawn(shape, COLOURS[colour]), "; ".join(names))
+            logits = _logits(run, draw_shape(shape, COLOURS[colour]), "; ".join(names))
             found[name] = names[logits[0].argmax()]
         yield from _right(found, found)
     elif shown.get("kind") == "caption":
@@ -103,7 +103,7 @@ def _captions(run: Run) -> Iterator[str]:
     for size, radius in (("large", 10.0), ("small", 5.8)):
         for number, shape in enumerate(CORNERS):
             colour = list(COLOURS)[(number + (size == "small")) % len(COLOURS)]
-            inputs = run.model.inputs(image=drawn(shape, COLOURS[colour], radius=radius))
+            inputs = run.model.inputs(image=draw_shape(shape, COLOURS[colour], radius=radius))
             found[f"a {size} {colour} {shape}"] = " ".join(inputs.words[1:])
     yield from _right(found, found)
 

@@ -13,10 +13,12 @@ from tracer.verify.checks.reference_run import Run
 
 def problems(run: Run) -> Iterator[str]:
     """Compare the output of forward with the traced tensors of all steps."""
-    yield from unaccounted(run.trace, [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()])
+    yield from find_unaccounted(
+        run.trace, [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()]
+    )
 
 
-def unaccounted(trace: Trace, given: Iterable) -> Iterator[str]:
+def find_unaccounted(trace: Trace, given: Iterable) -> Iterator[str]:
     """Yield a sentence on each returned tensor that no step has, `given` being the inputs that the run may return
     unchanged; and on each step that is called the output and is not returned."""
     leaves = dict(_leaves("", trace.output, set()))

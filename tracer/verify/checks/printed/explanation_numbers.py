@@ -78,10 +78,10 @@ MEASURES: dict[str, Callable[..., bool]] = {
         line.step.shape[-2:] in [(one.queries, one.keys) for one in line.records]
     ),
     r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by that": by.spread,
-    r"The mask is added: (\S+) where a token may look, (-∞|so low a number|a low number) where it may not": by.masked,
-    r"(\S+) where a token may look, (-∞|the lowest number there is|a low number) where it may not: at": by.masked,
-    r"This matrix has (\S+) where a token may look, at itself and before, and (-∞) where it may not": by.masked,
-    r"The matrix of (0) and (-∞) is added to the scores of every block": by.masked,
+    r"The mask is added: (\S+) where a token may look, (-∞|so low a number|a low number) where it may not": by.hides,
+    r"(\S+) where a token may look, (-∞|the lowest number there is|a low number) where it may not: at": by.hides,
+    r"This matrix has (\S+) where a token may look, at itself and before, and (-∞) where it may not": by.hides,
+    r"The matrix of (0) and (-∞) is added to the scores of every block": by.hides,
     r"(?:It is made once, and (?:all blocks add it|added to the scores)|All blocks have|A model that is)": by.causal,
     r"The fused kernel is only told that the mask is causal|One kernel does all of attention here": lambda line, *_: (
         all(one.fused for one in line.records)
@@ -89,7 +89,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each row of scores becomes shares that sum to (\d+): how much this token takes": by.rows_sum_to,
     r"Each row of scores becomes shares\.": lambda line, *_: True,
     r"Each (?:token|channel)'s mixture of the values": by.mixture,
-    r"The heads, which worked apart, are laid side by side again": by.every(by.some_heads, by.joined),
+    r"The heads, which worked apart, are laid side by side again": by.every(by.some_heads, by.heads_are_joined),
     r"With one head there is nothing to lay side by side: the mixture is d_k wide": by.every(
         by.single_head, by.size("d_k")
     ),
@@ -100,7 +100,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         for array in [line.book.trace.values[one.k].numpy()]
     ),
     r"So far the heads have worked independently\. This product mixes what they found": by.every(
-        by.some_heads, by.trained, by.size("D")
+        by.some_heads, by.is_trained, by.size("D")
     ),
     r"What was found is d_k wide, the token D": lambda line, *_: (
         by.single_head(line) and by.size("D")(line) and line.operands[0].shape[-1] != line.value.shape[-1]
@@ -124,12 +124,12 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Attention moves information between tokens; the MLP works on each token with what it has": by.tokenwise,
     rf"(GELU|This GELU, an approximation by tanh,|SiLU) keeps large numbers almost as they are, and maps every "
     rf"negative one to between {NUMBER} and 0": by.bends,
-    r"ReLU keeps what is positive and sets the rest to 0": by.rectified,
+    r"ReLU keeps what is positive and sets the rest to 0": by.is_rectified,
     r"Without this nonlinearity the two matrices around it would collapse into one": lambda line, *_: (
         len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
     ),
     r"Back from d_ff to D numbers, so that": by.size("D"),
-    r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": by.counted,
+    r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": by.weighs,
     r"The first of two products that widen each token from D to d_ff": lambda line, *_: (
         by.tokenwise(line) and by.by_last_axis(line, True)
     ),
@@ -138,8 +138,8 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"It is the gate's bend": lambda line, *_: len(line.users) == 1,
     r"The gate is multiplied with the expanded token": by.of_operands(lambda a, b: a * b),
     # positions
-    r"[^.]*trainable vector(?: for each place is added|, the same for all tokens of a kind| says which)": by.trained,
-    r"A fixed vector for each place, which training does not change": by.fixed,
+    r"[^.]*trainable vector(?: for each place is added|, the same for all tokens of a kind| says which)": by.is_trained,
+    r"A fixed vector for each place, which training does not change": by.is_fixed,
     r"A vector (?:for each place is added|says which of the sentences)": lambda line, *_: True,
     r"The places are numbered from 0": lambda line, *_: (
         by.from_nothing(line) and (line.value.reshape(-1, line.value.shape[-1]) == range(line.value.shape[-1])).all()
@@ -156,14 +156,14 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"No position is added: places come in when queries and keys are turned": by.alibi_free,
     r"Since it is a sum, every score falls into four terms": lambda line, *_: " + " in line.step.latex,
     r"The distance from the query to each key, cut to -R to R and shifted by R": by.distances,
-    r"Each query also meets a trainable vector for each distance": lambda line, *_: by.trained(line),
+    r"Each query also meets a trainable vector for each distance": lambda line, *_: by.is_trained(line),
     r"The weights of each row, added up by distance": by.shares_by_distance,
     # the beginning
     r"It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": by.patches("hwc"),
     r"The unfold operator 𝒰 cuts it to squares of P × P pixels[^(]*\(chw": by.patches("chw"),
-    r"This step only rearranges|The scores of each patch are laid where": by.rearranged,
+    r"This step only rearranges|The scores of each patch are laid where": by.is_rearranged,
     r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|makes|leads)": by.every(
-        by.trained, by.tokenwise
+        by.is_trained, by.tokenwise
     ),
     r"A convolution whose stride is its kernel's side looks at each patch once": lambda line, *_: any(
         "convolution" in line.book.trace.ops[index].op for index in line.step.ops
@@ -186,8 +186,8 @@ MEASURES: dict[str, Callable[..., bool]] = {
         map(line.trainable, line.parameters)
     ),
     r"The places are numbered: the numbers are the same": by.from_nothing,
-    r"The rows are trainable": by.trained,
-    r"The number picks a row of E, D trainable numbers": by.every(by.trained, by.table_rows),
+    r"The rows are trainable": by.is_trained,
+    r"The number picks a row of E, D trainable numbers": by.every(by.is_trained, by.table_rows),
     r"Patches first, then words, in one sequence": lambda line, *_: (
         line.step.shape[1] == sum(one.stop - one.start for one in line.book.trace.segments)
     ),
@@ -197,7 +197,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Only the patches on the list π go on": lambda line, *_: (
         by.some_rows(line) and line.step.shape[1] < line.sources[0].shape[1]
     ),
-    r"One trainable vector stands for every patch that is hidden": by.every(by.trained, by.from_nothing),
+    r"One trainable vector stands for every patch that is hidden": by.every(by.is_trained, by.from_nothing),
     r"Each visible token goes back to its own place": lambda line, *_: by.some_rows(line) or len(line.operands) > 1,
     r"Words see the whole picture and the words before them": by.causal,
     r"Words see the picture and the words before them, and the patches see each other": by.prefix,
@@ -209,7 +209,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"(?:It has read from the others through attention|Through attention it can see all others)": by.open_,
     r"(?:It is left out here, but it was not idle|Each was made with knowledge of the whole photo)": by.open_,
     r"Each class has a score": by.size("K"),
-    r"One last matrix product gives a score for each class": by.every(by.trained, by.size("K")),
+    r"One last matrix product gives a score for each class": by.every(by.is_trained, by.size("K")),
     r"At every place, each token of the vocabulary gets a score: how well it would come next": by.every(
         by.causal, by.size("V")
     ),
@@ -217,11 +217,11 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Every token of the vocabulary gets a score|The same table is read at|The score of each entry of the": by.tied,
     r"A matrix of its own turns each token into a score": lambda line, *_: not by.tied(line),
     r"The softmax of a row is the probability of each next token": by.causal,
-    r"(?:Before the words are scored|One more matrix product turns the first token)": by.trained,
+    r"(?:Before the words are scored|One more matrix product turns the first token)": by.is_trained,
     rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
         float(least) <= line.value.min() and line.value.max() <= float(most) and line.value.min() < 0 < line.value.max()
     ),
-    r"The tokens stand in the order in which the patches were cut": by.rearranged,
+    r"The tokens stand in the order in which the patches were cut": by.is_rearranged,
     r"The softmax makes each row of scores probabilities that sum to (\d+)": lambda line, total: (
         abs(line.value.sum(-1) - int(total)).max() < 1e-5
     ),
@@ -232,11 +232,11 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"The causal mask lets it see every word before it|The text tower is causal": by.causal,
     r"The other tower has a matrix of its own": lambda line, *_: not by.tied(line),
-    r"One matrix brings what the tower made into the space": by.trained,
+    r"One matrix brings what the tower made into the space": by.is_trained,
     r"Only the direction is to count|Divided by its own length|The product of two such vectors": by.unit_rows,
     r"Every photo against every sentence: 1 where": by.unit_products,
     rf"Cosines lie between {NUMBER} and {NUMBER}, too close": by.cosines,
-    r"A trainable factor spreads them|Every sentence against every photo: cosines, times a trainable": by.trained,
+    r"A trainable factor spreads them|Every sentence against every photo: cosines, times a trainable": by.is_trained,
     r"Each token becomes the pixels of its patch": by.tokenwise,
 }
 """What a sentence begins with, and what measures it."""

@@ -18,7 +18,9 @@ def problems(run: Run) -> Iterator[str]:
             for line in lines:
                 step, at = steps[at], at + 1
                 said = (
-                    (written(line.latex, number), written(line.symbol, number)) if repeat else (line.latex, line.symbol)
+                    (write_block(line.latex, number), write_block(line.symbol, number))
+                    if repeat
+                    else (line.latex, line.symbol)
                 )
                 if said != (step.latex, step.symbol):
                     yield f"step {step.id!r} says {quote(step.latex)}, but its repeat {quote(said[0])}"
@@ -30,7 +32,7 @@ def problems(run: Run) -> Iterator[str]:
         yield f"{at} of {len(steps)} steps are printed"
 
 
-def written(latex: str, number: str) -> str:
+def write_block(latex: str, number: str) -> str:
     """Return a line of block ℓ as that of a block of this number: `3`, or `2.3` in a stage."""
     own = int(number.split(".")[-1])
     return re.sub(r"\\ell([+-]\d+)?(?=\)\})", lambda match: str(own + int(match[1] or 0)), latex)

@@ -146,7 +146,7 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, atol=NEAR * max(1e-9, np.abs(b).max(initial=0))))
 
 
-def _recorded(line: Line, what: str) -> bool:
+def _is_recorded(line: Line, what: str) -> bool:
     """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
     before a rotation by position, of all features of a head or some."""
     recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
@@ -175,11 +175,11 @@ def _turned_in_part(whole: np.ndarray | None, turned: np.ndarray | None, recorde
 
 
 def queries(line: Line, *_) -> bool:
-    return _recorded(line, "q")
+    return _is_recorded(line, "q")
 
 
 def keys(line: Line, *_) -> bool:
-    return _recorded(line, "k")
+    return _is_recorded(line, "k")
 
 
 def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
@@ -235,7 +235,7 @@ def tokenwise(line: Line, *_) -> bool:
 
 def standard(line: Line, mean: str, variance: str) -> bool:
     """Return whether each row, without γ and β, has that mean and variance."""
-    rows = _unscaled(line)
+    rows = _without_gamma_beta(line)
     if rows is None:
         return False
     own = [value.var(axis=-1) for value in line.operands if value.shape == rows.shape]
@@ -246,7 +246,7 @@ def standard(line: Line, mean: str, variance: str) -> bool:
     )
 
 
-def _unscaled(line: Line) -> np.ndarray | None:
+def _without_gamma_beta(line: Line) -> np.ndarray | None:
     """Return its value without the γ and β of its names."""
     found = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
     value = line.value
@@ -282,13 +282,13 @@ def sums_of_two(line: Line, stage: str) -> bool:
     values = [(one, value) for one in line.sources if (value := line.book.value(one.id)) is not None]
     values = [(one, value) for one, value in values if value.shape == line.value.shape]
     return any(
-        b.stage == stage and _scaled(line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
+        b.stage == stage and _is_scaled(line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
         for count in (2, 3)
         for (_, x), (b, y), *rest in permutations(values, count)
     )
 
 
-def _scaled(a: np.ndarray, b: np.ndarray, beside: float) -> bool:
+def _is_scaled(a: np.ndarray, b: np.ndarray, beside: float) -> bool:
     """Return whether `a` is `b` times one number for each feature, but for the rounding of numbers so large `beside`
     it."""
     rows, others = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
@@ -327,7 +327,7 @@ def _has_root(latex: str, d: int) -> bool:
     return rf"\sqrt{{{d}" in latex or any(rf"\sqrt{{{d // square}}}" in latex for square in squares)
 
 
-def masked(line: Line, opened: str, closed: str) -> bool:
+def hides(line: Line, opened: str, closed: str) -> bool:
     """Return whether open cells have one number and closed ones another in its mask, and exactly 0 in the weights."""
     for record in line.records if line.step.layer is not None else line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
@@ -353,7 +353,7 @@ def bends(line: Line, name: str, bound: str) -> bool:
     least, y = min(BENT[name]) - float(bound), line.value
     return 0 <= least < 0.01 and any(
         y[x < 0].min(initial=0) >= float(bound) and bool((abs(y - x)[x > 6] < 0.01 * x[x > 6]).all())
-        for x in _bent(line)
+        for x in _operands_of_function(line)
     )
 
 
@@ -362,16 +362,16 @@ def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
     return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
 
 
-def _bent(line: Line) -> Iterator[np.ndarray]:
+def _operands_of_function(line: Line) -> Iterator[np.ndarray]:
     """The operand that a function of single numbers is taken of, or its first or last features."""
     return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
 
 
-def rectified(line: Line, *_) -> bool:
-    return any(close(line.value, np.maximum(x, 0)) for x in _bent(line))
+def is_rectified(line: Line, *_) -> bool:
+    return any(close(line.value, np.maximum(x, 0)) for x in _operands_of_function(line))
 
 
-def counted(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
+def weighs(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
     """Return whether the MLP and the attention of its block name so many matrices, by the modules that own them."""
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
@@ -402,11 +402,11 @@ def by_last_axis(line: Line, wider: bool) -> bool:
     return bool(before) and (line.value.shape[-1] > before[-1] if wider else True)
 
 
-def trained(line: Line, *_) -> bool:
+def is_trained(line: Line, *_) -> bool:
     return bool(line.weights()) and all(map(line.trainable, line.weights()))
 
 
-def fixed(line: Line, *_) -> bool:
+def is_fixed(line: Line, *_) -> bool:
     return not any(map(line.trainable, line.weights()))
 
 
@@ -427,7 +427,7 @@ def first_row(line: Line, *_) -> bool:
     return any(one.ndim == line.value.ndim + 1 and close(one[..., 0, :], line.value) for one in line.operands)
 
 
-def rearranged(line: Line, *_) -> bool:
+def is_rearranged(line: Line, *_) -> bool:
     given = [array(one) for one in line.book.run.inputs if one.is_floating_point()]
     own = np.sort(line.value, axis=None)
     return any(
@@ -616,7 +616,7 @@ def distinct(line: Line, *_) -> bool:
     )
 
 
-def joined(line: Line, *_) -> bool:
+def heads_are_joined(line: Line, *_) -> bool:
     """Return whether the mixtures of the heads are concatenated along its last axis."""
     for step in line.book.trace.steps:
         value = line.book.value(step.id)

@@ -27,7 +27,7 @@ def problems(run: Run) -> Iterator[str]:
     if trace.flops != sum(counted) or trace.params != sum(op.params for op in trace.ops):
         yield "the totals are not the sums over the ops"
     for line, step in zip(getattr(run.model, "lines", ()), trace.steps, strict=False):
-        yield from _drawn(line, step)
+        yield from _check_drawings(line, step)
     for op, expected in COUNTED.items():
         if cost.counts(op) is not expected:
             yield f"{op} is counted: {cost.counts(op)}, expected {expected}"
@@ -41,7 +41,7 @@ def problems(run: Run) -> Iterator[str]:
         yield from _elsewhere(run)
 
 
-def _drawn(line, step) -> Iterator[str]:
+def _check_drawings(line, step) -> Iterator[str]:
     """Check the scale drawing of each step that multiplies matrices: (n, k), (k, m), (n, m)."""
     multiplies = next(
         (node for node in line.equation.atoms(Product) if min(len(infer(x)) for x in node.args) > 1), None

@@ -18,9 +18,9 @@ def problems(run: Run) -> Iterator[str]:
     for module in run.trace.modules:
         if module.verdict != "proven":
             yield f"module {module.path!r}: {module.problem}"
-    yield from _hooked(run)
-    yield from _counted(run)
-    yield from _profiled(run)
+    yield from _check_calls(run)
+    yield from _check_flops(run)
+    yield from _check_composites(run)
     yield from _shared_out(run)
 
 
@@ -28,7 +28,7 @@ def _shapes(given) -> list[list[int]]:
     return [list(x.shape) for x in tensors(given)]
 
 
-def _hooked(run: Run) -> Iterator[str]:
+def _check_calls(run: Run) -> Iterator[str]:
     """Check each module's calls, in order: class, shapes in and out, and its parameters."""
     net, seen, paths = run.model.net, defaultdict(list), {}
     for path, module in net.named_modules():
@@ -60,7 +60,7 @@ def _hooked(run: Run) -> Iterator[str]:
                 yield f"the operations of module {path!r} read {read:,} parameters, it holds {held:,}"
 
 
-def _counted(run: Run) -> Iterator[str]:
+def _check_flops(run: Run) -> Iterator[str]:
     """Check the FLOPs of each module, over all its calls; the counter has no formula for the fused attention of the
     CPU."""
     trace = run.trace
@@ -79,7 +79,7 @@ def _counted(run: Run) -> Iterator[str]:
         yield f"the model costs {trace.modules[0].flops:,} FLOPs, PyTorch counts {sum(counts['Global'].values()):,}"
 
 
-def _profiled(run: Run) -> Iterator[str]:
+def _check_composites(run: Run) -> Iterator[str]:
     """Check the composite ops that PyTorch's profiler lists, in order, with the shapes of their inputs."""
     with torch.no_grad(), Transparent(), profile(record_shapes=True) as profiler:
         run.model.net(*run.inputs, **run.inputs.named)

@@ -49,16 +49,16 @@ def problems(run: Run) -> Iterator[str]:
     for step in run.trace.steps:
         if step.recomputed and (step.error is not None or not step.note):
             yield f"step {step.id!r} is recomputed, with an error of {step.error} and the note {step.note!r}"
-    yield from _covered(run)
-    yield from _refused()
+    yield from _check_coverage(run)
+    yield from _check_refusals()
     if getattr(run.model.spec, "whole", False) and run.trace.steps:
-        yield from _doubled(run)
+        yield from _check_doubled(run)
         yield from _one_size(run)
         if sum(parameter.numel() for parameter in run.model.net.parameters()) <= LARGEST:
             yield from _several(run)
 
 
-def _refused() -> Iterator[str]:
+def _check_refusals() -> Iterator[str]:
     """Check that shapes that don't fit are refused, and those that do are not."""
     B, T, D, V = map(symbol, "BTDV")
     x, square = Tensor("x", (B, T, D), "x"), Tensor("y", (D, D), "y")
@@ -69,7 +69,7 @@ def _refused() -> Iterator[str]:
         yield f"x y + b is said to have the shape {infer(x @ square)}"
 
 
-def _covered(run: Run) -> Iterator[str]:
+def _check_coverage(run: Run) -> Iterator[str]:
     """Check that the share of the ops that belong to a step falls with each that does not."""
     without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
     computing = [op for op in without if not is_layout(op.op)]
@@ -79,7 +79,7 @@ def _covered(run: Run) -> Iterator[str]:
         yield f"steps cover {said} of ops of which they have {expected:.3f}"
 
 
-def _doubled(run: Run) -> Iterator[str]:
+def _check_doubled(run: Run) -> Iterator[str]:
     """Check that equations of twice the run's value, or a thousandth more, are disproven, but for those of nothing but
     0 and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)

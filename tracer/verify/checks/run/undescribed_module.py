@@ -22,7 +22,7 @@ def problems(run: Run) -> Iterator[str]:
     if sum(parameter.numel() for parameter in run.model.net.parameters()) > LARGEST:
         return
     inputs = run.model.inputs(**{**run.inputs.sizes, "B": BATCH})
-    axes = [(name, x) for name, x in _named(run.model.net, inputs) if len(x) == BATCH]
+    axes = [(name, x) for name, x in _name_inputs(run.model.net, inputs) if len(x) == BATCH]
     with torch.no_grad():
         trace = tracer.trace(run.model.net, *inputs, symbols={"B": next((name, 0) for name, _ in axes)}, **inputs.named)
         output = run.model.net(*inputs, **inputs.named)
@@ -41,6 +41,6 @@ def problems(run: Run) -> Iterator[str]:
                     return
 
 
-def _named(net: torch.nn.Module, inputs) -> list[tuple[str, torch.Tensor]]:
+def _name_inputs(net: torch.nn.Module, inputs) -> list[tuple[str, torch.Tensor]]:
     names = net.forward.__code__.co_varnames[1 : 1 + len(inputs)]
     return list(zip(names, inputs, strict=True))
