@@ -105,7 +105,7 @@ def test_each_new_file_is_found_by_itself(tree):
     nodes = ran(tree, "-m", "tracer", "nodes").splitlines()
     assert [line.split(None, 1) for line in nodes if "AddedNode" in line] == [["AddedNode", "The tensor as it is."]]
     assert ran(tree, "-m", "tracer", "added") == "it runs\n"
-    pages = "from pages.state import page_registry as contents; print([page.title for page in contents.found()])"
+    pages = "from pages.state import page_registry; print([page.title for page in page_registry.find_pages()])"
     assert "'Added'" in ran(tree, "-c", pages)
 
 

@@ -32,7 +32,7 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     page.evaluate("window.own = true")  # a page that is loaded anew has lost it
     last.click()
     page.wait_for_url(f"**/{address.removeprefix('./')}*")
-    page.get_by_test_id("stMain").locator("h1").filter(has_not_text="Does it hold?").wait_for()
+    page.get_by_test_id("stMain").locator("h1").filter(has_not_text="Fact-checking").wait_for()
     settled(page)
     model = address.partition("model=")[2].partition("&")[0]
     assert page.get_by_test_id("stSidebar").get_by_role("combobox").first.input_value() == model
