@@ -64,6 +64,8 @@ def nothing_shown():
 @pytest.fixture
 def nothing_known(monkeypatch):
     """Nothing was checked yet, and checks wait until `go` is set."""
+    for task in list(background_checks._tasks.values()):  # that of another test would end in the midst of this one
+        assert task.wait(60)
     go, made = threading.Event(), background_checks._run_check
     monkeypatch.setattr(background_checks, "_run_check", lambda *key: (go.wait(60), made(*key))[1])
     monkeypatch.setattr(background_checks, "line", Line(1))

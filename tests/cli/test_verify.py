@@ -115,7 +115,7 @@ def test_an_output_that_differs_in_one_bit(model, trace):
     assert report["identical"] is False
     assert failed == [
         "liar: the traced output is not bit-equal to the untraced one",
-        "liar: outputs: no step has what forward returns, float32 [1, 3]",
+        "liar: returned_tensors: no step has what forward returns, float32 [1, 3]",
     ]
 
 
@@ -141,7 +141,7 @@ def test_attention_that_can_not_be_recovered(model, trace):
     records = first(trace.attentions, lambda record: True, problem="the scores were not found")
     lost, *claims = told(model, replace(trace, attentions=records))[1]
     assert lost == "liar: attention of layer 0: the scores were not found"
-    assert claims and all(claim.startswith("liar: sentences: ") for claim in claims)  # nothing is left to measure
+    assert claims and all(claim.startswith("liar: explanation_numbers: ") for claim in claims)  # nothing is left to measure
 
 
 def test_primitives_that_do_not_give_what_their_op_gave(model, trace):

@@ -34,7 +34,7 @@ def empty():
 def test_lent_is_what_would_be_derived(name, monkeypatch):
     """At another length, one book for both is word for word that of the second alone."""
     derived, real = [], derivation._derive
-    monkeypatch.setattr(derivation, "_derived", lambda *given: derived.append(real(*given)) or derived[-1])
+    monkeypatch.setattr(derivation, "_derive", lambda *given: derived.append(real(*given)) or derived[-1])
     lent = steps(name, CASES[name][1])
     assert len(derived) == 1
     derivation._books.clear()

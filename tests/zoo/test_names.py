@@ -265,7 +265,7 @@ def test_a_size_at_which_a_model_does_not_run_has_no_symbol_and_is_named():
 
 
 def test_the_figures_are_printed_by_the_command(capsys, monkeypatch):
-    monkeypatch.setattr(survey_names, "listed", lambda library: [f"{library}:a", f"{library}:b"])
+    monkeypatch.setattr(survey_names, "list_names", lambda library: [f"{library}:a", f"{library}:b"])
     monkeypatch.setattr(
         survey_names, "survey", lambda given: iter([survey_names.Opened(name, ops=3) for name in given])
     )
