@@ -6,6 +6,7 @@ from pages import components
 from pages.jobs import progress_bar
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import model_sizes
+from pages.sections.what_if import active_changes
 from pages.server import app_factory
 from pages.state import library_models, page_registry, streamlit_sessions
 from pages.ui import page_frame, sidebar
@@ -34,7 +35,9 @@ def main() -> None:
     with page_frame.around():
         mask_controls.notice()
         model_sizes.notice(page.url_path)
+        changes = st.container()
         page.run()
+    active_changes.show(changes)
     sidebar.run(slots, page.url_path)
 
 

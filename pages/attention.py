@@ -3,7 +3,8 @@
 import streamlit as st
 
 from pages import components
-from pages.sections.attention import head_columns
+from pages.sections.attention import all_heads, head_columns
+from pages.sections.what_if import before_after, panel
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, tower_select
 from tracer.attention import layers, segments
@@ -12,7 +13,7 @@ from tracer.figures.attention import attention_payload
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
 ORDER = 3
-PLACES = ("tower", "block", "head", "query", "scale")
+PLACES = ("tower", "block", "head", "query", "scale", "measure")
 
 page_frame.enter()
 trace = session.trace()
@@ -30,8 +31,8 @@ if "text" in {segment.name for segment in segments(trace, part)}:
     title.title("What does a token attend to?")
 if "random weights" in trace.weights:
     st.info(
-        "With random weights it is chance which token gets more than another. What each would get if all got the same "
-        "stands below the colour bar."
+        "With random weights, it is chance which token gets more than another. The value below the colour bar is what "
+        "each token would get if all got the same."
     )
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)
@@ -44,21 +45,26 @@ if blocks := attention_payload.blocks(trace, part):
         query=range(record.queries),
         scale=("linear", "log"),
     )
+    asked = st.query_params.get("block", "")
+    layer = next((block for block in blocks if str(block + 1) == asked), blocks[-1])
+    panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head")))
     if step := components.attention_map(trace, part):
         url_state.open_step(step)
+    before_after.show(trace, (layer, part))
 elif attention_payload.too_large(trace, part):
     st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
+all_heads.show(trace, part)
 head_columns.show(trace, part)
-st.page_link("pages/mask.py", label="Who may look at whom: the mask that ran", icon=":material/grid_on:")
+st.page_link("pages/mask.py", label="The mask that ran: which token may attend to which", icon=":material/grid_on:")
 st.caption(
-    f"What such a map does not show: how much a {what} changed the answer. The weights say where values are taken "
-    "from, not what these hold; a residual connection passes each token on beside them; and other weights can give "
-    "the same output. Attention is not by itself an explanation (Jain and Wallace 2019). Nor is rollout, which carries "
-    "the weights alone through the blocks (Abnar and Zuidema 2020)."
+    f"An attention map does not show how much a {what} changed the answer. The weights say where values come from, "
+    "not what the values contain. A residual connection passes each token on beside them, and other weights can give "
+    "the same output. Attention by itself is not an explanation (Jain and Wallace 2019). Rollout is not one either: "
+    "it carries nothing but the weights through the blocks (Abnar and Zuidema 2020)."
 )
 st.page_link(
     "pages/notes.py",
-    label="What the notes claim of attention",
+    label="What the notes claim about attention",
     icon=":material/menu_book:",
     query_params=url_state.of("notes") | {"note": "claims"},
 )

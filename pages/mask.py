@@ -5,6 +5,7 @@ import streamlit as st
 
 from pages import components
 from pages.sections.attention import mask_controls
+from pages.sections.what_if import before_after, panel
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, tower_select
 from tracer.attention import layers, parts, segments
@@ -49,17 +50,17 @@ def picture(cells, kind: str) -> None:
     """Draw the mask with its name, beside the row of scores of a query that is chosen in the browser."""
     st.header(f"The mask that ran: {kind}")
     if cells.numel() == 1:
-        st.info("There is only one token, so a causal mask and no mask are the same: it looks at itself.")
+        st.info("There is only one token, so a causal mask and no mask are the same: the token attends to itself.")
     if all_open and cells.numel() > 1 and not mask_controls.mask_choices():
         what = "tower" if len(parts(trace)) > 1 else "model"
-        st.info(f"This {what} has no mask: every token may look at every token.", icon=":material/lock_open:")
-    said = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
-    if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **said):
+        st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
+    options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
+    if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
         url_state.open_step(step)
 
 
 page_frame.enter()
-st.title("Who may look at whom?")
+st.title("Which token may attend to which?")
 mask_controls.choice()
 trace = session.trace()
 if not trace.attentions:
@@ -83,15 +84,20 @@ except ValueError as error:
 url_state.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
 labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
+panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head", "0")))
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")
+before_after.show(trace, (layer, part), mask_controls.start(cells), "0")
 if len(named) > 1 and not all_open:
     st.header("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}
-    table = {"who looks": [segment.name for segment in named]}
+    table = {"query in": [segment.name for segment in named]}
     for key in named:
-        table[f"at {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
+        table[f"key in {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
     st.table(table, hide_index=True)
-    st.caption("The share of pairs of tokens that are open, from the segment of the row to that of the column.")
+    st.caption(
+        "The share of token pairs that are open, with the query in the segment of the row and the key in the segment "
+        "of the column."
+    )
 if mask_controls.mask_choices():
     mask_controls.changes(trace, cells)
 mask_controls.proof(trace, cells, named, labels, part)

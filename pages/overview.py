@@ -8,7 +8,9 @@ import streamlit as st
 
 from pages import components
 from pages.jobs.render_cache import of
-from pages.sections.overview import next_pages, predictions, token_ids
+from pages.sections.overview import lens, next_pages, predictions, token_ids
+from pages.sections.what_if import before_after
+from pages.sections.what_if import panel as what_if_panel
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
 from pages.ui import page_frame, recommended_models, texts
@@ -37,8 +39,8 @@ components.give(models.takes(model_name()), typed=session.user_input().text or "
 
 def photo(view: View, key: str) -> None:
     """Draw the photo with its grid of patches."""
-    made = view.crop, view.rows, view.columns
-    grid = of(view.photo, ("grid", *made), lambda: image_patches.grid(view.photo, view.crop, view.rows, view.columns))
+    crop = view.crop, view.rows, view.columns
+    grid = of(view.photo, ("grid", *crop), lambda: image_patches.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
@@ -83,16 +85,16 @@ def prove(trace: Trace) -> None:
             st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:
             st.caption(
-                f"The run has {len(trace.steps)} steps: the other {inside} lie inside fused operations, which hold "
-                "their tensors nowhere. They are recomputed, and proven with the step that follows."
+                f"The run has {len(trace.steps)} steps. The other {inside} lie inside fused operations, which never "
+                "store their tensors. These steps are recomputed, and proven with the step that follows."
             )
         if waiting := sum(step.verdict == "pending" for step in trace.steps):
             st.caption(
-                f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still to come: the equations have not been "
+                f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still pending: not every equation has been "
                 "executed on this run yet."
             )
         if session.checking():
-            st.caption("Whether they hold on other runs, too, is being checked.")
+            st.caption("The app is now checking whether the equations also hold on other runs.")
         if wrong:
             names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -104,8 +106,8 @@ def prove(trace: Trace) -> None:
         if proven:
             worst = scientific(max(step.error for step in proven if step.error is not None))
             st.markdown(
-                "Each of the equations that are proven was executed on the tensors of this run. The largest difference "
-                f"between equation and model is **{worst}** of the largest value.{texts.elsewhere(trace.steps)}"
+                "Each proven equation was executed on the tensors of this run. The largest difference between an "
+                f"equation and the model is **{worst}** of the largest value.{texts.elsewhere(trace.steps)}"
             )
         for note in trace.notes[:NOTES]:
             st.caption(texts.plain(note))
@@ -127,7 +129,8 @@ def way(trace: Trace) -> None:
     token_ids.show(trace, link=True)
     inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
     st.caption(
-        f"Each box is a step with its tensor’s shape, each line a tensor on its way. Choose a step to open it{inside}."
+        "Each box is a step with the shape of its tensor. Each line is a tensor on its way to the next step. Choose "
+        f"a step to open it{inside}."
     )
     if clicked := components.pipeline_map(trace):
         url_state.open_step(clicked)
@@ -151,6 +154,7 @@ view = session.traced_view(trace)
 with place.container():
     look(trace, view)
 with right:
+    what_if_panel.show(what_if_panel.blocks)
     if texts.has_random_weights(trace):
         st.info(texts.about(trace), icon=":material/school:")
 predictions.show(trace, right, below)
@@ -161,9 +165,12 @@ with right:
         recommended_models.show()
 if step := components.equations(trace, equation_strip.answering(trace)):
     url_state.open_step(step)
+before_after.show(trace, with_answer=predictions.kind(trace) not in before_after.BARS)
 next_pages.show(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}
+if lens.has_lens(trace):
+    more["The answer as it forms"] = partial(lens.show, trace)
 if more := more | predictions.more(trace):
     names = ["The full path", *more]
     whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))

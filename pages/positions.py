@@ -21,7 +21,7 @@ at = url_state.widget("kind", list(known), position_encodings.own(known) or next
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     sizes, head = position_encodings.sizes()
-visitor().instead = "a model of its own"
+visitor().instead = "its own model"
 with st.container(key="paper-chosen"):
     st.markdown(position_encodings.choices_text(known[chosen], sizes))
 position_encodings.lesson(known[chosen], sizes, head)

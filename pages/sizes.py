@@ -17,7 +17,8 @@ page_frame.enter()
 st.title("What does each size cost?")
 if session.user_input().kind == "trace" or model_name() not in models.names():
     st.info(
-        "Only a model of ours can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for text."
+        "Only the app’s own models can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for "
+        "text."
     )
     page_frame.leave()
 model_sizes.show(model_name())

@@ -4,8 +4,10 @@ import streamlit as st
 
 from pages.sections.overview import token_ids
 from pages.sections.trace import step_browser
+from pages.sections.what_if import before_after, panel
 from pages.state import session
 from pages.ui import page_frame
+from tracer.record import CHANGED
 
 TITLE = "Trace"
 ICON = ":material/function:"
@@ -20,4 +22,7 @@ if not trace.steps:
     step_browser.operations(trace.ops)
     page_frame.leave()
 token_ids.show(trace)
-step_browser.browse(trace, step_browser.choose(trace))
+step = step_browser.choose(trace)
+step_browser.browse(trace, step)
+panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED))))
+before_after.show(trace)

@@ -12,17 +12,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "inputs", "load", "open", "trace"]
+__all__ = ["Trace", "changes", "compare", "inputs", "load", "open", "trace"]
 
 if TYPE_CHECKING:
-    from tracer import inputs
+    from tracer import changes, inputs
     from tracer.models import load
     from tracer.record import Trace
+    from tracer.record.comparison import compare
     from tracer.record.serialization import open
     from tracer.tracing import trace
 else:
     _MODULES = {
         "Trace": "tracer.record",
+        "compare": "tracer.record.comparison",
         "load": "tracer.models",
         "open": "tracer.record.serialization",
         "trace": "tracer.tracing",
@@ -32,6 +34,8 @@ else:
         """Import a public name when it is first asked for, so that `import tracer` needs no torch."""
         if name in _MODULES:
             return getattr(import_module(_MODULES[name]), name)
+        if name == "changes":
+            return import_module("tracer.changes")
         if name == "inputs":
             import_module("tracer.inputs.images")
             return import_module("tracer.inputs")

@@ -1,6 +1,7 @@
 """Widgets that run in the browser: markup, style and script lie beside this file and load nothing from other hosts."""
 
 import json
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -39,10 +40,24 @@ STEPPER = ("place", "keys", "copying", "headed", *(f"stepper/{script}" for scrip
 """Those of the stepper."""
 
 
+COMPARISON = ("place", "headed", "maths", "unpack", "heat", "comparison")
+"""Those of two runs side by side."""
+SCALE = (
+    "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
+    "value on the left, on a scale of powers of ten that begins at 10⁻⁸. Values that are equal bit by bit have a flat "
+    "column, and striped columns are steps whose shapes differ."
+)
+
+
 def _text(name: str) -> str:
     """Return the text of a file below this folder, such as `"bar.css"` or `"stepper/main.js"`."""
     (path,) = _HERE.rglob(name)
     return path.read_text(encoding="utf-8")
+
+
+def _markup(name: str) -> str:
+    """Return the markup of a component, each file that a comment of it names in the comment's place."""
+    return re.sub(r"<!-- (\w+\.html) -->\n", lambda found: _text(found[1]), _text(f"{name}.html"))
 
 
 @cache
@@ -59,7 +74,7 @@ def _component(
 
     return st.components.v2.component(
         name,
-        html=html or _text(f"{name}.html"),
+        html=html or _markup(name),
         css=join(styles, "css"),
         js=join(scripts, "js"),
         isolate_styles=isolated,
@@ -148,6 +163,14 @@ def stepper(facts: dict, packed: bytes) -> None:
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
+def comparison(packed: bytes, run: str, told: str) -> None:
+    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `told` says what it comes
+    to."""
+    facts = {"key": run, "said": told, "katex": _katex(), "scale": SCALE}
+    data = _under(facts | browser_position.facts(visitor()), packed)
+    _component("comparison", scripts=COMPARISON, isolated=False)(key="comparison", data=data)
+
+
 def glance(trace: Trace) -> bool:
     """Draw one map over the photo and the words that follows the pointer; return whether the run has one."""
     if (data := of(trace, "glance", lambda: attention_payload.glance(trace) or b"")) == b"":
@@ -177,18 +200,23 @@ def bar(pages: Sequence[Mapping[str, object]], takes: Sequence[str]) -> None:
     _component("bar", scripts=("giving", "bar"))(key="bar", data=data)
 
 
-def equations(trace: Trace, steps: Sequence[Step]) -> str | None:
-    """Draw the equations of these steps, a line each; return the id of one that was chosen."""
+def equations(trace: Trace, steps: Sequence[Step], key: str = "equations") -> str | None:
+    """Draw the equations of these steps, a line each; return the id of one that was chosen. `key` names the widget."""
     lines = of(trace, ("lines", *(step.id for step in steps)), lambda: equation_strip.lines(steps))
     component = _component(
         "equations", '<div class="equations short"></div>', scripts=("strip", "equations"), styles=("strip",)
     )
-    return component(key="equations", data=lines, on_step_change=lambda: None).step
+    return component(key=key, data=lines, on_step_change=lambda: None).step
 
 
 def drawing(markup: str, key: str) -> None:
     """Draw an SVG or other markup of `tracer.figures`, in the colours of the page."""
     _component("drawing", '<div class="slot"></div>')(key=key, data=markup)
+
+
+def head_grid(markup: str) -> None:
+    """Draw the table of `tracer.figures.attention.head_grid`; a click opens that head in the attention map."""
+    _component("heads", '<div class="slot"></div>')(key="heads", data=markup)
 
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:

@@ -21,9 +21,9 @@ from pages.state import browser_position
 from tracer.record import Trace
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import reason
-from tracer.utils.job_queue import BACKGROUND, Ended, Line, Task
+from tracer.utils.job_queue import BACKGROUND, JobEnd, Line, Task
 from tracer.utils.limits import limits
-from tracer.utils.progress import Told, listen
+from tracer.utils.progress import Progress, listen
 
 if TYPE_CHECKING:
     from tracer.tracing.proofs.counterfactual_budget import Check
@@ -51,8 +51,8 @@ def find(key: Key) -> Mapping[str, Check] | str | None:
 
     Start the check and return None where the result is not known yet.
     """
-    if (found := _results.get(key)) is not None:
-        return found
+    if (checks := _results.get(key)) is not None:
+        return checks
     with _asking:
         task = _tasks.get(key)
         if task is None or task.over:
@@ -68,8 +68,8 @@ def pending(key: Key, trace: Trace) -> bool:
 def apply(key: Key, trace: Trace) -> Trace:
     """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
     check is still to come."""
-    found = (_too_large(trace) or find(key)) if trace.steps else None
-    if found is None:
+    checks = (_too_large(trace) or find(key)) if trace.steps else None
+    if checks is None:
         return trace
     with _asking:
         kept = _shown.get(id(trace))
@@ -77,12 +77,12 @@ def apply(key: Key, trace: Trace) -> Trace:
             from tracer.tracing.proofs import counterfactual_budget  # torch, which a page starts without
 
             number, forget = id(trace), _shown.pop
-            made = (
-                counterfactual_budget.without_checks(trace, found)
-                if isinstance(found, str)
-                else counterfactual_budget.apply(found, trace)
+            proofs = (
+                counterfactual_budget.without_checks(trace, checks)
+                if isinstance(checks, str)
+                else counterfactual_budget.apply(checks, trace)
             )
-            kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), made
+            kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
         return kept[1]
 
 
@@ -137,10 +137,10 @@ def _check(key: Key) -> None:
         return
     try:
         with listen(_give_way):
-            found = _run_check(*key)
+            checks = _run_check(*key)
     except rate_limit.Full:
         return
-    _results.put(key, found)
+    _results.put(key, checks)
 
 
 def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:
@@ -158,13 +158,13 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
         return f"It was not checked on other runs ({reason(error)})."
 
 
-def _give_way(how_far: Told) -> None:
-    """Let every visitor's run and page go first. Raise `Ended` when the server ends."""
+def _give_way(how_far: Progress) -> None:
+    """Let every visitor's run and page go first. Raise `JobEnd` when the server ends."""
     while not stopped.is_set() and not single_flight.line.wait_for_visitors(PAUSE):
         pass
     render_gate.wait(PAUSE)
     if stopped.is_set():
-        raise Ended
+        raise JobEnd
 
 
 async def hear(request: Request) -> Response:

@@ -94,9 +94,9 @@ def log_errors(name: str) -> Iterator[None]:
 def ahead() -> Iterator[tuple[str, str]]:
     """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
     the others of those whose runs are not large."""
-    found = {name: list(samples(models.samples(name))) or [run_cache.OWN] for name in models.names()}
-    yield from ((name, names[0]) for name, names in found.items())
-    for place in range(1, max(map(len, found.values()))):
-        for name, names in found.items():
+    samples_of = {name: list(samples(models.samples(name))) or [run_cache.OWN] for name in models.names()}
+    yield from ((name, names[0]) for name, names in samples_of.items())
+    for place in range(1, max(map(len, samples_of.values()))):
+        for name, names in samples_of.items():
             if place < len(names) and not run_cache.large(name, names[0]):
                 yield name, names[place]

@@ -6,7 +6,7 @@ import streamlit as st
 
 from tracer.export.math_labels import amount
 from tracer.utils.job_queue import position_text
-from tracer.utils.progress import Told
+from tracer.utils.progress import Progress
 
 HIDDEN = "hidden"
 """Where a visitor’s session keeps the place of the style that hides what was on screen, while a page is made."""
@@ -30,13 +30,13 @@ class Bar:
             self.bar = st.progress(0.0, doing)
             st.button("Cancel", icon=":material/close:", key=key, on_click=cancel)
 
-    def show(self, place: int, told: Told) -> None:
+    def show(self, place: int, progress: Progress) -> None:
         """Show the position of the work in the queue, 0 once it has begun, and then its progress."""
         doing = self.doing
         if place:
             now = 0.0, f"{position_text(place)}, then: {doing[0].lower()}{doing[1:]}"
         else:
-            now = min(1.0, told.done / told.whole) if told.whole else 0.0, words(told, doing)
+            now = min(1.0, progress.done / progress.whole) if progress.whole else 0.0, words(progress, doing)
         if now != self.shown:
             self.bar.progress(*now)
             self.shown = now
@@ -46,14 +46,14 @@ class Bar:
         self.place.empty()
 
 
-def words(told: Told, doing: str) -> str:
+def words(progress: Progress, doing: str) -> str:
     """Return the task and its progress in words, `doing` where the work reported none."""
-    what = told.doing or doing
-    if not told.whole:
+    what = progress.doing or doing
+    if not progress.whole:
         return what
-    if told.unit == "B":
-        return f"{what}: {amount(min(told.done, told.whole), 'B')} of {amount(told.whole, 'B')}"
-    return f"{what}: {told.unit} {told.done:,} of {told.whole:,}" if told.done else what
+    if progress.unit == "B":
+        return f"{what}: {amount(min(progress.done, progress.whole), 'B')} of {amount(progress.whole, 'B')}"
+    return f"{what}: {progress.unit} {progress.done:,} of {progress.whole:,}" if progress.done else what
 
 
 def begin() -> None:

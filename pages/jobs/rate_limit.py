@@ -81,12 +81,12 @@ def network(address: str) -> str:
     if hosts.loopback(address):
         return ""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, IPv6Address):
-        return str(found.ipv4_mapped or ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or ip_network((int(parsed) >> 64 << 64, 64)))
+    return str(parsed)
 
 
 def show_refusal(error: Exception) -> bool:

@@ -27,7 +27,7 @@ OBJECTS = 5
 """How many times the bytes of its JSON a value takes, about."""
 
 
-class Drawn(BaseFigure):
+class RenderedFigure(BaseFigure):
     """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else.
 
     Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
@@ -37,7 +37,7 @@ class Drawn(BaseFigure):
         self._traces, self._plan, self._size = traces, plan, size
 
     @classmethod
-    def of(cls, figure: go.Figure) -> Drawn:
+    def of(cls, figure: go.Figure) -> RenderedFigure:
         """Return a plotly figure as data."""
         plain, traces, size = figure.to_dict(), [], 0
         for trace in plain["data"]:
@@ -46,9 +46,9 @@ class Drawn(BaseFigure):
             size += sum(map(len, written.values()))
         return cls(traces, plain["layout"], size)
 
-    def under(self, change: Callable[[dict], dict]) -> Drawn:
+    def under(self, change: Callable[[dict], dict]) -> RenderedFigure:
         """Return the same figure with `change(layout)` applied; its traces are shared."""
-        return Drawn(self._traces, self._plan | change(self._plan), 0)
+        return RenderedFigure(self._traces, self._plan | change(self._plan), 0)
 
     def to_dict(self) -> dict:
         return {"data": self._traces, "layout": self._plan}
@@ -64,10 +64,10 @@ def _as_json(value):
 
 
 def _weight(kept: tuple[weakref.ref, object]) -> float:
-    made = kept[1]
-    if hasattr(made, "weight"):
-        return made.weight()
-    return len(made) if isinstance(made, (bytes, str)) else OBJECTS * len(json.dumps(made, default=str))
+    rendered = kept[1]
+    if hasattr(rendered, "weight"):
+        return rendered.weight()
+    return len(rendered) if isinstance(rendered, (bytes, str)) else OBJECTS * len(json.dumps(rendered, default=str))
 
 
 _kept = Cache(MOST, _weight)
@@ -79,18 +79,18 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
     afterwards. A second caller waits for the first."""
     full = id(owner), key
-    if (found := _entry(full, owner)) is not None:
-        return found[1]
+    if (entry := _entry(full, owner)) is not None:
+        return entry[1]
     with _asking:
         turn = _turns.get(full)
         if turn is None:
             turn = _turns[full] = Lock()
     with turn:
-        if (found := _entry(full, owner)) is None:
+        if (entry := _entry(full, owner)) is None:
             drop = _kept.drop  # held: as the server ends, owners may go after this file
-            found = weakref.ref(owner, lambda _: drop(full)), make()
-            _kept.put(full, found)
-        return found[1]
+            entry = weakref.ref(owner, lambda _: drop(full)), make()
+            _kept.put(full, entry)
+        return entry[1]
 
 
 def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
@@ -99,9 +99,9 @@ def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any]
     return kept if kept is not None and kept[0]() is owner else None
 
 
-def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Drawn:
+def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> RenderedFigure:
     """Return a figure of an `owner`, computed once."""
-    return of(owner, key, lambda: Drawn.of(make()))
+    return of(owner, key, lambda: RenderedFigure.of(make()))
 
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:

@@ -4,6 +4,7 @@ Models and the runs of samples are kept here, within bounds. A visitor's run is 
 and shared only with visitors who uploaded the very same input. Nothing here imports torch before a model is asked for.
 """
 
+import re
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from threading import Lock
@@ -26,6 +27,10 @@ LIBRARY_MODELS = 2
 PROVING = "Running the model and proving every step"
 LOADING = "Loading the model"
 OPENING = "Opening the operation and running its primitives"
+CHANGE, BETWEEN = "change", ";"
+"""The option that holds the changes of a run as text, and what stands between several."""
+OUTSIDE = re.compile(r";(?![^()]*\))")
+"""A semicolon outside of brackets."""
 LARGE = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096
@@ -50,7 +55,7 @@ def _bytes(trace: Trace) -> int:
 
 
 def _size(opened: tuple[Decomposition, ...]) -> int:
-    return EACH_OP * sum(1 + len(one.primitives) for one in opened)
+    return EACH_OP * sum(1 + len(decomposition.primitives) for decomposition in opened)
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
@@ -61,38 +66,73 @@ _samples = Cache(104 * 2**20, _tensors)
 _opened = Cache(64 * 2**20, _size)
 _given = Cache(48 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_TOO = {"masked": 256, "moved": 1024, "closed": 256, "placed": 64, "noted": 64}
+_TOO = {
+    "heads": 128,
+    "lens": 128,
+    "masked": 256,
+    "moved": 1024,
+    "closed": 256,
+    "placed": 64,
+    "noted": 64,
+    "hidden": 256,
+}
 _too = {what: Cache(most) for what, most in _TOO.items()}
 
 
 def split_options(name: str, options: Options) -> tuple[dict, dict]:
     """Return the options and sizes that a model is loaded with, and the sizes of its input."""
     of_input = () if zoo.is_foreign(name) else models.spec_of(name).runs
-    given = [{key: value for key, value in options if (key in of_input) is its} for its in (False, True)]
-    return given[0], given[1]
+    plain = without_changes(options)
+    parts = [{key: value for key, value in plain if (key in of_input) is its} for its in (False, True)]
+    return parts[0], parts[1]
+
+
+def changes(options: Options) -> tuple[str, ...]:
+    """Return the changes of runs with these options, as texts."""
+    return split_changes(str(dict(options).get(CHANGE, "")))
+
+
+def split_changes(text: str) -> tuple[str, ...]:
+    """Return the changes in a text; a semicolon between brackets belongs to a change."""
+    return tuple(filter(None, map(str.strip, OUTSIDE.split(text))))
+
+
+def without_changes(options: Options) -> Options:
+    """Return the options of the plain run."""
+    return tuple((key, value) for key, value in options if key != CHANGE)
 
 
 def load(name: str, options: Options = ()) -> Any:
-    """Return a model, loaded once for all visitors."""
+    """Return a model, loaded once for all visitors; one with changes shares the weights of the plain one.
+
+    Raise ValueError in one sentence for changes of unknown lines, or that do not fit theirs.
+    """
+    plain = without_changes(options)
     if zoo.is_foreign(name):
-        return _library_model(name, options)
-    return _our_model(name, tuple(split_options(name, options)[0].items()))
+        model = _library_model(name, plain)
+    else:
+        model = _our_model(name, tuple(split_options(name, plain)[0].items()))
+    if not (texts := changes(options)):
+        return model
+    from tracer.changes import parse_all  # torch, which pages start without
+
+    return model.with_changes(parse_all(texts))
 
 
 def _our_model(name: str, options: Options):
     key, sizes = (name, options), models.spec_of(name).sizes
     store = _resized if any(option in sizes for option, _ in options) else _models
-    if (made := store.get(key)) is not None:
-        return made
+    if (model := store.get(key)) is not None:
+        return model
     with _loading:
-        if (made := store.get(key)) is None:
+        if (model := store.get(key)) is None:
             import tracer
 
             use_one_thread()
-            made = tracer.load(name, device=default_device(), **dict(options))
-            made.fixed = True
-            store.put(key, made)
-        return made
+            model = tracer.load(name, device=default_device(), **dict(options))
+            model.fixed = True
+            store.put(key, model)
+        return model
 
 
 def _library_model(name: str, options: Options):
@@ -109,7 +149,7 @@ def _library_model(name: str, options: Options):
 
 def loaded_model(name: str, options: Options) -> Any:
     """Return a library's model if it is in memory; runs of our models hold their own."""
-    return _foreign.get((name, options))
+    return _foreign.get((name, without_changes(options)))
 
 
 def fetch(name: str, download) -> None:
@@ -120,7 +160,7 @@ def fetch(name: str, download) -> None:
         fetch_in_subprocess(name, download)
         return True
 
-    single_flight.once(lambda key: None, lambda key, made: None, ("fetch", name), make, f"Downloading {name}",
+    single_flight.once(lambda key: None, lambda key, fetched: None, ("fetch", name), make, f"Downloading {name}",
           where=loading, instead=True)  # fmt: skip
 
 
@@ -133,8 +173,8 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     """Return the run of a model on one of its samples, computed once for all visitors."""
     key, store = (name, options, sample), _samples
     if zoo.is_foreign(name):
-        load(name, options)  # in a line of its own, before this has its turn
-        store = _foreign_runs
+        load(name, without_changes(options))  # in a line of its own, before this has its turn
+        store = _given if changes(options) else _foreign_runs
     elif options:
         store = _given  # what few ask for does not push out the samples as shipped
     sizes = split_options(name, options)[1]
@@ -147,17 +187,17 @@ def in_line(name: str, options: Options) -> tuple:
     """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
     that is computed now and cached."""
     key = name, options, first_sample(name)
-    made, image = _with_sample(*key)
+    model, image = _with_sample(*key)
     store = _given if options else _samples
     if (run := store.get(key)) is None:
-        store.put(key, run := _prove(made, image))
-    return made, run
+        store.put(key, run := _prove(model, image))
+    return model, run
 
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
     """Run a model on its first sample, for work in the background; the run is not cached."""
-    made, image = _with_sample(name, options, first_sample(name))
-    return made.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
+    model, image = _with_sample(name, options, first_sample(name))
+    return model.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
 
 
 def large(name: str, sample: str) -> bool:
@@ -167,8 +207,8 @@ def large(name: str, sample: str) -> bool:
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:
     """Return the model and the photo of the sample, None for a sample that is the model's own."""
-    found = samples(models.samples(name)).get(sample)
-    return load(name, options), found and found()
+    loader = samples(models.samples(name)).get(sample)
+    return load(name, options), loader and loader()
 
 
 class Content:
@@ -194,63 +234,63 @@ class Content:
 def content(digest: Hashable) -> Content:
     """Return the content of that digest, which is equal for the very same photo and text only."""
     with _asking:
-        if (found := _contents.get(digest)) is None:
-            found = _contents[digest] = Content(digest)
-            finalize(found, _forget, digest).atexit = False
-        return found
+        if (contents := _contents.get(digest)) is None:
+            contents = _contents[digest] = Content(digest)
+            finalize(contents, _forget, digest).atexit = False
+        return contents
 
 
 def _forget(digest: Hashable) -> None:
     """Drop all that was computed from a content, and the texts that models wrote for pictures, whosever they are."""
     _given.forget(lambda key: key[2] == digest)
-    for made in _models.values():
-        made.captions.clear()
+    for model in _models.values():
+        model.forget_captions()
 
 
-def of_given(name: str, options: Options, what: Content, given: dict) -> Trace:
-    """Return the run of a model on a visitor's input; `given` are the arguments of `Model.trace`. It may be computed
+def of_given(name: str, options: Options, what: Content, user_input: dict) -> Trace:
+    """Return the run of a model on a visitor's input; `user_input` are the arguments of `Model.trace`. It may be run
     anew when the visitor comes back to it, since all such runs share a bound."""
     key = name, options, what.digest
 
     def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return held.share_photo(_prove(load(name, options), **given))
+        return held.share_photo(_prove(load(name, options), **user_input))
 
     return single_flight.once(_given.get, _given.put, key, make, PROVING, instead=True)
 
 
-def prove(made, image=None, **given) -> Trace:
+def prove(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step proven, queued."""
-    return single_flight.in_turn(lambda: _prove(made, image, **given), PROVING)
+    return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROVING)
 
 
-def _prove(made, image=None, **given) -> Trace:
+def _prove(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
     all steps: they are there while the steps are proven, one model at a time, and then only the first are kept."""
-    given |= {} if image is None else {"image": image}
-    if not zoo.is_foreign(made.name):
-        return made.trace(**given)
+    user_input |= {} if image is None else {"image": image}
+    if not zoo.is_foreign(model.name):
+        return model.trace(**user_input)
     from tracer.tracing import AT_HAND, KEEP
     from tracer.tracing.trim import lighten
 
     with _one_at_a_time:
-        return lighten(made.trace(**given, keep=AT_HAND), KEEP)
+        return lighten(model.trace(**user_input, keep=AT_HAND), KEEP)
 
 
-def decompose(made, op: int, **given) -> tuple[Decomposition, ...]:
+def decompose(model, op: int, **user_input) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of a loaded model's run."""
-    return single_flight.in_turn(lambda: _open(made, op, **given), OPENING)
+    return single_flight.in_turn(lambda: _open(model, op, **user_input), OPENING)
 
 
-def _open(made, op: int, **given) -> tuple[Decomposition, ...]:
-    return made.trace(**given, prove=False, primitives=(op,)).decompositions
+def _open(model, op: int, **user_input) -> tuple[Decomposition, ...]:
+    return model.trace(**user_input, prove=False, primitives=(op,)).decompositions
 
 
 def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of a sample's run, computed once for all visitors."""
 
     def make() -> tuple[Decomposition, ...]:
-        made, image = _with_sample(name, options, sample)
-        return _open(made, op, **({} if image is None else {"image": image}))
+        model, image = _with_sample(name, options, sample)
+        return _open(model, op, **({} if image is None else {"image": image}))
 
     return single_flight.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
 

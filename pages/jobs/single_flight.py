@@ -54,18 +54,18 @@ def once(
     full, where = (doing, key), where or line
 
     def makes():
-        made = make()
+        result = make()
         with _asking:
-            put(key, made)
+            put(key, result)
             _tasks.pop(full, None)
-        return made
+        return result
 
-    if (found := get(key)) is not None:
-        return found
+    if (cached := get(key)) is not None:
+        return cached
     with rate_limit.one_more() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
         with _asking:
-            if (found := get(key)) is not None:
-                return found
+            if (cached := get(key)) is not None:
+                return cached
             task = _tasks.get(full)
             if task is None or task.over:
                 task = _tasks[full] = where.join(makes, rank, owner)
@@ -111,5 +111,5 @@ def cancel(where: Line, task: Callable[[], Task | None]) -> None:
     with _asking:
         if not wanted.waiting and not wanted.over:
             where.end(wanted)
-            for key in [key for key, one in _tasks.items() if one is wanted]:
+            for key in [key for key, queued in _tasks.items() if queued is wanted]:
                 del _tasks[key]

@@ -26,7 +26,7 @@ async def handle(
 
 def _error_message(error: Exception) -> str:
     cause = error.__cause__
-    if isinstance(cause, ValueError) and (said := str(cause)):
-        return f"{said[0].upper()}{said[1:]}."
+    if isinstance(cause, ValueError) and (message := str(cause)):
+        return f"{message[0].upper()}{message[1:]}."
     logging.error("a file could not be made", exc_info=error)
     return "This file could not be made: the server’s log says why."

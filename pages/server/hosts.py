@@ -51,10 +51,10 @@ def _name(host: str | None) -> str | None:
 def loopback(name: str) -> bool:
     """Return whether a name or a numeric address is this machine's loopback."""
     try:
-        found = ip_address(name)
+        address = ip_address(name)
     except ValueError:
         return name == "localhost"
-    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _matches(name: str, known: str) -> bool:

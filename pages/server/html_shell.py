@@ -47,7 +47,7 @@ def first(sent: str) -> str:
         for theme in ("light", "dark")
         for name, option in COLOURS.items()
     }
-    said = Template(Path(__file__).with_name("first.html").read_text(encoding="utf-8")).substitute(
+    template = Template(Path(__file__).with_name("first.html").read_text(encoding="utf-8")).substitute(
         colours,
         font=font[1] if font else "",
         title=html.escape(texts.title(FIRST_MODEL)),
@@ -58,7 +58,7 @@ def first(sent: str) -> str:
         width_rem=f"{TALLEST * photo.width / photo.height:g}rem",
     )
     early = f'<link rel="preload" as="image" href=".{PHOTO}" fetchpriority="high">'
-    return sent.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{said}", 1)
+    return sent.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{template}", 1)
 
 
 def _photo():

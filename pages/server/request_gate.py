@@ -36,7 +36,7 @@ def policy(document: str) -> str:
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in inline]
     rules = {
         "default-src": "'self'",
-        "script-src": " ".join(["'self'", "blob:", "'wasm-unsafe-eval'", *(f"'sha256-{found}'" for found in hashes)]),
+        "script-src": " ".join(["'self'", "blob:", "'wasm-unsafe-eval'", *(f"'sha256-{digest}'" for digest in hashes)]),
         "style-src": "'self' 'unsafe-inline'",
         "img-src": "'self' data: blob:",
         "font-src": "'self' data:",
@@ -112,6 +112,6 @@ class Gate:
 
 def full(visitors: int) -> HTMLResponse:
     """Return the page for a visitor for whom there is no room; it reloads by itself."""
-    said = f"{visitors} pages are open here, as many as this server serves at once. This page tries again by itself."
+    message = f"{visitors} pages are open here, as many as this server serves at once. This page tries again by itself."
     head = "<!doctype html><html lang=en><title>Tensor tracer</title><meta http-equiv=refresh content=20>"
-    return HTMLResponse(f"{head}<p>{escape(said)}", 503, {"Retry-After": "20", "Cache-Control": "no-store"})
+    return HTMLResponse(f"{head}<p>{escape(message)}", 503, {"Retry-After": "20", "Cache-Control": "no-store"})

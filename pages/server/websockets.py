@@ -83,13 +83,13 @@ class Sockets:
         """Serve a socket until it is closed, and count it meanwhile."""
         self.count[address] += 1
         try:
-            await app(scope, Checked(receive, send).receive, send)
+            await app(scope, SocketGuard(receive, send).receive, send)
         finally:
             self.count[address] -= 1
             self.count += Counter()  # drops those at 0
 
 
-class Checked:
+class SocketGuard:
     """The receiving side of a socket, which passes on what a page may send."""
 
     def __init__(self, receive: Receive, send: Send):
@@ -120,14 +120,14 @@ class Checked:
         """Return what makes a message differ from any of a page, in words; empty for a valid one."""
         if data is None:
             return "it sent text"
-        said = BackMsg()
+        message = BackMsg()
         try:
-            said.ParseFromString(data)
+            message.ParseFromString(data)
         except DecodeError:
             return "it sent no message of Streamlit's"
-        if said.WhichOneof("type") is None:
+        if message.WhichOneof("type") is None:
             return "it sent an empty message"
-        if (names := len(said.file_urls_request.file_names)) > NAMES:
+        if (names := len(message.file_urls_request.file_names)) > NAMES:
             return f"it asked addresses for {names} files"
         return ""
 

@@ -42,10 +42,10 @@ async def hear(request: Request) -> Response:
     query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
     if (body := await request_body.read(request, LONGEST)) is None:
         return Response(status_code=413)
-    word, _, said = body.decode(errors="replace").partition(" ")
+    word, _, value = body.decode(errors="replace").partition(" ")
     visitor = visitor_of(word)
     if visitor is None:
         return Response(status_code=404)
-    page, _, place = said.partition("?")
+    page, _, place = value.partition("?")
     visitor.told = page, dict(parse_qsl(place, keep_blank_values=True))
     return Response(status_code=204)

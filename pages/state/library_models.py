@@ -67,8 +67,8 @@ def _cost(name: str):
     from tracer.zoo.download_cost import cost
 
     if len(name) > LONGEST:
-        raise ValueError(f"{quote(name)} is no model: a name of at most {LONGEST} characters was expected")
-    with st.spinner("Asking what it takes"):
+        raise ValueError(f"{quote(name)} is not a model: expected a name of at most {LONGEST} characters")
+    with st.spinner("Asking how large the model is"):
         if not folders_allowed():
             zoo.check_no_folder(name)
         return cost(name)
@@ -76,15 +76,15 @@ def _cost(name: str):
 
 def take(offer) -> None:
     """Take an offered model as the visitor's choice: its cost was shown beside the button."""
-    from tracer.zoo import recommended
+    from tracer.zoo import recommendations
     from tracer.zoo.download_cost import Download
 
     now = visitor()
-    here = recommended.here(offer)
-    if not here and (problem := recommended.problem(offer)):
+    here = recommendations.here(offer)
+    if not here and (problem := recommendations.problem(offer)):
         now.refusal = problem
         return
-    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(recommended.folder(offer))))
+    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(recommendations.folder(offer))))
 
 
 def _load(name: str, download) -> None:
@@ -131,7 +131,7 @@ def _downloads(cost) -> str:
         return f"Loading it downloads {amount(size, 'B')}; that may take a while."
     if size == 0:
         return f"Nothing is downloaded: {note}."
-    return "How much it downloads could not be asked: about as much as it takes in memory."
+    return "The size of the download is unknown; it is about as large as the memory that the model takes."
 
 
 def show_origin(trace) -> None:
@@ -144,5 +144,5 @@ def show_origin(trace) -> None:
     elif trace.coverage < 1:
         share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
         st.caption(
-            f"The steps cover {share} of the operations that compute; the others are on the page Operations only."
+            f"The steps cover {share} of the operations that compute. Only the page Operations shows the others."
         )

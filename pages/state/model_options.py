@@ -9,7 +9,7 @@ from tracer import models
 from tracer.export.math_labels import amount
 
 if TYPE_CHECKING:
-    from tracer.symbols.cost_scaling import Scaling
+    from tracer.record.cost_scaling import Scaling
 
 FLOPS = 20e9
 """Of a run at sizes that a visitor chose, at most: about a second on two cores."""
@@ -34,15 +34,15 @@ def sizes(model: str) -> tuple[str, ...]:
 
 
 def bare(model: str, options: run_cache.Options) -> run_cache.Options:
-    """Return the options alone, without sizes: the formulas of a run with them hold for all its sizes."""
+    """Return the options alone, without sizes and changes: the formulas of a run with them hold for all its sizes."""
     known = sizes(model)
-    return tuple((name, value) for name, value in options if name not in known)
+    return tuple((name, value) for name, value in run_cache.without_changes(options) if name not in known)
 
 
 def scaling(model: str, options: run_cache.Options) -> Scaling:
     """Return the formulas of a model with these options, from a run at its default sizes."""
     from pages.jobs.render_cache import of
-    from tracer.symbols.cost_scaling import scaling as formulas  # loads sympy
+    from tracer.record.cost_scaling import scaling as formulas  # loads sympy
 
     run = run_cache.of_sample(model, bare(model, options), run_cache.first_sample(model))
     return of(run, "scaling", lambda: formulas(run))
@@ -67,14 +67,15 @@ def problem(model: str, options: run_cache.Options) -> str:
     formulas = scaling(model, options)
     if wrong := impossible(model, options, formulas):
         return wrong
-    found = formulas.numbers(wanted)
+    numbers = formulas.numbers(wanted)
     for name, most, what in (
         ("params", NUMBERS, "parameters"),
         ("flops", FLOPS, "FLOPs"),
         ("tensors", NUMBERS, "numbers in its tensors"),
     ):
-        count = found[name]
+        count = numbers[name]
         if count is None or count > most:
-            said = "more" if count is None else amount(count)
-            return f"It would take {said} {what}; up to {amount(most)} run here. The formulas hold all the same."
+            count_text = "more" if count is None else amount(count)
+            limit = f"this server runs up to {amount(most)}"
+            return f"This size would take {count_text} {what}; {limit}. The formulas still hold."
     return ""

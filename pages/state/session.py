@@ -4,6 +4,7 @@ The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. No
 is asked for.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,9 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.jobs import background_checks, run_cache, single_flight
+from pages.jobs import background_checks, rate_limit, run_cache, single_flight
 from pages.state import model_options
-from pages.state.visitor import FIRST_MODEL, Given, Key, View, model_name, visitor
+from pages.state.visitor import FIRST_MODEL, Key, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
 from tracer import models, zoo
 from tracer.inputs import images
@@ -23,9 +24,10 @@ from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
 STAYS = "What was there before stays."
+PLAIN = "The page shows the run without changes."
 
 
-def user_input() -> Given:
+def user_input() -> UserInput:
     """Return the visitor's input, at first a sample. An input that the current model can't take is set aside until one
     can."""
     now = visitor()
@@ -35,12 +37,12 @@ def user_input() -> Given:
     if chosen is not None and _suits(chosen):
         return chosen
     photo = chosen and replace(chosen, kind="photo", text=None, model="")
-    made = now.choose(photo) if photo and photo.own and _suits(photo) else take_sample(sample_names()[0])
+    fitting = now.choose(photo) if photo and photo.own and _suits(photo) else take_sample(sample_names()[0])
     now.aside = chosen if chosen is not None and chosen.kind != "sample" else aside
-    return made
+    return fitting
 
 
-def _suits(chosen: Given) -> bool:
+def _suits(chosen: UserInput) -> bool:
     if chosen.kind == "sample":
         return chosen.name in sample_names()
     if chosen.kind == "text":
@@ -53,11 +55,11 @@ def sample_names() -> list[str]:
     return list(samples(models.samples(model_name()))) or [run_cache.OWN]
 
 
-def take_sample(name: str) -> Given:
+def take_sample(name: str) -> UserInput:
     """Switch to a sample."""
     photo = None if name == run_cache.OWN else samples(models.samples(model_name()))[name]()
     st.session_state.pop(text_key(), None)
-    return visitor().choose(Given("sample", name, photo))
+    return visitor().choose(UserInput("sample", name, photo))
 
 
 def text_key() -> str:
@@ -105,18 +107,18 @@ def take_file(data: bytes, name: str) -> None:
             import tracer
 
             recorded = tracer.open(data, name=name, prove="later")
-            chosen = Given("trace", name, trace=single_flight.in_turn(recorded.prove, "Proving its lines again"))
+            chosen = UserInput("trace", name, trace=single_flight.in_turn(recorded.prove, "Proving its lines again"))
         else:
             if "image" not in models.takes(model_name()):
                 raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")
-            chosen = Given("photo", name, images.open_photo(data), own=True)
+            chosen = UserInput("photo", name, images.open_photo(data), own=True)
     except ValueError as error:
         visitor().refusal = str(error) if name in str(error) else f"{name}: {error}"
     else:
         visitor().choose(chosen)
 
 
-def take_photo(chosen: Given) -> None:
+def take_photo(chosen: UserInput) -> None:
     """Switch to a photo of the visitor's."""
     visitor().choose(replace(chosen, kind="photo", text=None, model=""))
 
@@ -127,11 +129,12 @@ def card() -> dict | None:
     Scores are left out with other options than they were measured with.
     """
     try:
-        facts = None if user_input().kind == "trace" else models.card(model_name(), dict(options()))
+        known = dict(run_cache.without_changes(options()))
+        facts = None if user_input().kind == "trace" else models.card(model_name(), known)
     except ValueError as error:  # a damaged one says which file it is
         st.error(texts.escape(str(error)))
         page_frame.leave()
-    if facts and options() and not models.fits(facts, model_name(), dict(options())):
+    if facts and options() and (run_cache.changes(options()) or not models.fits(facts, model_name(), known)):
         return {name: fact for name, fact in facts.items() if name != "says"}
     return facts
 
@@ -176,19 +179,62 @@ def trace() -> Trace:
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
-            run = run_cache.of_sample(*key, chosen.name) if chosen.kind == "sample" else _run(*key, chosen)
+            run = _find_run(*key, chosen)
+        except rate_limit.Full:
+            raise
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
+            if changes():
+                _drop_changes(error)
             if not (isinstance(error, ValueError) or zoo.is_foreign(name)):
                 raise
             what = {"text": "your text"}.get(
                 chosen.kind, "its own sample" if chosen.name == run_cache.OWN else chosen.name
             )
-            said = " ".join(str(error).split())[:500]
-            st.error(texts.escape(f"{name} could not be run on {what}: {said}"))
+            message = " ".join(str(error).split())[:500]
+            st.error(texts.escape(f"{name} could not be run on {what}: {message}"))
             page_frame.leave()
         visitor().hold(chosen, key, run)
         run = background_checks.apply(key, run)
     return run
+
+
+def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
+    """Return the run of a model on an input, from a cache or computed now."""
+    return run_cache.of_sample(name, known, chosen.name) if chosen.kind == "sample" else _run(name, known, chosen)
+
+
+def _drop_changes(error: Exception) -> None:
+    """Show the plain run in place of a changed one that could not be run, with the reason."""
+    said = " ".join(str(error).split())[:500] or type(error).__name__
+    known = isinstance(error, ValueError)
+    said = f"{said[:1].upper()}{said[1:]}" if known else f"{model_name()} could not be run with these changes: {said}"
+    visitor().refusal = f"{said}. {PLAIN}"
+    change(())
+    st.rerun()
+
+
+def changes() -> tuple[str, ...]:
+    """Return the changes of the run on screen, as texts; those of a saved run are in it."""
+    chosen = user_input()
+    return chosen.trace.changes if chosen.trace is not None else run_cache.changes(options())
+
+
+def change(texts: Sequence[str]) -> None:
+    """Set the changes of the model's runs, for all pages; none for the plain run."""
+    visitor().change(model_name(), texts)
+
+
+def plain_trace() -> Trace:
+    """Return the run on screen as it is without changes."""
+    name, known = model_name(), run_cache.without_changes(options())
+    return background_checks.apply((name, known), _find_run(name, known, user_input()))
+
+
+def changed_trace(texts: Sequence[str]) -> Trace:
+    """Return the run on screen with these changes in place of its own."""
+    plain = run_cache.without_changes(options())
+    known = tuple(sorted((*plain, (run_cache.CHANGE, run_cache.BETWEEN.join(texts)))))
+    return _find_run(model_name(), known, user_input())
 
 
 def go_back() -> None:
@@ -256,16 +302,22 @@ def model() -> Any:
     return run_cache.load(model_name(), options())
 
 
-def inputs(made, chosen: Given, known: run_cache.Options) -> dict:
+def plain_model() -> Any:
+    """Return the same without the changes of its runs."""
+    return run_cache.load(model_name(), run_cache.without_changes(options()))
+
+
+def inputs(model, chosen: UserInput, known: run_cache.Options) -> dict:
     """Return the arguments for the model: the photo and the text, where it takes them, and the sizes of its input that
     are `known`. A text has a length of its own."""
-    given = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in made.takes}
-    sizes = run_cache.split_options(made.name, known)[1]
-    return given | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
+    options = {kind: value for kind, value in (("image", chosen.photo), ("text", chosen.text)) if kind in model.takes}
+    sizes = run_cache.split_options(model.name, known)[1]
+    return options | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
 
 
-def _run(name: str, chosen: run_cache.Options, what: Given) -> Trace:
-    return run_cache.of_given(name, chosen, what.content, inputs(run_cache.load(name, chosen), what, chosen))
+def _run(name: str, chosen: run_cache.Options, what: UserInput) -> Trace:
+    plain = run_cache.load(name, run_cache.without_changes(chosen))  # changes are resolved in the queue
+    return run_cache.of_given(name, chosen, what.content, inputs(plain, what, chosen))
 
 
 def primitives(op: int) -> tuple[Decomposition, ...]:
@@ -273,5 +325,5 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
     chosen, key = user_input(), (model_name(), options())
     if chosen.kind == "sample":
         return run_cache.decompose_sample(*key, chosen.name, op)
-    made = run_cache.load(*key)
-    return run_cache.decompose(made, op, **inputs(made, chosen, key[1]))
+    model = run_cache.load(*key)
+    return run_cache.decompose(model, op, **inputs(model, chosen, key[1]))

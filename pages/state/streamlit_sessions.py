@@ -15,6 +15,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 if TYPE_CHECKING:
     from streamlit.runtime.app_session import AppSession
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 KEEP = 120.0
 """Seconds in which a visitor whose connection broke finds the session again."""
@@ -59,3 +60,10 @@ def end_left() -> None:
             known.session.shutdown()  # also one that Streamlit forgot, as it does with the oldest of 128
             known.session.session_state.clear()
             del _known[id]
+
+
+def take_upload(file: UploadedFile) -> bytes:
+    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
+    data, context = file.getvalue(), get_script_run_ctx()
+    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return data

@@ -15,12 +15,14 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.jobs import run_cache
 from pages.state import model_options, page_registry, session
-from pages.state.visitor import FIRST_MODEL, OF_INPUT, Given, Key, model_name, new, visitor
+from pages.state.visitor import FIRST_MODEL, OF_INPUT, Key, UserInput, model_name, new, visitor
 from pages.ui import texts
 from tracer import models
 from tracer.record import Trace
-from tracer.utils.error_text import quote
+from tracer.utils.error_text import quote, shorten
 
+LONGEST_CHANGES = 1000
+"""Characters of all changes that an address carries."""
 LONGEST = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
@@ -38,7 +40,7 @@ Choice = TypeVar("Choice")
 def read(page: str) -> None:
     """Set the model from the URL, at the start of a session and when the visitor goes back or forward in the browser's
     history to the page `page`. Runs before the model is settled."""
-    now, asked = visitor(), st.query_params.to_dict()
+    now, asked = visitor(), _read_query()
     now.page = page
     _catch_up(asked)
     if get_script_run_ctx().is_history_navigation:
@@ -57,6 +59,14 @@ def read(page: str) -> None:
     now.ask(None)
 
 
+def _read_query() -> dict[str, str]:
+    """Return the parameters of the URL; several changes, each a parameter of its own, as one text."""
+    asked = st.query_params.to_dict()
+    if changes := st.query_params.get_all(run_cache.CHANGE):
+        asked[run_cache.CHANGE] = run_cache.BETWEEN.join(changes)
+    return asked
+
+
 def _position_params(page: str, asked: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that belong to a page, in the order in which they are written."""
     return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
@@ -67,11 +77,11 @@ def _catch_up(asked: dict[str, str]) -> None:
     but Streamlit's copy of the URL does not, unless the visitor chose another position of that name meanwhile. A link
     that was drawn before the browser reported it lacks it, too."""
     now = visitor()
-    told, now.told = now.told, None
-    if told is None:
+    position, now.told = now.told, None
+    if position is None:
         return
-    page, said = told
-    place, written = _position_params(page, said), now.written or {}
+    page, query = position
+    place, written = _position_params(page, query), now.written or {}
     if place.get("step"):
         now.step = now.at = place["step"]
     before = now.places.get((page, now.shown), {})
@@ -85,16 +95,16 @@ def _catch_up(asked: dict[str, str]) -> None:
 
 def _went_back(asked: dict[str, str]) -> bool:
     """Return whether the visitor went back or forward to a URL with another model, input or options."""
-    written = asked if (said := visitor().written) is None else said
-    other = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
-    return get_script_run_ctx().is_history_navigation and (other or _input(asked) != _input(written))
+    written = asked if (written_params := visitor().written) is None else written_params
+    is_other_model = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
+    return get_script_run_ctx().is_history_navigation and (is_other_model or _input(asked) != _input(written))
 
 
 def _input(asked: dict[str, str]) -> dict[str, str]:
-    """Return the parameters of a URL that name the input, and the options of one of our models."""
+    """Return the parameters of a URL that name the input, the changes, and the options of one of our models."""
     model = asked.get("model", FIRST_MODEL)
     options = (*models.spec_of(model).options, *model_options.sizes(model)) if model in models.names() else ()
-    return {name: asked[name] for name in ("sample", "text", "file", *options) if name in asked}
+    return {name: asked[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in asked}
 
 
 def follow() -> None:
@@ -122,8 +132,8 @@ def follow() -> None:
     if "file" in wanted and session.user_input().name != wanted["file"]:
         what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
         now.refusal = (
-            f"This link is of the {what} {quote(wanted['file'][:100])}, which no link holds and which is not kept "
-            "here: give it to see the same."
+            f"This link is of the {what} {quote(wanted['file'][:100])}, which a link cannot contain and this session "
+            "no longer has. Upload it to see the same page."
         )
 
 
@@ -138,7 +148,26 @@ def _take_options(wanted: dict[str, str]) -> str:
         elif name in wanted:
             expected = ", ".join(map(quote, known))
             wrong = f"{quote(wanted[name])} is no {name} of {model}, expected one of {expected}."
-    return _take_sizes(wanted) or wrong
+    return _take_sizes(wanted) or _take_changes(wanted) or wrong
+
+
+def _take_changes(wanted: dict[str, str]) -> str:
+    """Set the changes that the URL names, all or none. Return an error message, or "". Whether the run has their lines
+    is known once it is there."""
+    if not (text := wanted.get(run_cache.CHANGE, "")):
+        return ""
+    if len(text) > LONGEST_CHANGES:
+        most = f"at most {LONGEST_CHANGES} characters were expected"
+        return f"The changes {quote(shorten(text, 60))} are too long: {most}. {session.PLAIN}"
+    from tracer.changes import divide, parse_all  # torch, which pages start without
+
+    changes = run_cache.split_changes(text)
+    try:
+        divide(parse_all(changes))
+    except ValueError as error:
+        return f"{str(error)[:1].upper()}{str(error)[1:]}. {session.PLAIN}"
+    session.change(changes)
+    return ""
 
 
 def _take_sizes(wanted: dict[str, str]) -> str:
@@ -175,9 +204,11 @@ def of(page: str) -> dict[str, str]:
     model = asked.name if asked else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
-    if chosen.kind != "trace" and model in models.names():
-        options = visitor().options.get(model, ())
-        named |= {name: str(value) for name, value in options if value != session.default_option(model, name)}
+    if chosen.kind != "trace":
+        options, own = visitor().options.get(model, ()), model in models.names()  # a library's model has changes alone
+        named |= {
+            name: str(value) for name, value in options if not own or value != session.default_option(model, name)
+        }
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
     elif chosen.name != session.sample_names()[0]:
@@ -193,7 +224,7 @@ def of(page: str) -> dict[str, str]:
     return named
 
 
-def _is_of(chosen: Given) -> bool:
+def _is_of(chosen: UserInput) -> bool:
     """Return whether the current URL belongs to the input chosen now, and not to the one before."""
     before = visitor().written_for
     return before is None or before() is chosen or get_script_run_ctx().is_history_navigation
@@ -203,11 +234,13 @@ def lacks() -> str:
     """Return a sentence on what is on screen and missing from any link; empty where the link is complete."""
     chosen = session.user_input()
     if chosen.kind == "trace":
-        return "The saved run itself is not in the link: the page that opens asks for it."
-    said = ["Your photo stays with you: the page that opens asks for it by its name."] if chosen.own else []
+        return "The link does not contain the saved run. Whoever opens it is asked for the file."
+    sentences = []
+    if chosen.own:
+        sentences.append("The link does not contain your photo. Whoever opens it is asked for a photo of that name.")
     if chosen.text and len(chosen.text) > LONGEST:
-        said.append(f"Your text is longer than the {LONGEST} characters that a link carries, and not in it.")
-    return " ".join(said)
+        sentences.append(f"The link does not contain your text, which is longer than {LONGEST} characters.")
+    return " ".join(sentences)
 
 
 def _anywhere(page: str, name: str) -> bool:
@@ -230,25 +263,25 @@ def _place(page: str, model: str, name: str) -> str | None:
 
 def keep(**places: object) -> None:
     """Update positions of the current page in its URL, as one entry in the history. None removes one."""
-    now, said = visitor(), {name: str(place) for name, place in places.items() if place is not None}
-    if "op" in said:
-        now.op = int(said["op"])
-    now.step = said.get("step", now.step)
+    now, params = visitor(), {name: str(place) for name, place in places.items() if place is not None}
+    if "op" in params:
+        now.op = int(params["op"])
+    now.step = params.get("step", now.step)
     before = now.places.pop((now.page, now.shown), {})
-    now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | said
+    now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | params
     asked = st.query_params.to_dict()
-    st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | said)
+    st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | params)
 
 
 def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
     """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
     unless another input left it there."""
     asked, now = st.query_params.get(name), visitor()
-    found = {str(one): one for one in known}
-    if asked in found:
+    by_text = {str(value): value for value in known}
+    if asked in by_text:
         now.places.setdefault((now.page, now.shown), {})[name] = asked  # also on the way back to this page
-    if asked is None or asked in found:
-        return found.get(asked, first)
+    if asked is None or asked in by_text:
+        return by_text.get(asked, first)
     if say and asked != now.places.get((now.page, now.shown), {}).get(name):
         st.warning(texts.escape(f"This page has no {name} {quote(asked)}, expected {_among(known)}."))
     return first
@@ -256,12 +289,12 @@ def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) 
 
 def _among(known: Sequence[Choice]) -> str:
     """Return a list of the valid values for a message: numbers in their order first, then names."""
-    names = [quote(one) for one in known if isinstance(one, str)]
-    numbers = [one for one in known if not isinstance(one, str)]
+    names = [quote(value) for value in known if isinstance(value, str)]
+    numbers = [value for value in known if not isinstance(value, str)]
     if isinstance(known[0], str) and len(known) > SHORT:
         return f"one from {known[0]} to {known[-1]}"
-    said = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
-    return " or ".join(said + names)
+    ranges = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
+    return " or ".join(ranges + names)
 
 
 def check(**known: Sequence[Choice]) -> None:

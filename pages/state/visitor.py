@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,7 +51,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Given:
+class UserInput:
     """The visitor's input: a sample photo, an own photo, or a saved trace."""
 
     kind: str
@@ -69,16 +70,16 @@ class Given:
         return run_cache.content((pixels, self.text))
 
 
-class Held(NamedTuple):
+class CurrentRun(NamedTuple):
     """The run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
     left is not held by it."""
 
-    given: weakref.ref[Given]
+    given: weakref.ref[UserInput]
     key: tuple[str, run_cache.Options]
     run: weakref.ref[Trace]
 
 
-class Written(NamedTuple):
+class GeneratedText(NamedTuple):
     """A text that a model wrote: its owner, its tokens, the text before each of them, and all of it."""
 
     of: tuple
@@ -87,7 +88,7 @@ class Written(NamedTuple):
     text: str
 
 
-class Remembered(NamedTuple):
+class CachedResult(NamedTuple):
     """A value computed from a run, with the lifetime of that run."""
 
     run: weakref.ref[Trace]
@@ -100,7 +101,8 @@ class Visitor:
 
     `shown` is the model on screen, `asked` the cost of another one that waits for consent, `agreed` the cost of those
     that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the visitor's,
-    `readable` the last input that the model could read. `wanted` is the input that a URL names, `written` the
+    `second` a saved run that others are compared with, `readable` the last input that the model could read. `wanted`
+    is the input that a URL names, `written` the
     parameters in the URL now, `written_for` their input. `page` is the one on screen, and `places` the last choice of
     each position on a page, of a model, as in URLs. `told` is the page and the position on it that the browser moved to
     by itself since the last run of a script, `at` the last step that it reported or was sent to, and `turn` counts the
@@ -113,18 +115,19 @@ class Visitor:
     asked: Cost | None = None
     agreed: dict[str, Download] = field(default_factory=dict)
     options: dict[str, run_cache.Options] = field(default_factory=dict)
-    given: Given | None = None
-    aside: Given | None = None
-    own: Given | None = None
-    readable: Given | None = None
+    given: UserInput | None = None
+    second: UserInput | None = None
+    aside: UserInput | None = None
+    own: UserInput | None = None
+    readable: UserInput | None = None
     refusal: str = ""
     refused_on: str | None = None
     wanted: dict[str, str] | None = None
     written: dict[str, str] | None = None
-    written_for: weakref.ref[Given] | None = None
-    held: Held | None = None
+    written_for: weakref.ref[UserInput] | None = None
+    held: CurrentRun | None = None
     instead: str = ""
-    back: tuple[str, run_cache.Options, str, str | None, weakref.ref[Given]] | None = None
+    back: tuple[str, run_cache.Options, str, str | None, weakref.ref[UserInput]] | None = None
     step: str | None = None
     page: str = ""
     places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -134,22 +137,22 @@ class Visitor:
     token: str | None = None
     checking: tuple[str, run_cache.Options] | None = None
     op: int | None = None
-    writing: Written | None = None
+    writing: GeneratedText | None = None
     uploads: int = 0
-    _made: dict[str, Remembered] = field(default_factory=dict)
-    _found: dict[str, tuple[weakref.ref[Given], dict]] = field(default_factory=dict)
+    _made: dict[str, CachedResult] = field(default_factory=dict)
+    _found: dict[str, tuple[weakref.ref[UserInput], dict]] = field(default_factory=dict)
 
-    def choose(self, given: Given) -> Given:
+    def choose(self, user_input: UserInput) -> UserInput:
         """Replace the input; the message for the last one has been read by now. A token that was chosen in the last
         input is dropped."""
-        if given is not self.given:
+        if user_input is not self.given:
             for places in (*self.places.values(), *(self.told or ())[1:]):
                 for name in OF_INPUT:
                     places.pop(name, None)
-        self.given, self.aside, self.refusal = given, None, ""
-        if given.own:
-            self.own = given
-        return given
+        self.given, self.aside, self.refusal = user_input, None, ""
+        if user_input.own:
+            self.own = user_input
+        return user_input
 
     def ask(self, cost: Cost | None) -> None:
         """Ask the visitor for consent to a model of this cost; None withdraws the question."""
@@ -174,17 +177,24 @@ class Visitor:
         self.options[model] = tuple(sorted(chosen.items()))
 
     def resize(self, model: str, chosen: dict[str, object]) -> None:
-        """Replace all options and sizes that were chosen of a model."""
-        self.options[model] = tuple(sorted(chosen.items()))
+        """Replace all options and sizes that were chosen of a model; the changes of its runs stay."""
+        kept = {name: value for name, value in self.options.get(model, ()) if name == run_cache.CHANGE}
+        self.options[model] = tuple(sorted({**chosen, **kept}.items()))
+
+    def change(self, model: str, texts: Sequence[str]) -> None:
+        """Set the changes of a model's runs, as texts; none for the plain run."""
+        self.options[model] = run_cache.without_changes(self.options.get(model, ()))
+        if texts:
+            self.option(model, run_cache.CHANGE, run_cache.BETWEEN.join(texts))
 
     def run(self) -> Trace | None:
         """Return the run that was held last, if it is still there."""
         return self.held and self.held.run()
 
-    def hold(self, given: Given, key: tuple[str, run_cache.Options], run: Trace) -> None:
+    def hold(self, user_input: UserInput, key: tuple[str, run_cache.Options], run: Trace) -> None:
         """Keep the run of an input."""
-        self.held = Held(weakref.ref(given), key, weakref.ref(run))
-        self.back = (*key, given.name, given.text, weakref.ref(given))
+        self.held = CurrentRun(weakref.ref(user_input), key, weakref.ref(run))
+        self.back = (*key, user_input.name, user_input.text, weakref.ref(user_input))
 
     def place(self, name: str) -> str | None:
         """Return the step or the operation that was chosen last, as in a URL."""
@@ -196,20 +206,20 @@ class Visitor:
         if name in ("step", "op"):
             setattr(self, name, None)
 
-    def remember(self, what: str, run: Trace, made: object) -> None:
+    def remember(self, what: str, run: Trace, value: object) -> None:
         """Keep a value that was computed from a run, such as both its paths."""
-        self._made[what] = Remembered(weakref.ref(run), made)
+        self._made[what] = CachedResult(weakref.ref(run), value)
 
     def recall(self, what: str, run: Trace) -> Any:
         """Return the value computed from this very run, or None."""
         kept = self._made.get(what)
         return kept.made if kept is not None and kept.run() is run else None
 
-    def results_of(self, what: str, given: Given) -> dict:
+    def results_of(self, what: str, user_input: UserInput) -> dict:
         """Return the results on this very input, by key; empty for another input than last time."""
         kept = self._found.get(what)
-        if kept is None or kept[0]() is not given:
-            kept = self._found[what] = (weakref.ref(given), {})
+        if kept is None or kept[0]() is not user_input:
+            kept = self._found[what] = (weakref.ref(user_input), {})
         return kept[1]
 
 

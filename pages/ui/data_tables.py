@@ -30,7 +30,10 @@ def on_paper(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
 
 
 def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:
-    shown = {name: [_text(one) if isinstance(one, str) else one for one in values] for name, values in columns.items()}
+    shown = {
+        name: [_text(value) if isinstance(value, str) else value for value in values]
+        for name, values in columns.items()
+    }
     with st.container(key=_key("table", columns, alt)):
         st.table(shown, hide_index=True, alt=alt)
 

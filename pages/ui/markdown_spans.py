@@ -18,9 +18,9 @@ def pieces(markdown: str) -> list[Piece]:
     `"grows as $d_k$"` gives `[("text", "grows as "), ("maths", "d_k")]`.
     """
     out: list[Piece] = []
-    for found in _PIECE.finditer(markdown):
-        kind = found.lastgroup or "text"
-        text = found[kind]
+    for match in _PIECE.finditer(markdown):
+        kind = match.lastgroup or "text"
+        text = match[kind]
         kind = "text" if kind == "escaped" else kind
         if kind == "text" and out and out[-1][0] == "text":
             text = out.pop()[1] + text

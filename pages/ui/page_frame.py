@@ -20,7 +20,7 @@ APP = Path(__file__).parents[2] / "app.py"
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
-class Left(Exception):
+class PageEnd(Exception):
     """Raised to end a page early."""
 
 
@@ -31,7 +31,7 @@ def around() -> Iterator[None]:
     try:
         with render_gate.drawing():
             yield
-    except Left:
+    except PageEnd:
         pass
     finally:
         _inside.reset(token)
@@ -47,4 +47,4 @@ def enter() -> None:
 
 def leave() -> NoReturn:
     """End a page early. `st.stop` would end the whole run, and the sidebar with it."""
-    raise Left
+    raise PageEnd

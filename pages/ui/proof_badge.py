@@ -9,7 +9,7 @@ _BOXES = {
 }
 
 
-def box(verdict: str, said: str) -> None:
+def box(verdict: str, text: str) -> None:
     """Draw a proof's sentence in the colour of its verdict (`tracer.record.verdict`)."""
     show, icon = _BOXES.get(verdict, (st.info, "info"))
-    show(said, icon=f":material/{icon}:")
+    show(text, icon=f":material/{icon}:")

@@ -10,17 +10,17 @@ from tracer.export.math_labels import amount
 
 def show() -> None:
     """Draw a button for each recommended model; nothing on a server that offers none."""
-    from tracer.zoo import recommended
+    from tracer.zoo import recommendations
 
-    found = recommended.offers()
-    if not found:
+    offers = recommendations.offers()
+    if not offers:
         return
     with st.container(key="sharper"):
         st.markdown("**Try a stronger model**")
         with st.container(key="offers"):
-            for offer in found:
+            for offer in offers:
                 with st.container(key=f"offer-{offer.title}"):
-                    _offer(offer, recommended.here(offer))
+                    _offer(offer, recommendations.here(offer))
 
 
 def _offer(offer, here: bool) -> None:
@@ -32,7 +32,7 @@ def _offer(offer, here: bool) -> None:
         on_click=library_models.take,
         args=(offer,),
         disabled=offer.name == model_name(),
-        help=f"{offer.name}: downloaded once, and here from then on.",
+        help=f"{offer.name}: downloaded once, then kept on this machine.",
         width="stretch",
     )
     st.caption(plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}."))

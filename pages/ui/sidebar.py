@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from pages import components, ui
 from pages.jobs import background_checks, run_cache
-from pages.state import library_models, page_registry, session, url_state
-from pages.state.visitor import Given, Key, model_name, visitor
+from pages.state import library_models, page_registry, session, streamlit_sessions, url_state
+from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui.texts import escape, plain
 from tracer import models
 from tracer.figures.graph import glossary
@@ -47,25 +45,25 @@ def choices(pages: list, page: str) -> Slots:
     with st.sidebar:
         st.html('<p class="brand">Tensor tracer</p>')
         _links(pages)
-        given = session.user_input()
-        opened = given.trace is not None
-        if given.trace is not None:
-            st.selectbox("Model", [given.trace.model], disabled=True, help="The model of the saved run.")
+        chosen_input = session.user_input()
+        opened = chosen_input.trace is not None
+        if chosen_input.trace is not None:
+            st.selectbox("Model", [chosen_input.trace.model], disabled=True, help="The model of the saved run.")
         else:
             _model()
         slots = Slots(st.container(), st.container())
         if not _lesson(page):
             with slots.samples:
-                _samples(given)
+                _samples(chosen_input)
         takes = models.takes(model_name())
         if "text" in takes and not opened:
-            _text(given)
+            _text(chosen_input)
         _upload(takes)
         if "image" in takes and page:  # the first page has it, large
             components.give(takes, small=True)
     with st.bottom:
-        shown = [one for one, its in zip(pages, page_registry.find_pages(), strict=True) if not its.heading]
-        components.bar([_item(one, page) for one in shown], takes)
+        shown = [page_name for page_name, its in zip(pages, page_registry.find_pages(), strict=True) if not its.heading]
+        components.bar([_item(page_name, page) for page_name in shown], takes)
     with above:
         if refusal := visitor().refusal:
             st.error(escape(refusal), icon=":material/block:")
@@ -78,7 +76,7 @@ def choices(pages: list, page: str) -> Slots:
 
 def _lesson(page: str) -> bool:
     """Return whether a page may show something else than the run, which is known once it is drawn."""
-    return any(one.heading and one.path.stem == page for one in page_registry.find_pages())
+    return any(entry.heading and entry.path.stem == page for entry in page_registry.find_pages())
 
 
 def _links(pages: list) -> None:
@@ -112,17 +110,17 @@ def _readable() -> None:
     now, chosen = visitor(), session.user_input()
     if chosen.kind == "text" and now.readable is not chosen:
         try:
-            made = session.model()
+            model = session.plain_model()
         except ValueError:  # its weights are missing or damaged: the page says so in the place of the run
             return
         try:
-            made.inputs(**session.inputs(made, chosen, session.options()))
+            model.inputs(**session.inputs(model, chosen, session.options()))
         except ValueError as error:
             now.given = now.readable
             session.user_input()
             st.session_state[session.text_key()] = chosen.text
-            said = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."
-            now.refusal = f"{said} Your text stays in its box; what is shown is the last input that could be read."
+            message = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."
+            now.refusal = f"{message} Your text stays in its box. The page shows the last input that could be read."
     now.readable = session.user_input()
 
 
@@ -134,27 +132,27 @@ def _model() -> None:
         persist_state="session",
         accept_new_options=True,
         help="One of ours, or any model of a library by its name: torchvision:vit_b_16, timm:…, hf:… "
-        "Before one of those is loaded you are told what it takes.",
+        "Before the app loads one of those, it says how much memory it takes.",
     )
     with st.expander("What these models are"):
         st.caption("  \n".join(plain(f"**{name}**: {models.in_and_out(name)}") for name in models.names()))
 
 
-def _samples(given: Given) -> None:
+def _samples(user_input: UserInput) -> None:
     """Draw the current input and the samples; or a note where the page shows something else."""
     if instead := visitor().instead:
-        st.caption(plain(f"This page shows {instead}. The input that you chose is kept for the other pages."))
+        st.caption(plain(f"This page shows {instead}. Your input is kept for the other pages."))
         return
     samples = session.sample_names()
-    if given.kind == "sample":
+    if user_input.kind == "sample":
         if len(samples) > 1:
             key = Key.SAMPLE.format(model_name())
-            st.session_state[key] = given.name
+            st.session_state[key] = user_input.name
             st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
     kinds = {"trace": "Saved run", "text": "Your text, with"}
-    own = given.name == run_cache.OWN
-    st.text("Your text" if own else f"{kinds.get(given.kind, 'Your photo')}: {given.name}")
+    own = user_input.name == run_cache.OWN
+    st.text("Your text" if own else f"{kinds.get(user_input.kind, 'Your photo')}: {user_input.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
         st.rerun()
@@ -165,15 +163,15 @@ def _take_sample(name: str) -> None:
         session.take_sample(name)
 
 
-def _text(given: Given) -> None:
+def _text(user_input: UserInput) -> None:
     key = session.text_key()
-    st.session_state.setdefault(key, given.text or "")  # set once: what is typed while a run goes on must stay
+    st.session_state.setdefault(key, user_input.text or "")  # set once: what is typed while a run goes on must stay
     st.text_area(
         "Your text",
         key=key,
         placeholder="Empty: the model’s own text",
         on_change=lambda: session.take_text(st.session_state[key], key),
-        help="It stays in this session. One sentence says so where the model does not know a character or a word.",
+        help="It stays in this session. If the model does not know a character or a word, a message says so.",
     )
 
 
@@ -184,21 +182,14 @@ def _upload(takes: tuple[str, ...]) -> None:
         "Your photo, or a saved run" if "image" in takes else "A saved run",
         key=Key.UPLOAD.format(now.uploads),
         max_upload_size=most.upload_mb,
-        help=f"{photo if 'image' in takes else 'A'} .safetensors file that was saved from a run. It stays in this "
-        "session and is forgotten when you close the page.",
+        help=f"{photo if 'image' in takes else 'A'} .safetensors file of a saved run. It stays in this session and is "
+        "deleted when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            session.take_file(_bytes(file), file.name)
+            session.take_file(streamlit_sessions.take_upload(file), file.name)
         now.uploads += 1
         st.rerun()
-
-
-def _bytes(file: UploadedFile) -> bytes:
-    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
-    data, context = file.getvalue(), get_script_run_ctx()
-    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
-    return data
 
 
 def run(slots: Slots, page: str) -> None:
@@ -212,14 +203,17 @@ def run(slots: Slots, page: str) -> None:
         return
     with slots.origin:
         library_models.show_origin(trace)
-    said = (
-        "All steps and shapes, and the tensors that were kept, in one file. It opens here again, also on a machine "
+    help_text = (
+        "All steps, all shapes and the kept tensors, in one file. You can open it here again, even on a machine "
         "without the model."
     )
     key = None if session.user_input().kind == "trace" else (model_name(), session.options())
-    _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", said)
-    said = "One HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts."
-    _file_button("Download a handout", "print", trace, _handout, "html", said)
+    _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", help_text)
+    help_text = (
+        "One HTML file to print, with the photo, the answer, the attention maps, the equations, the shapes and the "
+        "verdicts."
+    )
+    _file_button("Download a handout", "print", trace, _handout, "html", help_text)
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
@@ -229,24 +223,26 @@ def run(slots: Slots, page: str) -> None:
         components.announce(f"{trace.model} has run on {source}. {model_output.answer_sentence(trace)}".strip())
 
 
-def _file_button(label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, said: str) -> None:
+def _file_button(
+    label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, help_text: str
+) -> None:
     """Draw a button that builds a file of the run when it is pressed."""
     name = f"{trace.model}-{_file_stem(session.user_input())}.{ending}"
-    more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": said}
+    more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": help_text}
     st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
 
 
-def _file_stem(given: Given) -> str:
+def _file_stem(user_input: UserInput) -> str:
     """Return a word for a run's input, for its file name."""
-    return "text" if given.name == run_cache.OWN else Path(given.name).stem
+    return "text" if user_input.name == run_cache.OWN else Path(user_input.name).stem
 
 
 def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
     """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
     from tracer.record import serialization
 
-    made = key and run_cache.loaded_model(*key)
-    return serialization.to_bytes(trace, made and made.net)
+    model = key and run_cache.loaded_model(*key)
+    return serialization.to_bytes(trace, model and model.net)
 
 
 def _handout(trace: Trace) -> bytes:
@@ -265,14 +261,14 @@ def _glossary(trace: Trace) -> None:
 
 def _legend(trace: Trace) -> None:
     if not trace.symbols:
-        st.sidebar.caption("This run names no sizes: its shapes are numbers.")
+        st.sidebar.caption("This run has no symbols. Its shapes are numbers.")
         return
-    said = []
+    entries = []
     for size in trace.symbols:
         formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
-        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
+        entries.append(f"${notation.latex(size.name)} {formula}= {size.value}$ — {plain(size.meaning)}")
     bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
     if bold:
-        said.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
+        entries.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
-        st.markdown("\n\n".join(said))
+        st.markdown("\n\n".join(entries))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pages.state.visitor import Given, View
+from pages.state.visitor import UserInput, View
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows
@@ -15,22 +15,25 @@ from tracer.symbols import notation
 from tracer.utils import note_titles
 
 WHAT = (
-    "**Tensor tracer** runs a real model on your photo or text and shows every tensor on the way: its shape, its "
-    "equation, and checks each one against this run."
+    "**Tensor tracer** runs a real model on your photo or text. It shows the shape and the equation of every tensor "
+    "on the way, and checks each equation against this run."
 )
 """What this app is, in one sentence."""
 AFTER = 4
 """Ops between softmax and values that a page names, and layers that differ in them."""
 COUNTED = (
-    "Matrix products, convolutions and fused attention, at 2 FLOP for each multiply-add. "
+    "Matrix products, convolutions and fused attention, at 2 FLOP per multiply-add. "
     "Norms, softmax and sums are not counted."
 )
 
 
 def uncounted_text(trace: Trace) -> str:
     """Return a sentence on the operations that the FLOPs of a run lack."""
-    said = rows.uncounted_ops(trace)
-    return f"{said[0].upper()}{said[1:]}. They may multiply matrices, and there is no formula for how often."
+    ops_text = rows.uncounted_ops(trace)
+    return (
+        f"{ops_text[0].upper()}{ops_text[1:]}. They may multiply matrices, but there is no formula for how many FLOPs "
+        "that takes."
+    )
 
 
 _LIVE = re.compile(
@@ -72,24 +75,26 @@ def prose(text: str) -> str:
     """Return the sentences of a step for markdown: sizes with a subscript are set as mathematics, where they are not
     already, and notes have their titles."""
 
-    def size(found: re.Match) -> str:
-        name = notation.latex(found[2])
-        return rf"$\sqrt{{{name}}}$" if found[1] else f"${name}$"
+    def size(match: re.Match) -> str:
+        name = notation.latex(match[2])
+        return rf"$\sqrt{{{name}}}$" if match[1] else f"${name}$"
 
     parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(note_titles.with_titles(text)))
     return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
-OUTSIDE = "computed outside of PyTorch, where nothing is seen"
+OUTSIDE = "computed outside PyTorch, where the tracer sees nothing"
 
 
 def in_the_code(names: Sequence[Name]) -> str:
     """Return the names in the code for the letters of an equation that no step computes; `.T` is a transposed
     matrix."""
     known = [name for name in names if not name.of.startswith("constant ")]
-    said = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
-    said += [f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known]
-    return f"In the code, {', '.join(said)}."
+    code_names = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
+    code_names += [
+        f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known
+    ]
+    return f"In the code, {', '.join(code_names)}."
 
 
 def title(model: str) -> str:
@@ -98,15 +103,14 @@ def title(model: str) -> str:
     return f"Every step from {' and '.join({'image': 'photo'}.get(kind, kind) for kind in takes)} to answer"
 
 
-def strange(given: Given, model: str) -> str:
+def strange(user_input: UserInput, model: str) -> str:
     """Return a warning for the answer where a model that learned from drawings sees a visitor's photo; else an empty
     text."""
     drawn = models.samples(model) in ("scenes", "surfaces")
-    if not (drawn and given.own and given.trace is None and models.card(model)):
+    if not (drawn and user_input.own and user_input.trace is None and models.card(model)):
         return ""
     return plain(
-        f"{model} was {models.origin(model)}. What it says of a photo that looks like none of these is no answer to "
-        "go by."
+        f"{model} was {models.origin(model)}. Don’t rely on its answer for a photo that looks like none of these."
     )
 
 
@@ -117,7 +121,7 @@ def crop_text(view: View) -> str:
     if (right - left, bottom - top) == view.photo.size:
         return f"All of the photo, {photo}, in {view.rows} × {view.columns} patches."
     part = f"{right - left:.0f} × {bottom - top:.0f}"
-    return f"The photo has {photo}. The model gets the {part} in the middle; what is dimmed is cut off."
+    return f"The photo has {photo}. The model gets the {part} pixels in the middle; the dimmed part is cut off."
 
 
 def size_text(view: View) -> str:
@@ -132,41 +136,43 @@ def size_text(view: View) -> str:
 def too_large(record: AttentionRecord) -> str:
     """Return the reason why the attention of a run is not drawn."""
     return (
-        f"This attention has {record.queries:,} queries × {record.keys:,} keys, which is more than a page can show. In "
-        f"Python, `trace.attention(layer={record.layer}, query=0)` gives one row of it."
+        f"This attention has {record.queries:,} queries × {record.keys:,} keys, too many to draw. In Python, "
+        f"`trace.attention(layer={record.layer}, query=0)` gives one row of it."
     )
 
 
 def attention_problems(trace: Trace) -> list[str]:
     """Return the reasons why attention of the run can't be shown."""
-    said = {}
+    problems = {}
     for record in trace.attentions:
         if record.problem:
-            said.setdefault((record.part, record.problem), []).append(record.layer)
+            problems.setdefault((record.part, record.problem), []).append(record.layer)
     return [
         plain(f"The attention of {_blocks(layers)}{f' of {part!r}' if part else ''} can’t be shown: {problem}.")
-        for (part, problem), layers in list(said.items())[:AFTER]
+        for (part, problem), layers in list(problems.items())[:AFTER]
     ]
 
 
 def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     """Return notes on attention besides its weights: later changes of them, and what they belong to."""
-    said = []
+    sentences = []
     if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
         counts = sorted({windows(trace, records[layer]) for layer in parted})
         many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-        said.append(f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. Shown is the first.")
+        sentences.append(
+            f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. The map shows the first window."
+        )
     for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
         which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
-        said.append(
-            f"In {which}, the model changed the weights after the softmax, before they took the values "
-            f"({', '.join(after[:AFTER])}). Shown is what the softmax gave."
+        sentences.append(
+            f"In {which}, the model changed the weights between the softmax and the product with the values "
+            f"({', '.join(after[:AFTER])}). The map shows the output of the softmax."
         )
     if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
-        said.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
+        sentences.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
     if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
-        said.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
-    return [plain(sentence) for sentence in said]
+        sentences.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
+    return [plain(sentence) for sentence in sentences]
 
 
 def _blocks(layers: Sequence[int]) -> str:
@@ -185,15 +191,15 @@ def has_random_weights(trace: Trace) -> bool:
 
 def about(trace: Trace) -> str:
     """Return the model of a run and its training data in words; empty for a run without that record."""
-    said = [note_titles.with_titles(models.summary(trace.model))] if trace.model in models.names() else []
+    sentences = [note_titles.with_titles(models.summary(trace.model))] if trace.model in models.names() else []
     if has_random_weights(trace):
-        said.append(
-            f"**It has learned nothing:** its weights are {trace.weights}, so its answer means nothing. Its shapes "
+        sentences.append(
+            f"**It has learned nothing.** Its weights are {trace.weights}, so its answer means nothing. Its shapes "
             "and equations come from its code, and the proofs ran on these weights."
         )
     elif trace.weights:
-        said.append(f"Its weights: {trace.weights}.")
-    return plain(" ".join(said))
+        sentences.append(f"Its weights: {trace.weights}.")
+    return plain(" ".join(sentences))
 
 
 def card(facts: Mapping | None) -> str:
@@ -203,8 +209,8 @@ def card(facts: Mapping | None) -> str:
         sizes = facts.get("sizes", {})
         sentences.append(
             f"This model knows only {len(classes)} classes: {', '.join(classes)}. "
-            f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts, "
-            "and whatever you show it, it answers with one of these classes."
+            f"It sees {sizes.get('H')} × {sizes.get('W')} pixels, so fine detail is lost before it starts. Whatever "
+            "you show it, it answers with one of these classes."
         )
     if says := facts.get("says"):
         figures = {name: fact for name, fact in facts.items() if isinstance(fact, (int, float))}
@@ -224,7 +230,10 @@ def unseen(step: Step) -> str:
     if step.verdict != "proven" or not step.unseen:
         return ""
     names = " or ".join(f"${name}$" for name in step.unseen)
-    return f" This check does not see {names}: without it, or with its numbers in another order, nothing would differ."
+    return (
+        f" This check does not test {names}: without it, or with its numbers in another order, the result would be "
+        "the same."
+    )
 
 
 def proof(step: Step) -> str:
@@ -241,16 +250,17 @@ def proof(step: Step) -> str:
     if step.verdict == "disproven":
         where = f" The first wrong cell is {list(step.wrong)}." if step.wrong is not None else ""
         return (
-            "**Disproven.** The equation was executed on the traced tensors and does not give what the model computed: "
-            f"the largest difference is {scientific(step.error)} of the largest value, more than rounding in "
+            "**Disproven.** The equation, executed on the traced tensors, does not give what the model computed: the "
+            f"largest difference is {scientific(step.error)} of the largest value, more than rounding in "
             f"{step.dtype} explains.{where}"
         )
-    other = "".join(f" {said}" for said in (checks_text(step), prose(step.replayed)) if said)
+    further = "".join(f" {sentence}" for sentence in (checks_text(step), prose(step.replayed)) if sentence)
     if step.error == 0:
-        return f"The equation was executed on the traced tensors and gives exactly the model’s values.{other}"
+        return f"The equation, executed on the traced tensors, gives exactly the model’s values.{further}"
     return (
-        "The equation was executed on the traced tensors: it differs from the model’s values by at most "
-        f"{scientific(step.error)} of the largest one, in each cell by no more than rounding in {step.dtype}.{other}"
+        "The equation, executed on the traced tensors, differs from the model’s values by at most "
+        f"{scientific(step.error)} of the largest value, and in each cell by no more than rounding in {step.dtype} "
+        f"explains.{further}"
     )
 
 
@@ -258,7 +268,7 @@ def elsewhere(steps: Sequence[Step]) -> str:
     """Return how many of the printed equations also hold on other runs, with a space in front; empty where none was
     tried."""
     known = sum(step.verdict == "proven" and step.checked > 0 for step in steps)
-    return f" As printed, {known} of them hold on other runs, too." if known else ""
+    return f" As printed, {known} of them also hold on other runs." if known else ""
 
 
 def checks_text(step: Step) -> str:

@@ -56,7 +56,7 @@ def test_a_photo_that_is_not_kept_is_named():
     at = AppTest.from_file(APP, default_timeout=SECONDS)
     at.query_params["file"] = "mine.png"
     at.run()
-    assert "the photo 'mine.png', which no link holds" in at.error[0].value
+    assert "the photo 'mine.png', which a link cannot contain" in at.error[0].value
 
 
 def test_the_first_model_and_the_place_on_another_page_are_not_in_an_address():

@@ -41,17 +41,18 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     assert [tab.label for tab in at.tabs] == [
         "The full path",
         "What the model sees",
+        "The answer as it forms",
         "Behind each word",
         "Watch it write",
     ]
     heads = [head.value for head in at.main.header]
     assert heads[0].startswith("The caption: a large red circle") and heads[1] == "What to look at next"
-    whole, _, behind, write = at.tabs
+    whole, _, _, behind, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
     assert "Attention behind the word" in [head.value for head in behind.header]
-    assert "Is the word read from there? Test it" in [head.value for head in behind.header]
+    assert "Does the word come from there? Test it" in [head.value for head in behind.header]
     assert [button.label for button in write.button] == ["Write the caption again"]
-    assert not chosen("nanogpt").tabs
+    assert [tab.label for tab in chosen("nanogpt").tabs] == ["The full path", "The answer as it forms"]
 
 
 def test_a_caption_that_is_not_finished_is_shown_with_its_next_word():
@@ -119,6 +120,6 @@ def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
     assert not at.exception and (error["zmin"], error["zmax"]) == (0, most)
     assert f"the largest error of this picture, {most:.3g} grey levels. Even a flawless surface has" in text(at)
     assert (seen["zmin"], seen["zmax"]) == (drawn["zmin"], drawn["zmax"])
-    assert "The contrast is that of the predicted picture." in text(at)
+    assert "The contrast is the same as in the predicted picture." in text(at)
     levels = np.mean(result["pixels"], axis=-1)
     assert f"black is grey level {levels.min():.0f} of 255, white is {levels.max():.0f}." in text(at)

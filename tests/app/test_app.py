@@ -12,8 +12,8 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRe
 from streamlit.testing.v1 import AppTest
 
 from pages.jobs import single_flight
-from pages.state import page_registry, session
-from pages.ui import sidebar, texts
+from pages.state import page_registry, session, streamlit_sessions
+from pages.ui import texts
 from tests.support import handmade
 
 ROOT = page_registry.PAGES.parent
@@ -234,6 +234,6 @@ def test_the_server_forgets_what_was_uploaded(monkeypatch):
     record = UploadedFileRec("1", "mine.jpg", "image/jpeg", b"data")
     files.add_file("me", record)
     context = SimpleNamespace(uploaded_file_mgr=files, session_id="me")
-    monkeypatch.setattr(sidebar, "get_script_run_ctx", lambda: context)
-    assert sidebar._bytes(UploadedFile(record, None)) == b"data"
+    monkeypatch.setattr(streamlit_sessions, "get_script_run_ctx", lambda: context)
+    assert streamlit_sessions.take_upload(UploadedFile(record, None)) == b"data"
     assert files.get_files("me", ["1"]) == []

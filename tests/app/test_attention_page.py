@@ -48,7 +48,7 @@ def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):
 def test_of_random_weights_the_attention_page_says_so_above_the_map():
     at = chosen("vit-note", "pages/attention.py")
     band, said = [element.value for element in at.main.info]
-    assert band.startswith("**Random weights:** there are no trained ones of vit-note.")
-    assert said.startswith("With random weights it is chance which token gets more than another.")
+    assert band.startswith("**Random weights:** no trained weights exist for vit-note.")
+    assert said.startswith("With random weights, it is chance which token gets more than another.")
     assert drawn(at)["heads"] == 1
     assert not chosen("vit", "pages/attention.py").main.info

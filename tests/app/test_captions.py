@@ -24,45 +24,53 @@ COMPARES = re.compile(
 
 
 GENERAL = {
+    "All heads at a glance": "the title of the table, which has a cell for each head of the run",
+    "Before and after the changes": "a title; what differs is measured below it",
+    "Choose a change: the model runs again with it, and the page shows both runs.": "what a click does",
+    "Differences are between the tensor of the step before and after the changes, cell by cell.": "how it is measured",
+    (
+        "Each head is switched off alone, in a run of its own: its weights are set to 0, and all else stays. Effects "
+        "need not add up, since another head may do the same. Choose a cell to open that head above (Michel et al. "
+        "2019; distance: Dosovitskiy et al. 2021, figure 7)."
+    ): "how the effects are measured; that they add up is not claimed",
+    "This runs the model once more.": "what a click does",
     "**not the same**.": "said where the difference measured is more than rounding",
     (
-        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The"
-        " standard path writes them out. Both are the same formula; where the order of additions differs, the"
-        " last digits may."
+        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The "
+        "standard path writes them out. Both compute the same formula. Where the order of additions differs, the last "
+        "digits may differ."
     ): "what the two paths are; how far apart they are is measured below",
-    "An empty text has no tokens: n = 0, and there is nothing to look up.": "said of an empty text alone",
-    "Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.": (
+    "An empty text has no tokens, so n = 0 and there is nothing to look up.": "said of an empty text alone",
+    "Click a module to unfold it, a row to see its details below, or a column header to sort by it.": (
         "how the table works"
     ),
     (
         "Closed means that −∞ is added to the scores of words for patches in these blocks: their weights are "
-        "0. What the words read from the picture in other blocks stays with them."
+        "0. The words keep what they read from the picture in other blocks."
     ): "what is run: the change is made by the page",
-    "Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.": (
-        "how FLOPs are counted"
-    ),
+    "Only matrix products are counted, as is usual: 2 FLOP per multiply-add.": ("how FLOPs are counted"),
     "Every operation that ran": "the name of the page",
-    "From here on all are alike": "one block with one seed takes all kinds, which the page runs",
-    "It is its own only primitive.": "said where the decomposition has one primitive",
-    "Nothing of it enters this tower: the model never saw this token.": (
+    "From here on, all inputs are treated alike": "one block with one seed takes all kinds, which the page runs",
+    "This token does not enter this tower, so the tower never saw it.": (
         "said where nothing that enters the tower moved"
     ),
     (
-        "Only a model of ours can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for text."
+        "Only the app’s own models can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for "
+        "text."
     ): "what the page can do",
     "The class of every pixel": "the name of a kind of answer",
     "The lines of the run that positions change": "the name of a table of these lines",
     (
-        "The tokens are shuffled, the model runs on them, and its outputs are put back into order. Where a "
-        "token then has the output that it had before, the model did not see the order of its tokens."
+        "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "
+        "a token then has the same output as before, the model did not see the order."
     ): "what is run, and how to read it; what came out is measured below",
-    "The weights are random numbers with one seed, and learned nothing: only positions differ.": (
+    "The weights are random, all from one seed, and have learned nothing. Only the positions differ.": (
         "how the lesson makes its weights"
     ),
     "There is only one sentence to choose from: a softmax over one choice is always 100 %.": (
         "said of one sentence; a softmax over one number is 1"
     ),
-    "There is only one token, so a causal mask and no mask are the same: it looks at itself.": (
+    "There is only one token, so a causal mask and no mask are the same: the token attends to itself.": (
         "said of one token alone"
     ),
     "This run was saved without steps: it shows its operations only.": "said of a run without steps",
@@ -70,20 +78,17 @@ GENERAL = {
     "What a second picture in the batch changes": "names what is measured below",
     "What another mask changes": "names what is measured below",
     "What does each size cost?": "a question",
-    (
-        "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
-    ): "how the page works",
-    "With no causal mask each token sees the very one that it should predict.": (
+    "Without a causal mask, each token sees the very token that it should predict.": (
         "said where the mask is bidirectional: nothing is closed"
     ),
     (
-        "With random weights it is chance which token gets more than another. What each would get if all got "
-        "the same stands below the colour bar."
+        "With random weights, it is chance which token gets more than another. The value below the colour bar is what "
+        "each token would get if all got the same."
     ): "said of random weights",
-    "Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.": (
+    "Without merges, the tokens are bytes. Move the slider: each merge joins the pair that is then most frequent.": (
         "what byte-level BPE is"
     ),
-    "Written word by word, each from the picture and the words before it.": "how captions are written",
+    "Each word is predicted from the picture and the words before it.": "how captions are written",
     "the same, up to rounding.": "said where the difference measured is rounding",
 }
 """Each such sentence, and why it is true of every run that shows it."""

@@ -25,7 +25,7 @@ from tracer.lessons.notes import evaluate, statements
 from tracer.record import serialization
 from tracer.tracing.proofs import counterfactual_budget as bounded
 from tracer.tracing.trim import lighten
-from tracer.utils.job_queue import Ended, Line
+from tracer.utils.job_queue import JobEnd, Line
 from tracer.utils.progress import listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -126,7 +126,7 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
     details = sent(at)[1]["details"]
     assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
     assert said(at).startswith("Disproven. It does not hold on another run")
-    assert "This check does not see" in said(at, "cls")
+    assert "This check does not test" in said(at, "cls")
     assert said(at, "logits").endswith(bounded.ELSEWHERE)
 
 
@@ -219,7 +219,7 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     assert {step.checked for step in done[0].steps} == {3}
     monkeypatch.setattr(background_checks, "stopped", threading.Event())
     background_checks.stopped.set()
-    with pytest.raises(Ended), listen(background_checks._give_way):
+    with pytest.raises(JobEnd), listen(background_checks._give_way):
         run.check()
 
 

@@ -157,7 +157,7 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
     at.switch_page("pages/overview.py").run()
     run = at.session_state["visitor"].run()
     assert all(step.error is not None or step.recomputed for step in run.steps)
-    assert "has no head and so no answer of its own" in text(at)
+    assert "has no head, so it gives no answer by itself" in text(at)
     press(at.switch_page("pages/operations.py").run(), "Run both paths")
     said = next(box.value for box in at.success if "The outputs differ by at most" in box.value)
     assert "the attention weights by" in said
@@ -171,12 +171,12 @@ def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
     run = tracer.load("hf:gpt2", **zoo.tiny("hf:gpt2")).trace()
     run.save(tmp_path / "run.safetensors")
     at = upload(opened(), (tmp_path / "run.safetensors").read_bytes(), "run.safetensors")
-    assert not at.exception and "There is no tokenizer here, for the name of a family brings none" in text(at)
-    assert f"the {len(run.words)} bytes of the text stand in for its tokens" in text(at)
+    assert not at.exception and "This model has no tokenizer here, because the name of a family has none" in text(at)
+    assert f"The {len(run.words)} bytes of the text are used as token ids" in text(at)
     (heading,) = [head.value for head in at.main.header if head.value.startswith("Most probable next: ")]
     assert heading == f"Most probable next: {run.result['tokens'][0]}" and heading.split()[-1].isdecimal()
     steps, inside = len(run.steps), sum(step.recomputed for step in run.steps)
-    assert f"The run has {steps} steps: the other {inside} lie inside fused operations" in text(at)
+    assert f"The run has {steps} steps. The other {inside} lie inside fused operations" in text(at)
     assert not any(label.startswith("Write") for label in labels(at))
 
 

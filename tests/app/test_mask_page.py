@@ -66,7 +66,7 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
     at.segmented_control[0].set_value("decoder").run()
     seen = set(at.session_state["visitor"].run().result["visible"])
     at.main.select_slider[0].set_value(next(patch for patch in range(64) if patch not in seen)).run()
-    assert not at.exception and verdicts(at) == ["So nothing may move, and nothing did."]
+    assert not at.exception and verdicts(at) == ["So no output may change, and none did."]
     assert "that changed: none" in text(at)
 
 
@@ -82,10 +82,10 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
     weights = trace.attention(0)[0]  # of the one block: before it, only the token itself has moved
     assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
-    assert said.endswith("In 32 bits, 1 plus that is 1.")
+    assert said.endswith("In float32, 1 plus that number is 1.")
     monkeypatch.setattr(tracer.attention.masks, "largest_share", lambda *a, **k: 1e-6)  # enough to be seen
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))
-    assert said.endswith("could move too, and did not.")
+    assert said.endswith("could change too, but did not.")
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
             "transformer",
             None,
             None,
-            "trained bidirectional. Compared with that, under causal, 15 of 16 tokens see fewer",
+            "trained bidirectional. Compared with bidirectional, under causal, 15 of 16 tokens see fewer",
         ),
         (
             "nanogpt",
             None,
             "KING",
-            "trained causal. Compared with that, under bidirectional, 3 of 4 tokens see more.",
+            "trained causal. Compared with causal, under bidirectional, 3 of 4 tokens see more.",
         ),
         ("nanogpt", "bidirectional", "K", "under bidirectional, each token sees the same ones."),
         ("vit-text", None, None, "under prefix, 63 of 75 tokens see more; under bidirectional, 74 of 75 tokens"),
@@ -132,7 +132,7 @@ def test_the_notice_claims_no_other_answer():
     at.segmented_control[0].set_value("causal").run()
     assert at.session_state["visitor"].run().result["tokens"] == before
     assert at.warning[0].value == (
-        "The mask is **causal**, but the weights were trained **bidirectional**: the answer may be a different one."
+        "The mask is **causal**, but the weights were trained **bidirectional**: the answer may differ."
     )
     assert "; trained with mask=bidirectional, run here with mask=causal." in text(at)
 
@@ -143,8 +143,7 @@ def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
     said = f"the sum of a row differs from 1 by at most {scientific(off)}, and"
     assert 0 < off < 1e-6 and said in packed(at)["kept"]["0"]
     monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
-    at = chosen("nanogpt", "pages/mask.py")
-    at.text_area[0].set_value("To be").run()  # of the sample it is kept
+    at.text_area[0].set_value("A text that no other test draws").run()  # what is drawn stays in the cache
     said = packed(at)["kept"]["0"]
     assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
 
@@ -162,11 +161,11 @@ def test_another_mask_is_chosen_and_proven_too():
 @pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
 def test_what_each_mask_changes_is_said_of_this_input(model):
     at = chosen(model, "pages/mask.py")
-    table = next(frame.value for frame in at.table if "what the model says" in frame.value)
+    table = next(frame.value for frame in at.table if "what the model answers" in frame.value)
     masks = list(models.spec_of(model).options["mask"])
     assert list(table["mask"]) == masks == at.segmented_control[0].options
-    assert list(table["pairs of tokens open"])[masks.index("bidirectional")] == "100.0\u00a0%"
-    assert len(set(table["what the model says"])) > 1
+    assert list(table["open pairs of tokens"])[masks.index("bidirectional")] == "100.0\u00a0%"
+    assert len(set(table["what the model answers"])) > 1
     at.segmented_control[0].set_value("bidirectional").run()
     assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"
     assert at.success and not at.error and "they were trained" in text(at)
@@ -174,7 +173,7 @@ def test_what_each_mask_changes_is_said_of_this_input(model):
 
 def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     at = chosen("vit", "pages/mask.py")
-    assert "every token may look at every token" in at.info[0].value and "closed key" not in text(at)
+    assert "every token may attend to every token" in at.info[0].value and "closed key" not in text(at)
     assert "By segment" not in subheaders(at)
     closed = chosen("nanogpt", "pages/mask.py")
     assert not closed.info and packed(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
@@ -183,7 +182,7 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
 
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
     at = chosen("clip", "pages/mask.py")
-    assert at.info[0].value == "This tower has no mask: every token may look at every token."
+    assert at.info[0].value == "This tower has no mask: every token may attend to every token."
     at.segmented_control[0].set_value("text").run()
     assert not at.info
     assert chosen("vit", "pages/mask.py").info[0].value.startswith("This model has no mask")

@@ -47,7 +47,7 @@ def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
     chirp = sound.codes(MADE["chirp"](), 32)
     assert at.code[0].value == " ".join(map(str, chirp))
     own(at, pcm(np.tile(TONE, 2)))
-    assert "What you hear and see is your file" in text(at)
+    assert "The sound is your file" in text(at)
     assert len(at.code[0].value.split()) == (2 * len(TONE) - sound.WINDOW) // sound.HOP + 1
     assert "secret" not in json.dumps(dict(at.query_params)) and "disproven" not in text(at)
     for name in ("floats", "4 GB promised", "text"):

@@ -178,7 +178,7 @@ def test_the_least_certain_place_is_named_and_fill_tokens_only_where_they_are():
     at = chosen("transformer")
     assert "The least certain, “" in text(at) and "too short" not in text(at)
     at.sidebar.text_area[0].set_value("abc").run()
-    assert "too short is filled up with “·”" in text(at)
+    assert "too short is padded with “·”" in text(at)
 
 
 def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():

@@ -10,7 +10,7 @@ from pages.sections.lessons import note_statements
 from tests.app.test_app import text, visited
 from tests.support.note_runs import run
 from tracer.lessons.notes import claim_cards, reference_runs
-from tracer.lessons.notes.finding import Found
+from tracer.lessons.notes.finding import Finding
 from tracer.lessons.notes.reference_runs import at_hand
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_model_of_the_claims_is_quoted():
     ("nowhere", {}, ""),
 ])  # fmt: skip
 def test_a_link_leads_to_pages_that_are_there(page, place, link):
-    assert note_statements.link(Found("", "", page=page, place=tuple(place.items())), "000").strip() == link
+    assert note_statements.link(Finding("", "", page=page, place=tuple(place.items())), "000").strip() == link
 
 
 def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
@@ -75,16 +75,16 @@ def test_a_run_that_wrote_a_caption_of_another_length_says_why_its_sequence_is_a
 
 
 def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():
-    here = Found("", "", page="notes", place=(("note", "003"), ("section", "2")))
+    here = Finding("", "", page="notes", place=(("note", "003"), ("section", "2")))
     assert note_statements.link(here, "003") == "" and "note=003" in note_statements.link(here, "004")
-    size = Found("", "", page="trace", place=(("model", "vit"),), control="Symbols of this run")
+    size = Finding("", "", page="trace", place=(("model", "vit"),), control="Symbols of this run")
     assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in note_statements.link(size, "002")
 
 
 def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     place = (("model", "torchvision:vit_b_16"),)
-    assert note_statements.link(Found("", "", page="operations", place=place), "003") == ""
+    assert note_statements.link(Finding("", "", page="operations", place=place), "003") == ""
 
 
 def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():

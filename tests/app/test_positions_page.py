@@ -33,10 +33,10 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
     proven = said.count("proven, largest difference")
     assert proven >= 2 and "disproven" not in said and f"**{proven}** lines, of which **{proven}** are proven" in said
     assert at.main.expander[0].label == "Their equations, shapes and proofs"
-    alone = "The score, with the same token at every place, depends on the distance i − j **alone**"
+    alone = "The score, with the same token at every position, depends on the distance i − j **alone**"
     assert (alone in said) == (not added)
     found = at.table[0].value
-    assert list(found["outputs"]) == ["permuted with the tokens", *["not the same: the order counted"] * 3]
+    assert list(found["outputs"]) == ["permuted with the tokens", *["not the same: the order mattered"] * 3]
 
 
 @pytest.mark.parametrize(

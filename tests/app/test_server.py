@@ -17,8 +17,8 @@ from pages.state import session
 from tests.app.test_app import picture
 from tracer import models
 from tracer.utils.cache import Cache
-from tracer.utils.job_queue import BACKGROUND, Ended, Left, Line, position_text
-from tracer.utils.progress import Told, doing, listen, tell
+from tracer.utils.job_queue import BACKGROUND, JobEnd, Line, NoWaiters, position_text
+from tracer.utils.progress import Progress, doing, listen, tell
 
 
 class Forgetful:
@@ -116,7 +116,7 @@ def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
     line.leave(visitors[1])
     begun.set()
     assert ahead.wait(10) and order == [0, 2, "ahead"]
-    assert isinstance(visitors[1].error, Left)
+    assert isinstance(visitors[1].error, NoWaiters)
 
 
 def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
@@ -247,7 +247,7 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
     task = line.join(works)
     assert told.wait(10) and progress_bar.words(task.told, "Running") == "Running the model: block 3 of 12"
     single_flight.cancel(line, weakref.ref(task))
-    assert task.wait(10) and isinstance(task.error, Ended)
+    assert task.wait(10) and isinstance(task.error, JobEnd)
     assert (after := line.join(lambda: 7)).wait(10) and after.result == 7
     assert single_flight.once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
 
@@ -265,10 +265,10 @@ def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (Told("Downloading x", 1_500_000, 23_000_000, "B"), "Downloading x: 1.50 MB of 23.0 MB"),
-        (Told("Proving its equations", 40, 152, "step"), "Proving its equations: step 40 of 152"),
-        (Told("Running the model", 0, 12, "block"), "Running the model"),
-        (Told(), "Running"),
+        (Progress("Downloading x", 1_500_000, 23_000_000, "B"), "Downloading x: 1.50 MB of 23.0 MB"),
+        (Progress("Proving its equations", 40, 152, "step"), "Proving its equations: step 40 of 152"),
+        (Progress("Running the model", 0, 12, "block"), "Running the model"),
+        (Progress(), "Running"),
     ],
 )
 def test_how_far_work_is_is_said_in_words(told, words):
@@ -276,7 +276,7 @@ def test_how_far_work_is_is_said_in_words(told, words):
 
 
 def test_a_run_tells_its_blocks_and_its_steps():
-    told: list[Told] = []
+    told: list[Progress] = []
     with listen(told.append):
         models.load("vit").trace()
     blocks = [one.done for one in told if one.doing == "Running the model" and one.unit == "block"]

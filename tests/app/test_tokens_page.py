@@ -58,7 +58,7 @@ def test_any_sentence_is_shown(sentence):
     at = visited(sentence=sentence, way="words")
     assert not at.error
     if not sentence.strip():
-        assert "Cut like this, the text has no token" in at.info[0].value
+        assert "This tokenizer finds no token" in at.info[0].value
     else:
         assert cuts(at)["Bytes"] == list(sentence.encode())
 
@@ -67,7 +67,7 @@ def test_an_empty_sentence_has_no_tokens():
     at = visited()
     at.text_input[0].set_value("").run()
     assert not at.exception and not cuts(at)
-    assert at.info[0].value == "An empty text has no tokens: n = 0, and there is nothing to look up."
+    assert at.info[0].value == "An empty text has no tokens, so n = 0 and there is nothing to look up."
 
 
 def test_what_an_address_has_wrong_is_quoted():

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pages.state import visitor
-from pages.state.visitor import Given, Key, Visitor
+from pages.state.visitor import Key, UserInput, Visitor
 
 PAGES = sorted(path for path in (Path(__file__).resolve().parents[2] / "pages").rglob("*.py"))
 
@@ -35,9 +35,9 @@ def test_a_session_has_one_visitor(state):
 
 
 def test_a_choice_takes_a_refusal_away_and_an_own_photo_is_kept(state):
-    now, photo = Visitor(refusal="no"), Given("photo", "a.png", Image.new("RGB", (2, 2)), own=True)
+    now, photo = Visitor(refusal="no"), UserInput("photo", "a.png", Image.new("RGB", (2, 2)), own=True)
     now.choose(photo)
-    now.choose(Given("sample", "horse"))
+    now.choose(UserInput("sample", "horse"))
     assert (now.given.name, now.own, now.refusal) == ("horse", photo, "")
 
 
@@ -61,19 +61,19 @@ def test_what_was_made_of_a_run_is_of_that_run_alone():
 
 
 def test_what_was_found_of_an_input_is_gone_with_it():
-    now, first, second = Visitor(), Given("sample", "a"), Given("sample", "b")
+    now, first, second = Visitor(), UserInput("sample", "a"), UserInput("sample", "b")
     now.results_of("masked", first)["key"] = 1
     assert now.results_of("masked", first) == {"key": 1} and now.results_of("masked", second) == {}
 
 
 def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
-    now, photo = Visitor(), Given("photo", "a.png", Image.new("RGB", (2, 2)))
+    now, photo = Visitor(), UserInput("photo", "a.png", Image.new("RGB", (2, 2)))
     left, run = weakref.ref(photo), type("Run", (), {})()
     now.choose(photo)
     now.hold(photo, ("vit", ()), run)
     now.results_of("moved", photo)["token"] = 1
     assert now.held.given() is photo and now.results_of("moved", photo)
-    now.choose(Given("sample", "horse"))
+    now.choose(UserInput("sample", "horse"))
     del photo
     assert left() is None and now.run() is run
 

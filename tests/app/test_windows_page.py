@@ -31,7 +31,7 @@ def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: spelled(dropped)[0], "In block 1, the model changed the weights after the softmax"),
+        (lambda: spelled(dropped)[0], "In block 1, the model changed the weights between the softmax and the product"),
         (lambda: spelled(with_sinks)[0], "In block 1, a part of each row goes to no key (a sink)"),
         (
             lambda: traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)),
@@ -68,4 +68,4 @@ def test_classes_of_words_are_shown_word_by_word(tmp_path):
     result = {"kind": "tokens", "unit": "class", "text": ["a", "cat"], "tokens": ["other", "animal"]}
     at = shown(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
     assert at.main.code[0].value == "a cat\n→\nother animal"
-    assert "the most probable class at each place" in text(at)
+    assert "the most probable class at each position" in text(at)

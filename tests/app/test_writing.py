@@ -60,7 +60,7 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
     at = write(at, 17)
     tokens = at.session_state["visitor"].writing.tokens
     assert tokens[:4] == ["a", "large", "red", "circle"] and tokens[-1] == "<end>" and len(tokens) == 11
-    assert "of 11" not in text(at)  # the run on screen is that of the whole caption
+    assert "word 1 of 11" not in text(at)  # the run on screen is that of the whole caption
     for place, words in ((0, ("<begin>",)), (3, ("<begin>", "a", "large", "red"))):
         steps(at).set_value(place).run()
         assert not at.exception and f"word {place + 1} of 11" in text(at)
@@ -72,9 +72,9 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
 
 def test_a_finished_text_says_so():
     at = chosen("vit-text")
-    assert "is finished" not in text(at)
+    assert "is complete" not in text(at)
     at.sidebar.text_area[0].set_value("a large red circle left of a small blue square").run()
-    assert r"This text is finished: what comes next is \<end>." in text(at)
+    assert r"This text is complete: the next token is \<end>." in text(at)
     assert not next(button for button in at.main.button if button.label.startswith("Write the ")).disabled
     at = likeliest(at)
     assert next(button for button in at.main.button if button.label.startswith("Write the ")).disabled

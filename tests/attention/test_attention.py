@@ -149,6 +149,19 @@ def test_the_recorded_chain_is_replayed(name):
     assert (trace.attention(0, query=3) - expected[:, :, 3]).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize(
+    "close",
+    [
+        lambda s: s.masked_fill(torch.ones(1, 1).triu(1).bool(), float("-inf")),
+        lambda s: torch.where(torch.ones(1, 1).tril().bool(), s, torch.tensor(float("-inf"))),
+    ],
+)
+def test_a_mask_of_one_token_is_replayed_and_hides_nothing(close):
+    trace = tracer.trace(Chained(close), *(torch.randn(2, 3, 1, 4) for _ in range(3)))
+    assert trace.attentions[0].problem == "" and trace.attentions[0].mask == "none"
+    assert (trace.attention(0) == 1).all()
+
+
 def test_a_chain_that_is_not_known_is_not_recoverable_and_says_why():
     trace = tracer.trace(Chained(lambda s: s.sigmoid()), *(torch.randn(2, 3, 5, 4) for _ in range(3)))
     if trace.attentions:

@@ -7,7 +7,7 @@ import tracer
 from tests.support.hazards import ExplicitAttention, FusedAttention
 from tracer.attention import layers
 from tracer.attention.masks import (
-    Moved,
+    ChangedPositions,
     blocks,
     causal,
     influence,
@@ -86,10 +86,10 @@ def test_what_all_rows_of_a_head_keep_to(mask, monkeypatch):
 def test_attention_on_what_had_moved_by_then():
     trace = tracer.trace(FusedAttention("causal", layers=2), torch.randn(2, 7, 12))
     first, second = (trace.attention(layer).double() for layer in (0, 1))
-    assert largest_share(trace, [5], Moved((2,), (2,))) == max(w[:, :, 5, 2].max() for w in (first, second))
+    assert largest_share(trace, [5], ChangedPositions((2,), (2,))) == max(w[:, :, 5, 2].max() for w in (first, second))
     later = max(first[:, :, 5, 2].max(), second[:, :, 5][..., [2, 3, 6]].sum(-1).max())  # not yet before block 1
-    assert largest_share(trace, [5], Moved((2,), (2, 3, 6))) == pytest.approx(float(later), abs=1e-12)
-    assert largest_share(trace, [1], Moved((2,), (2, 3, 6))) == 0
+    assert largest_share(trace, [5], ChangedPositions((2,), (2, 3, 6))) == pytest.approx(float(later), abs=1e-12)
+    assert largest_share(trace, [1], ChangedPositions((2,), (2, 3, 6))) == 0
 
 
 def test_kinds_by_hand():

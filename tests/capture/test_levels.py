@@ -11,8 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 import tracer
 from tracer.capture import record
 from tracer.capture.callable_module import as_module
+from tracer.record import cost_breakdown
 from tracer.shapes import value_of
-from tracer.symbols import cost_breakdown
 from tracer.tracing.module_records import levels
 from tracer.tracing.op_records import Run, account
 from tracer.verify.checks.run import module_records as checked

@@ -8,7 +8,7 @@ from torch import nn
 
 import tracer
 from tracer.capture.tensors.pytree import output_tensors
-from tracer.record import Returned
+from tracer.record import ReturnedTensor
 from tracer.tracing.returned_tensors import unaccounted_note
 from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
 
@@ -148,6 +148,6 @@ def test_verify_counts_a_returned_tensor_that_no_step_has():
 
 
 def test_what_no_step_has_is_said():
-    one = Returned("pooled", (1, 8), "float32")
+    one = ReturnedTensor("pooled", (1, 8), "float32")
     assert unaccounted_note([one]) == "no step has what forward returns as 'pooled'"
     assert unaccounted_note([dataclasses.replace(one, step="pool")]) == ""

@@ -8,6 +8,7 @@ from torch import nn
 import tracer
 from tests.support import hazards
 from tracer.ops import is_layout
+from tracer.utils.internals.torch_internals import op_decomposition
 
 TINY = {
     "vit": {"H": 12, "W": 20, "P": 4, "D": 12, "h": 3, "d_ff": 23, "K": 7, "L": 2},
@@ -186,46 +187,40 @@ def test_what_pytorch_has_no_decomposition_of_says_so():
 def test_a_decomposition_that_fails_says_so(monkeypatch):
     from torch._decomp import decomposition_table
 
-    from tracer.capture import decomposition as decomposition_module
-
     def fails(*args, **kwargs):
         raise RuntimeError("not on this device\nand more")
 
-    decomposition_module.decomposition.cache_clear()
+    op_decomposition.cache_clear()
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, fails)
     try:
         one = opened(F.gelu, torch.randn(3))["gelu"]
     finally:
-        decomposition_module.decomposition.cache_clear()
+        op_decomposition.cache_clear()
     assert names(one) == ["gelu"] and one.error is None and one.note.endswith("(not on this device)")
 
 
 def test_a_decomposition_that_is_wrong_shows_its_error(monkeypatch):
     from torch._decomp import decomposition_table
 
-    from tracer.capture import decomposition as decomposition_module
-
-    decomposition_module.decomposition.cache_clear()
+    op_decomposition.cache_clear()
     wrong = lambda x, approximate="none": x.exp() * 2  # noqa: E731
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, wrong)
     try:
         one = opened(F.gelu, torch.ones(3))["gelu"]
     finally:
-        decomposition_module.decomposition.cache_clear()
+        op_decomposition.cache_clear()
     assert names(one) == ["exp", "mul"] and one.error > 1
 
 
 def test_a_decomposition_of_another_shape_is_refused(monkeypatch):
     from torch._decomp import decomposition_table
 
-    from tracer.capture import decomposition as decomposition_module
-
-    decomposition_module.decomposition.cache_clear()
+    op_decomposition.cache_clear()
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, lambda x, approximate="none": x.exp()[:1])
     try:
         one = opened(F.gelu, torch.ones(3))["gelu"]
     finally:
-        decomposition_module.decomposition.cache_clear()
+        op_decomposition.cache_clear()
     assert one.error is None and "[[1]]" in one.note and "[[3]]" in one.note
 
 

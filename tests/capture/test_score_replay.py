@@ -49,6 +49,8 @@ def _links() -> Iterator[str]:
         "mul": (("mul", (SCORES, 0.5)), lambda s: s / 2),
         "div": (("div", (SCORES, 4.0)), lambda s: s / 4),
         "masked_fill": (("masked_fill", (SCORES, "cells", -INF)), lambda s: np.where(cells, -np.inf, s)),
+        "masked_fill none": (("masked_fill", (SCORES, False, -INF)), lambda s: s),
+        "where all": (("where", (True, SCORES, -1e9)), lambda s: s),
         "where": (("where", ("cells", SCORES, -1e9)), lambda s: np.where(cells, s, -1e9)),
         "where not": (("where", ("cells", -5.0, SCORES)), lambda s: np.where(cells, -5, s)),
         "tanh": (("tanh", (SCORES,)), np.tanh),

@@ -43,7 +43,18 @@ def saved(tmp_path) -> Path:
 
 
 def test_every_command_of_the_contract_is_found():
-    assert set(cli.commands()) >= {"app", "models", "nodes", "trace", "open", "verify", "train", "score", "bench"}
+    assert set(cli.commands()) >= {
+        "app",
+        "models",
+        "nodes",
+        "trace",
+        "open",
+        "verify",
+        "train",
+        "score",
+        "bench",
+        "compare",
+    }
 
 
 def test_help_and_models_start_without_torch(capsys):
@@ -264,7 +275,7 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
 
 
 def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch, tmp_path):
-    from tracer.cli.commands import bench
+    from tracer.cli.commands.measurements import bench
 
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     status, _, error = run(capsys, "bench", "--app")

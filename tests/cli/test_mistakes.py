@@ -179,7 +179,7 @@ RULES = (
     (code("x", {"torch.cat($x)": "$x"}, within="Nobody"), "'x': 'torch.cat($x)' within Nobody matches nothing"),
     (code("x", {"return $x": "$x"}), "'return $x' matches tracer/"),
     (text("x", {"the": "a"}), "'x': 'the' matches tracer/"),
-    (text("x", {"Cosines lie": "a", "model width: how": "b"}), "'x' matches in several files: tracer/"),
+    (text("x", {"Cosines lie": "a", "model width: num": "b"}), "'x' matches in several files: tracer/"),
     (raw("x", "vit.json", {"gibt es nicht": "y"}), "'x': 'gibt es nicht' matches nothing; expected one place"),
 )
 

@@ -63,6 +63,7 @@ MODULES = {
     "decoder layer": (lambda: nn.TransformerDecoderLayer(24, 6, 26, batch_first=True), sequence(24) * 2),
     "attention": (lambda: nn.MultiheadAttention(24, 6, batch_first=True), sequence(24) * 3),
     "lstm": (lambda: nn.LSTM(5, 4, 2, batch_first=True), sequence(5)),
+    "projected lstm": (lambda: nn.LSTM(5, 6, bidirectional=True, proj_size=3, batch_first=True), sequence(5)),
     "convolutions": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 4, 3, stride=2, padding=1),

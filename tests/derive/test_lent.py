@@ -63,7 +63,11 @@ def test_lent_and_wrong_is_derived_anew():
 def test_not_lent_where_sizes_were_equal():
     """A run whose length is that of another size lends nothing: the one could be taken for the other."""
     sizes = {"B": 1, "T": 12, "D": 12}
-    lender = derivation.Lender(None, sizes, derivation.Book())
+    lender = derivation.ReusableTextbook(None, sizes, derivation.Textbook())
     assert not lender.lends({"B": 1, "T": 13, "D": 12})
-    assert derivation.Lender(None, {**sizes, "T": 11}, derivation.Book()).lends({"B": 1, "T": 13, "D": 12})
-    assert not derivation.Lender(None, {**sizes, "T": 1}, derivation.Book()).lends({"B": 1, "T": 13, "D": 12})
+    assert derivation.ReusableTextbook(None, {**sizes, "T": 11}, derivation.Textbook()).lends(
+        {"B": 1, "T": 13, "D": 12}
+    )
+    assert not derivation.ReusableTextbook(None, {**sizes, "T": 1}, derivation.Textbook()).lends(
+        {"B": 1, "T": 13, "D": 12}
+    )

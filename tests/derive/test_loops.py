@@ -167,7 +167,7 @@ OTHER_WAYS = {
     Unordered: r"\tanh\left(\mathbf{x}_{T - 1 - t}\,\mathbf{W}_{\text{enter}}",
     WrittenBackwards: r"\text{ back from }\mathbf{h}_{T} = 0",
     BothWays: r"{\mathbf{h}_{2}}_{t+1}\,\mathbf{W}_{\text{stay}}\right)",
-    Sliced: r"\mathbf{c}_{t-1} \odot \sigma\left({{\mathbf{Y}_{\text{cell}}}_{t}}_{[\ldots,\,0:4]}\right)",
+    Sliced: r"\mathbf{c}_{t-1} \odot \sigma\left({{\mathbf{a}_{\text{cell}}}_{t}}_{[\ldots,\,0:4]}\right)",
     SlicedBackwards: r"\text{ back from }\mathbf{h}_{T} = {\tanh\left(\mathbf{Y}",
 }
 """Loops that run backwards, or over slices, with what one of their lines says."""
@@ -248,5 +248,6 @@ def test_what_all_gates_are_parts_of_is_a_line_of_its_own():
     assert {step.verdict for step in found.steps} == {"proven"} and found.coverage == 1
     packed, cell, state = found.steps
     assert [step.latex.count(r"\mathbf{W}_{\text{stay}}") for step in found.steps] == [1, 0, 0]
+    assert (packed.id, packed.title) == ("gates", "Pre-activations of the gates")
     assert packed.symbolic == ("T", "B", "16") and cell.latex.startswith(r"\mathbf{c}_{t} = ")
-    assert cell.latex.count(r"\mathbf{Y}_{t}") == 3 and state.latex.count(r"\mathbf{Y}_{t}") == 1
+    assert cell.latex.count(r"\mathbf{a}_{t}") == 3 and state.latex.count(r"\mathbf{a}_{t}") == 1

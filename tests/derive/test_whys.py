@@ -82,7 +82,7 @@ def test_the_weights_of_an_mlp_are_counted_on_the_run(name, sizes, text):
 
 
 def test_without_positions_shuffled_patches_give_the_same_class():
-    assert "Attention by itself does not know in which order its tokens stand" in said(vit, "position")
+    assert "Attention by itself does not know the order of its tokens" in said(vit, "position")
     model = tracer.load("vit", H=12, W=8, P=4, D=12, h=2, d_ff=10, L=2)
     (image,) = model.inputs()
     cut = image.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # [B, C, N, P, P]
@@ -95,7 +95,7 @@ def test_without_positions_shuffled_patches_give_the_same_class():
 
 
 def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
-    assert "what stands after it changes nothing" in said(clip, "text.index")
+    assert "the tokens after it change nothing" in said(clip, "text.index")
     model = tracer.load("clip")
     image, tokens = model.inputs()
     tokens = torch.cat([tokens, torch.full((len(tokens), 2), clip.END)], dim=1)[:, : model.sizes["T_max"]]
@@ -107,7 +107,7 @@ def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
 
 
 def test_patches_read_from_cls_in_every_block():
-    assert "in every block the patches could read from it" in said(segmenter, "tokens")
+    assert "in every block, the patches could read from it" in said(segmenter, "tokens")
     trace = tracer.load("segmenter").trace()
     for layer in range(len(trace.attentions)):
         assert trace.attention(layer)[:, :, 1:, 0].min() > 0
@@ -135,7 +135,7 @@ def test_a_query_of_parameters_asks_the_same_of_every_input():
 
     net = Pool()
     one, other = (tracer.trace(net, torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}) for _ in range(2))
-    asked = [step for step in one.steps if "the same is asked of every input" in step.why]
+    asked = [step for step in one.steps if "they are the same for every input" in step.why]
     assert [step.title for step in asked] == ["Queries"]
     assert torch.equal(one.value(asked[0]), other.value(asked[0]))
 
@@ -292,7 +292,7 @@ def test_a_claim_of_a_hint_that_is_false_is_not_shown_and_fails_verify():
 
 
 class Added(torch.nn.Module):
-    """A block over tokens to which a vector for each place is added: a parameter, a buffer, or frozen."""
+    """A block over tokens to which a vector for each position is added: a parameter, a buffer, or frozen."""
 
     def __init__(self, kind: str):
         super().__init__()
@@ -313,7 +313,7 @@ class Added(torch.nn.Module):
 )
 def test_a_vector_for_each_place_is_trainable_only_where_it_is(kind, text):
     trace = tracer.trace(Added(kind).eval(), torch.tensor([[3, 1, 4, 1, 5]]), symbols={"B": 0, "T": 1})
-    told = [step.why for step in trace.steps if "vector for each place" in step.why]
+    told = [step.why for step in trace.steps if "vector for each position" in step.why]
     assert len(told) == 1 and text in told[0]
 
 
@@ -360,11 +360,11 @@ def test_heads_that_are_turned_in_part_are_neither_stretched_nor_those_of_others
     ("old", "new"),
     [
         ("shifted to mean 0 and scaled to variance 1", "shifted to mean 1 and scaled to variance 0"),
-        ("shares that sum to 1", "shares that sum to 2"),
-        ("the MLP works on each token with what it has", "the MLP lets the tokens go on talking"),
+        ("weights that sum to 1", "weights that sum to 2"),
+        ("the MLP works on each token alone", "the MLP lets the tokens go on talking"),
         ("grows as √d_k", "grows as d_k"),
         ("ReLU keeps what is positive", "ReLU keeps what is negative"),
-        ("0 where a token may look, -∞ where it may not", "-∞ where a token may look, 0 where it may not"),
+        ("0 where a token may attend, -∞ where it may not", "-∞ where a token may attend, 0 where it may not"),
     ],
 )
 def test_verify_finds_a_sentence_that_is_wrong(old, new):

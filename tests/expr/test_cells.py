@@ -227,6 +227,7 @@ WITHOUT_SHARES = BY_DEFAULT | {
     *("LogSoftmax", "LogSumExp", "OneHot", "Pairs", "RealAndImaginary", "Prod", "CumProd", "ArgSort"),
     *("Scan 2", "Variance"),
     *(f"{name}{number}" for name in ("LSTM", "GRU", "RNN") for number in ("", " 2", " 3")),
+    *("LSTM 4", "LSTM 5", "LSTM 6"),
 }
 """Nodes whose terms say which numbers have a part in a cell, and not how much."""
 

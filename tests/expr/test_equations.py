@@ -26,7 +26,7 @@ from tracer.expr import (
     weight,
 )
 from tracer.symbols.notation import symbol
-from tracer.textbook.steps import Found, Line, Place, owners
+from tracer.textbook.steps import DerivedStep, Line, Place, owners
 from tracer.tracing.proofs.step_proof import relative_error
 
 EXAMPLES = examples()
@@ -171,4 +171,4 @@ def test_an_op_in_two_steps_is_refused():
         return Line(name, "mlp", "", X, X, Place("m"), "")
 
     with pytest.raises(ValueError, match=r"op 0 \(mm\) belongs to both 'a' and 'b'"):
-        owners([Found(line("a"), 0, (0,)), Found(line("b"), 0, (0,))], [Seen])
+        owners([DerivedStep(line("a"), 0, (0,)), DerivedStep(line("b"), 0, (0,))], [Seen])

@@ -116,7 +116,7 @@ def test_a_reduced_matrix_says_so():
     assert "mean of 2 × 1 values" in heatmap.caption(np.zeros((300, 4), np.float32))
 
 
-def cells(packed: heatmap.Packed) -> np.ndarray:
+def cells(packed: heatmap.HeatmapData) -> np.ndarray:
     """The numbers that a browser reads."""
     facts = packed.facts
     kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
@@ -193,7 +193,7 @@ def test_bars_are_sorted_and_labelled():
     assert re.findall(r"<em>(.*?)</em>", drawn) == ["70.0\u00a0%", "20.0\u00a0%"]
     assert [float(width) for width in re.findall(r"width:([\d.]+)%", drawn)] == [70, 20]
     assert re.findall(r">(\d+)\s%</small>", drawn) == ["0", "25", "50", "75", "100"]
-    assert class_bars.describe(["a", "b"], [0.3, 0.7]) == "Most probable classes: b 70.0\u00a0%, a 30.0\u00a0%"
+    assert class_bars.describe(["a", "b"], [0.3, 0.7]) == "Most probable: b 70.0\u00a0%, a 30.0\u00a0%"
 
 
 @pytest.mark.parametrize(("largest", "end"), [(0.6, 1), (0, 1), (0.0021, 0.004), (0.00002, 0.00002), (0.049, 0.06)])

@@ -41,7 +41,7 @@ def test_every_function_of_an_equation_is_told(name):
 def test_functions_are_told_once():
     assert len({said.partition("_")[0] for said in glossary.FUNCTIONS}) == len(glossary.FUNCTIONS)
     assert glossary.signs([r"\operatorname{argtop}_{2}(x)"]) == [
-        (r"\operatorname{argtop}_k", "where the k largest are")
+        (r"\operatorname{argtop}_k", "the indices of the k largest numbers")
     ]
 
 

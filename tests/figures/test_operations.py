@@ -203,7 +203,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
 
 def test_all_zoom_levels_open_and_counts_follow():
     at = opened("pages/operations.py")
-    assert "Forward hooks saw what went into this module" in text(at) and "What kinds of operations" in text(at)
+    assert "The forward hooks and the recorded operations agree" in text(at) and "Kinds of operations" in text(at)
     assert strip(at) == ["logits"]
     at.query_params["module"] = next(str(i) for i, one in enumerate(at.session_state["visitor"].run().modules)
                                      if one.path == "block1.attention.query")  # fmt: skip
@@ -215,7 +215,7 @@ def test_all_zoom_levels_open_and_counts_follow():
     assert "It ran 1 operation: 0 view." in text(at) and strip(at) == ["patches"]
     press(at, "See its operations")
     assert strip(at) == ["patches"]
-    assert "What kinds of primitives" in text(zoom(at, "primitives"))
+    assert "Kinds of primitives" in text(zoom(at, "primitives"))
     zoom(at, "steps")
     press(at, "See its operations")
     trace = at.session_state["visitor"].run()
@@ -239,11 +239,11 @@ def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives
     run = tracer.trace(layer, torch.randn(1, 5, 8), primitives=primitives)
     run.save(path := tmp_path / "run.safetensors")
     at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
-    assert "the model is needed: a saved run has none" in text(at)
+    assert "needs the model, which a saved run does not contain" in text(at)
     zoom(at, "ops")
-    assert ("holds no primitives" in text(at)) is not primitives
+    assert ("was recorded without the primitives" in text(at)) is not primitives
     zoom(at, "primitives")
-    assert ("What kinds of primitives" in text(at)) is primitives
+    assert ("Kinds of primitives" in text(at)) is primitives
 
 
 def test_an_awkward_saved_run_opens_at_every_level(tmp_path):

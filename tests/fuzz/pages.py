@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest, app_test
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 import app
-from pages.state.visitor import FIRST_MODEL, Given, Visitor
+from pages.state.visitor import FIRST_MODEL, UserInput, Visitor
 from tracer.record import Trace
 
 APP = Path(app.__file__)
@@ -41,7 +41,7 @@ def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[st
     at = AppTest.from_file(str(APP), default_timeout=120)
     at._bidi_component_manager = COMPONENTS
     if trace is not None:
-        at.session_state["visitor"] = Visitor(given=Given("trace", "upload.safetensors", trace=trace))
+        at.session_state["visitor"] = Visitor(given=UserInput("trace", "upload.safetensors", trace=trace))
         at.session_state["model"] = FIRST_MODEL
     for name, values in (address or {}).items():
         at.query_params[name] = values

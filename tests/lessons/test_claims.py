@@ -1,4 +1,5 @@
-"""What the notes claim of attention, in numbers: some of it on shipped and seeded models, none of it by assertion."""
+"""What the notes claim about attention, in numbers: some of it on shipped and seeded models, none of it by "
+"assertion."""
 
 from dataclasses import replace
 from functools import cache

@@ -161,7 +161,7 @@ def test_slip_last_norm_left_out():
 def test_slip_heads_undefined():
     trace = run("transformer")[1]
     assert trace.step("block1.attention.query").shape[1] == 3
-    assert "what H is" in trace.step("block1.attention.context").note
+    assert "defining H" in trace.step("block1.attention.context").note
 
 
 def test_slip_references():

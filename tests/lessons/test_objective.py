@@ -83,7 +83,7 @@ def test_other_blocks_have_a_highway_too(model):
 def test_colours_say_the_loss_and_no_text_becomes_markup():
     drawn = colour_text(["<", "b", "\n"], [log(4), 0.0], [0.25, 1.0], log(4), joined=True)
     assert "&lt;</span>" in drawn and "rgba(201, 116, 29, 0.650)" in drawn and "rgba(201, 116, 29, 0.000)" in drawn
-    assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "no loss: nothing" in drawn and "1.39 = ln V" in drawn
+    assert "&#x27;b&#x27;: p = 0.25, −log p = 1.39" in drawn and "no loss: no token" in drawn and "1.39 = ln V" in drawn
 
 
 def test_the_largest_loss_has_the_deepest_colour():
@@ -108,16 +108,22 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
 
 @pytest.mark.sweep
 def test_a_mask_that_shows_the_answer_is_warned_of():
-    assert "no causal mask" in visited("loss", model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
+    assert (
+        "Without a causal mask"
+        in visited("loss", model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
+    )
 
 
-def test_of_a_picture_with_words_the_patches_are_not_asked():
+def test_of_a_picture_with_words_the_patches_have_no_targets():
     at = visited("loss", model="vit-text", text="a small blue square")
     said = text(at)
-    assert "64 patches went through the blocks before the words, and none of the 5 rows of logits is theirs" in said
+    assert (
+        "64 patches went through the blocks before the words, but none of the 5 rows of logits belongs to a patch"
+        in said
+    )
     assert "is predicted from '\\<begin>'" in said or "is predicted from '<begin>'" in said
     (svg,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
-    assert "they are not asked" in str(svg)
+    assert "they have no targets" in str(svg)
 
 
 def test_a_picture_of_which_only_the_run_is_known_is_that_of_the_run(monkeypatch):

@@ -16,7 +16,7 @@ from tracer.inputs.synthetic.time_series import SERIES
 from tracer.lessons.tokenization import (
     PROBES,
     SHARED,
-    Fed,
+    TokenModel,
     before,
     block,
     pictures,
@@ -64,7 +64,7 @@ def drawn(name):
     way, sizes = WAYS[name], WAYS[name].probes[2] | {"B": 2}
     sizes |= {"F": 3} if "F" in sizes else {}  # few enough that all tensors are kept
     net, args = way.build(sizes | {"D": SHARED["D"]})
-    return Fed(net.eval(), block()), args, trace(way, net, *args, **sizes)
+    return TokenModel(net.eval(), block()), args, trace(way, net, *args, **sizes)
 
 
 @both

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
+from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tracer import models
 from tracer.attention import segments
@@ -39,20 +40,7 @@ def test_values_equal_a_plain_recomputation(model, trace):
 
     def tower(x, part, causal):
         for layer in (1, 2):
-            b = f"{part}.block{layer}."
-
-            def made(x, name, b=b):
-                return F.linear(x, p[f"{b}{name}.weight"], p[f"{b}{name}.bias"])
-
-            normed = F.layer_norm(x, x.shape[-1:], p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-6)
-            q, k, v = (
-                made(normed, f"attention.{name}").unflatten(2, (4, -1)).transpose(1, 2)
-                for name in ("query", "key", "value")
-            )
-            context = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-            x = x + made(context.transpose(1, 2).flatten(2), "attention.output")
-            normed = F.layer_norm(x, x.shape[-1:], p[b + "norm2.weight"], p[b + "norm2.bias"], 1e-6)
-            x = x + made(F.gelu(made(normed, "mlp.expand")), "mlp.contract")
+            x = plain_block(x, p, f"{part}.block{layer}", 4, causal)
         return F.layer_norm(x, x.shape[-1:], p[f"{part}.norm.weight"], p[f"{part}.norm.bias"], 1e-6)
 
     patches = F.unfold(image, 8, stride=8).transpose(1, 2).unflatten(2, (3, 64)).transpose(2, 3).flatten(2)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
+from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
@@ -43,19 +44,7 @@ def test_values_equal_a_plain_recomputation(model, trace):
 
     def tower(x, part, count):
         for layer in range(1, count + 1):
-            b = f"{part}.block{layer}."
-
-            def made(x, name, b=b):
-                return F.linear(x, p[f"{b}{name}.weight"], p[f"{b}{name}.bias"])
-
-            normed = F.layer_norm(x, x.shape[-1:], p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-6)
-            q, k, v = (
-                made(normed, f"attention.{name}").unflatten(2, (4, -1)).transpose(1, 2)
-                for name in ("query", "key", "value")
-            )
-            x = x + made(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2), "attention.output")
-            normed = F.layer_norm(x, x.shape[-1:], p[b + "norm2.weight"], p[b + "norm2.bias"], 1e-6)
-            x = x + made(F.gelu(made(normed, "mlp.expand")), "mlp.contract")
+            x = plain_block(x, p, f"{part}.block{layer}", 4)
         return F.layer_norm(x, x.shape[-1:], p[f"{part}.norm.weight"], p[f"{part}.norm.bias"], 1e-6)
 
     patches = F.unfold(image, 8, stride=8).transpose(1, 2)  # one channel: its order does not matter

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
+from tests.support.plain_block import plain_block
 from tracer import models
 from tracer.inputs.images import SAMPLES, sample_photo
 from tracer.models import vit
@@ -68,20 +69,10 @@ def test_values_equal_a_plain_recomputation(model, trace):
     x = torch.cat([p["cls"].expand(1, 1, -1), x], 1) + p["position"]
     assert torch.allclose(trace.value("position"), x, atol=1e-5)
     for layer in range(1, 7):
-        b = f"block{layer}."
-        normed = F.layer_norm(x, x.shape[-1:], p[b + "norm1.weight"], p[b + "norm1.bias"], 1e-6)
-        made = (
-            F.linear(normed, p[f"{b}attention.{name}.weight"], p[f"{b}attention.{name}.bias"])
-            for name in ("query", "key", "value")
-        )
-        q, k, v = (tensor.unflatten(2, (4, -1)).transpose(1, 2) for tensor in made)
-        context = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + F.linear(context, p[b + "attention.output.weight"], p[b + "attention.output.bias"])
-        normed = F.layer_norm(x, x.shape[-1:], p[b + "norm2.weight"], p[b + "norm2.bias"], 1e-6)
-        hidden = F.gelu(F.linear(normed, p[b + "mlp.expand.weight"], p[b + "mlp.expand.bias"]))
-        x = x + F.linear(hidden, p[b + "mlp.contract.weight"], p[b + "mlp.contract.bias"])
-        assert torch.allclose(trace.value(f"{b}mlp.residual"), x, atol=1e-4)
-        assert torch.allclose(trace.value(f"{b}attention.weights"), trace.attention(layer - 1), atol=1e-6)
+        block = f"block{layer}"
+        x = plain_block(x, p, block, 4)
+        assert torch.allclose(trace.value(f"{block}.mlp.residual"), x, atol=1e-4)
+        assert torch.allclose(trace.value(f"{block}.attention.weights"), trace.attention(layer - 1), atol=1e-6)
 
 
 def test_a_strided_convolution_with_reordered_weights_embeds_the_same(model, trace):

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
+from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tracer import models
 from tracer.inputs.captioning_inputs import LAST, generate_caption, greedy
@@ -103,19 +104,7 @@ def test_values_equal_a_plain_recomputation(model, trace):
     x = torch.cat([x, words], 1)
     assert torch.allclose(trace.value("sequence"), x, atol=1e-5)
     for layer in range(1, L + 1):
-        b = f"block{layer}."
-        normed = F.layer_norm(x, x.shape[-1:], p[b + "norm1.weight"], p[b + "norm1.bias"])
-        q, k, v = (
-            F.linear(normed, p[f"{b}attention.{name}.weight"], p[f"{b}attention.{name}.bias"])
-            .unflatten(2, (h, -1))
-            .transpose(1, 2)
-            for name in ("query", "key", "value")
-        )
-        context = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        x = x + F.linear(context, p[b + "attention.output.weight"], p[b + "attention.output.bias"])
-        normed = F.layer_norm(x, x.shape[-1:], p[b + "norm2.weight"], p[b + "norm2.bias"])
-        hidden = F.gelu(F.linear(normed, p[b + "mlp.expand.weight"], p[b + "mlp.expand.bias"]))
-        x = x + F.linear(hidden, p[b + "mlp.contract.weight"], p[b + "mlp.contract.bias"])
+        x = plain_block(x, p, f"block{layer}", h, causal=True, eps=1e-5)
     x = F.layer_norm(x, x.shape[-1:], p["norm.weight"], p["norm.bias"])[:, 64:]
     assert torch.allclose(trace.output, x @ p["tokens.weight"].T, atol=1e-3)
 

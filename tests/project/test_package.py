@@ -60,7 +60,7 @@ def test_type_checkers_see_the_names_that_a_program_gets():
     tree = ast.parse(Path(tracer.__file__).read_text(encoding="utf-8"))
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))
     imports = {alias.name: node.module for node in checked.body for alias in node.names}
-    assert imports == {"inputs": "tracer", **tracer._MODULES}
+    assert imports == {"changes": "tracer", "inputs": "tracer", **tracer._MODULES}
     assert sorted(imports) == sorted(tracer.__all__)
 
 

@@ -1,5 +1,7 @@
 """A proven line predicts runs at sizes that it was not derived from, or says that it holds at those of its run."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
@@ -8,7 +10,7 @@ import tracer
 from tests.support.laws import broken_laws
 from tracer.graph.value_shapes import HERE
 
-LENGTHS = 12, 17, 20, 31
+LENGTHS = 5, 8, 12, 17, 20, 31
 
 
 def written(entry, change):
@@ -33,7 +35,14 @@ def widened(x):
     return more if x.shape[1] > 10 else doubled
 
 
+def table(x):
+    return x + torch.tensor([math.sin(i) for i in range(x.shape[1])])[:, None]
+
+
 LAWS = {
+    "of a list": (lambda x: x.unbind(1)[x.shape[1] // 2] * 2, r"\left\lfloor \frac{T}{2} \right\rfloor\,]"),
+    "last of a list": (lambda x: x.unbind(1)[-1] * 2, r"[\,T - 1\,]"),
+    "next to last of a list": (lambda x: x.unbind(1)[-2] * 2, r"[\,T - 2\,]"),
     "last": (written(lambda n: -1, lambda part: part.add_(1)), r"T - 1,\,:] \gets"),
     "before the last": (written(lambda n: slice(-3, -1), lambda part: part.mul_(2)), r"T - 3:T - 1,\,:] \gets"),
     "half": (
@@ -53,6 +62,15 @@ HELD = {
     "three quarters": lambda x: x[:, : x.shape[1] * 3 // 4],
     "strides": lambda x: x.flatten(1)[:, :: x.shape[1]],
     "the rest of a split": lambda x: x.split(4, 1)[-1],
+    "a third of a split": lambda x: x.split(2, 1)[x.shape[1] // 3],
+    "a threshold below": lambda x: x * (2 if x.shape[1] > 8 else 3),
+    "another branch below": lambda x: x.exp() if x.shape[1] > 8 else x.sin(),
+    "a comparison below": lambda x: x + (x.shape[1] > 8),
+    "a limit": lambda x: x * min(x.shape[1], 6),
+    "a limit of a slice": lambda x: x[:, :6],
+    "a precision": lambda x: x.to(torch.float64 if x.shape[1] > 10 else torch.float16),
+    "a table": table,
+    "a constant": lambda x: x * torch.tensor(math.sqrt(x.shape[1]) + 1),
     "another op": lambda x: x.sum(1) if x.shape[1] % 3 == 0 else x.mean(1),
 }
 
@@ -77,6 +95,21 @@ def test_a_line_has_its_places_in_sizes(name):
 def test_a_line_that_is_another_one_elsewhere_says_so(name):
     trace = derive(HELD[name])
     assert HERE in trace.step(trace.returned[0].step).note
+
+
+def test_an_axis_without_a_formula_is_named_by_its_place():
+    steps = derive(lambda x: x[:, : x.shape[1] * 3 // 4].sum(1)).steps
+    assert r"\operatorname{sum}_{\text{axis }1}" in steps[-1].latex
+
+
+def test_a_model_that_takes_no_small_sizes_keeps_its_symbols():
+    def long(x):
+        if x.shape[1] < 7:
+            raise ValueError("too short")
+        return x * 2
+
+    trace = tracer.trace(long, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
+    assert trace.steps[0].symbolic == ("B", "T", "16") and not trace.steps[0].note
 
 
 def test_numbers_that_a_comparison_chooses_are_proven():

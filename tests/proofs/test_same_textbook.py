@@ -245,3 +245,19 @@ def test_a_place_of_what_does_not_run_at_all_sizes_is_of_this_run():
     assert run.check().steps and not any(step.verdict == "disproven" for step in run.check().steps)
     places = [step for step in run.steps if step.latex.endswith(r"_{[\,2\,]}")]
     assert places and all("It holds at the sizes of this run" in step.note for step in places)
+
+
+class RepeatedHeads(nn.Module):
+    """Keys of two heads, each repeated for two heads of queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.key = nn.Linear(6, 16)
+
+    def forward(self, x):
+        return 2 * self.key(x).unflatten(-1, (2, 8)).transpose(1, 2).repeat(1, 2, 1, 1)
+
+
+def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
+    lines = {tracer.trace(RepeatedHeads(), torch.randn(B, 5, 6), symbols={"B": 0}).steps[-1].latex for B in (2, 3)}
+    assert len(lines) == 1 and r"(2\,2')" in lines.pop()

@@ -26,7 +26,7 @@ def test_each_line_that_differs_is_said():
 
 
 def test_more_than_one_line_in_a_hundred_is_too_much():
-    few, many = (same_textbook.Compared("a", 100, 4, ("it",) * count) for count in (1, 2))
+    few, many = (same_textbook.TextbookComparison("a", 100, 4, ("it",) * count) for count in (1, 2))
     assert same_textbook.summary([few])[1] and not same_textbook.summary([many])[1]
 
 
@@ -37,9 +37,9 @@ def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_re
     )
     left, had = same_textbook.sorted_out("a", ["B = 2 and B = 1: sum", "a mean"])
     assert (left, had) == (("a mean",), (known,)) and same_textbook.sorted_out("b", ["sum"]) == (("sum",), ())
-    said, enough = same_textbook.summary([same_textbook.Compared("a", 100, 4, left, reasons=had)])
+    said, enough = same_textbook.summary([same_textbook.TextbookComparison("a", 100, 4, left, reasons=had)])
     assert enough and "a: 1 more, for a reason: It sums." in said
-    said, enough = same_textbook.summary([same_textbook.Compared("a", 100, 4)])
+    said, enough = same_textbook.summary([same_textbook.TextbookComparison("a", 100, 4)])
     assert not enough and "a: stale reason, no line differs so: It sums." in said
 
 

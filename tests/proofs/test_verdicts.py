@@ -12,11 +12,11 @@ import tracer
 from pages.state import page_registry
 from tests.app.test_stepping import sent
 from tracer import tracing, verify
-from tracer.capture.tensors.tensor_store import Kept
+from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.export import render
 from tracer.expr import ArgTopK, Tensor
 from tracer.textbook.derivation import derive
-from tracer.textbook.steps import Found, Line, Place
+from tracer.textbook.steps import DerivedStep, Line, Place
 from tracer.tracing.proofs.step_proof import Values, prove
 from tracer.utils.tensor_diff import first_beyond, identical, margins, relative_difference
 
@@ -127,12 +127,12 @@ def test_the_tolerance_comes_from_the_dtype(error, dtype, verdict):
 
 def proof(computed: list[float], traced: list[float]):
     """The proof of `Y = X` for tensors of these values."""
-    kept, found = Kept(1 << 20), []
+    kept, found = TensorStore(1 << 20), []
     for op, (name, numbers) in enumerate({"x": computed, "y": traced}.items()):
         kept.offer(f"{op}.0", torch.tensor(numbers))
         made = Tensor(name, (sympy.Symbol("T"),), name)
         line = Line(name, "norm", "", made, found[0].line.tensor if found else made, Place("m"), "")
-        found.append(Found(line, op, ()))
+        found.append(DerivedStep(line, op, ()))
     return prove(found[1], Values(torch.nn.Module(), kept, found, [step.line for step in found], {}), {})
 
 

@@ -25,7 +25,7 @@ import websockets
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from pages.server import app_factory
-from pages.server import websockets as websockets_module
+from pages.server.websockets import NAMES, NOT_ALLOWED, Pace, SocketGuard
 from tests.app.test_app import picture
 from tests.hosted.visitor import Visitor
 from tests.load import visitor as concurrent
@@ -103,14 +103,14 @@ def closed(app: App, *messages: bytes | str, first: bytes = b"") -> int:
 def test_addresses_for_thousands_of_files_are_not_made(app):
     message = BackMsg()
     message.file_urls_request.session_id = message.file_urls_request.request_id = "a"
-    message.file_urls_request.file_names.extend([NAME] * (websockets_module.NAMES + 1))
-    assert closed(app, message.SerializeToString(), first=asked()) == websockets_module.NOT_ALLOWED
+    message.file_urls_request.file_names.extend([NAME] * (NAMES + 1))
+    assert closed(app, message.SerializeToString(), first=asked()) == NOT_ALLOWED
     assert "a websocket was closed" not in app.log()  # a hosted log has places in the code and no sentence
 
 
 @pytest.mark.parametrize("message", ["text", b"\xff" * 40, b""])
 def test_what_no_page_sends_closes_its_socket(app, message):
-    assert closed(app, message) == websockets_module.NOT_ALLOWED
+    assert closed(app, message) == NOT_ALLOWED
 
 
 def test_long_messages_are_not_held_whether_they_end_or_not(app):
@@ -161,13 +161,13 @@ def test_a_socket_that_says_nothing_is_closed():
         async def send(message):
             sent.append(message)
 
-        checked = websockets_module.Checked(receive, send)
+        checked = SocketGuard(receive, send)
         checked._deadline = time.monotonic() + 0.05
         return [(await checked.receive())["type"], (await checked.receive())["type"], sent]
 
     connected, ended, sent = awaited(tried())
     assert (connected, ended) == ("websocket.connect", "websocket.disconnect")
-    assert sent == [{"type": "websocket.close", "code": websockets_module.NOT_ALLOWED}]
+    assert sent == [{"type": "websocket.close", "code": NOT_ALLOWED}]
 
 
 def test_one_address_has_some_of_the_places_and_opens_them_no_faster(app):
@@ -191,10 +191,10 @@ def test_one_address_has_some_of_the_places_and_opens_them_no_faster(app):
 
 
 def test_messages_of_one_socket_are_read_at_a_pace():
-    pace = websockets_module.Pace(rate=10, burst=3)
+    pace = Pace(rate=10, burst=3)
     waits = [pace.wait() for _ in range(5)]
     assert waits[:3] == [0, 0, 0] and 0 < waits[3] < waits[4] <= 0.2
-    pace = websockets_module.Pace(rate=0.001, burst=2)
+    pace = Pace(rate=0.001, burst=2)
     assert [pace.take() for _ in range(4)] == [True, True, False, False]
 
 
@@ -299,7 +299,7 @@ def test_a_text_that_is_longer_than_a_message_closes_the_socket(app):
     assert closed(app, message.SerializeToString(), first=asked()) == 1009
 
 
-@pytest.mark.parametrize("seconds", cases((86_400, -86_400), (86_400,)))
+@pytest.mark.parametrize("seconds", cases((86_400, -86_400), ()))
 def test_a_wall_clock_that_jumps_costs_nobody_anything(app, seconds):
     """A photo stays, a broken connection comes back to its session, and new visitors and runs are taken."""
     clock = app.log_file.with_name("clock")

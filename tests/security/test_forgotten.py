@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROBE = Path(__file__).resolve().parents[1] / "hosted" / "forgotten.py"
 
 
+@pytest.mark.sweep
 def test_nothing_of_a_photo_is_held_when_its_visitor_has_left():
     places = PROBE.parents[2], PROBE.parents[1], PROBE.parent
     folders = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}

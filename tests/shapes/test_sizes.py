@@ -13,7 +13,7 @@ from tests.support.sweeping import cases
 from tracer import models
 from tracer.export.math_labels import amount
 from tracer.figures.tables import cost_curves as figure
-from tracer.symbols import cost_scaling
+from tracer.record import cost_scaling
 
 PUBLISHED = {
     ("vit", "ViT-B/16 (Dosovitskiy et al. 2021)"): 86_567_656,  # torchvision.models.vit_b_16
@@ -117,7 +117,7 @@ def test_a_size_follows_at_once_and_a_run_confirms_it():
         and re.search(r"\| Parameters \| (831,\d+) \| \1 \|", table)
     )
     at.switch_page("pages/trace.py").run()
-    assert "**Random weights:** there are no trained ones at the sizes" in at.main.info[0].value
+    assert "**Random weights:** no trained weights exist for the sizes" in at.main.info[0].value
     next(button for button in at.main.button if button.label == "Back to the trained model").click().run()
     assert not at.main.info and "D" not in at.query_params
 
@@ -129,7 +129,7 @@ def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
     controls(at)["h"].set_value(5).run()
     assert (controls(at)["P"].value, controls(at)["h"].value) == (5, 5)
     assert [("P=5" in one.value, "h=5" in one.value) for one in at.main.error] == [(True, False), (False, True)]
-    assert "still hold for $P = 4$, $h = 4$" in at.main.warning[0].value
+    assert "still belong to $P = 4$, $h = 4$" in at.main.warning[0].value
     assert next(button for button in at.main.button if button.label == "Run it").disabled
     controls(at)["P"].set_value(8).run()
     assert len(at.main.error) == 1 and controls(at)["P"].value == 8 and "P" not in at.query_params
@@ -141,7 +141,7 @@ def test_what_is_too_large_to_run_is_counted_all_the_same():
     at = opened("pages/sizes.py")
     at.main.button_group[0].set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()
     assert not at.exception and at.main.metric[0].value == "632 M"
-    assert "It would take 632 M parameters" in text(at)
+    assert "This size would take 632 M parameters" in text(at)
     at.switch_page("pages/trace.py").run()
     assert not at.exception and "vit does not run here at the sizes that you chose" in at.main.error[0].value
 

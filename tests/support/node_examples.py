@@ -51,7 +51,7 @@ def held(value) -> Callable[[], torch.Tensor]:
     return lambda: torch.tensor(value)
 
 
-OPERANDS = tuple(Tensor(letter, (), letter) for letter in "abcdefg")
+OPERANDS = tuple(Tensor(letter, (), letter) for letter in "abcdefgh")
 X, Y, Z, V, U, *_ = OPERANDS
 
 
@@ -277,6 +277,10 @@ def _places():
             weights = real(gates * 3, 2), real(gates * 3, 3), real(gates * 3), real(gates * 3)
             node = getattr(e, name)(*OPERANDS[: 5 + states], back=back, last=last, **more)
             yield _example(node, real(4, 2, 2), *[real(2, 3)] * states, *weights, exact=False)
+    for last in (None, 0, 1):
+        weights = real(16, 2), real(16, 3), real(16), real(16), real(3, 4)
+        node = e.LSTM(*OPERANDS[:8], last=last)
+        yield _example(node, real(5, 2, 2), real(2, 3), real(2, 4), *weights, exact=False)
     kernel = e.Kernel.of("aten.tanh.default", {"self": X}, 0, (2, 3))
     yield _example(kernel, real(2, 3), exact=False)
 

@@ -522,6 +522,10 @@ for _layers, _ways, _biases, _first in ((1, 1, True, False), (1, 2, True, True),
     for _position in range(2):
         case(_aten.gru.input, _given, _state, weights(3, _layers, _ways, _biases), *_more, position=_position)
         case(_aten.rnn_tanh.input, _given, _state, weights(1, _layers, _ways, _biases), *_more, position=_position)
+for _position in range(3):
+    _projected = [T("4*C D"), T("4*C K"), T("4*C"), T("4*C"), T("K C")]
+    _more = (True, 1, 0.0, False, False, False)
+    case(_aten.lstm.input, SEQUENCE, [T("1 B K"), T("1 B C")], _projected, *_more, position=_position)
 case(_aten.rnn_relu.input, SEQUENCE, T("1 B K"), weights(1, 1, 1, True), True, 1, 0.0, False, False, False)
 CELL = T("B D"), T("B K")
 case(_aten.lstm_cell.default, CELL[0], [CELL[1], CELL[1]], *weights(4, 1, 1, True))

@@ -167,8 +167,8 @@ def test_a_net_that_reads_numbers_as_it_is_built_has_its_shapes_on_meta():
 def test_names_are_surveyed_in_a_process_of_their_own(capsys):
     found = list(survey_names.survey(["torchvision:squeezenet1_1", "timm:no_such_net"]))
     assert [bool(one.ops) for one in found] == [True, False] and "no_such_net" in found[1].reason
-    part = survey_names.Opened("hf:part", reason="only its configuration", model=False)
-    assert survey_names.summary("hf", [survey_names.Opened("hf:a", ops=1), part])[:2] == [
+    part = survey_names.NameOutcome("hf:part", reason="only its configuration", model=False)
+    assert survey_names.summary("hf", [survey_names.NameOutcome("hf:a", ops=1), part])[:2] == [
         "hf: 1 of 1 opened (100.0 %)",
         "  1 more are no models by themselves",
     ]
@@ -267,12 +267,12 @@ def test_a_size_at_which_a_model_does_not_run_has_no_symbol_and_is_named():
 def test_the_figures_are_printed_by_the_command(capsys, monkeypatch):
     monkeypatch.setattr(survey_names, "list_names", lambda library: [f"{library}:a", f"{library}:b"])
     monkeypatch.setattr(
-        survey_names, "survey", lambda given: iter([survey_names.Opened(name, ops=3) for name in given])
+        survey_names, "survey", lambda given: iter([survey_names.NameOutcome(name, ops=3) for name in given])
     )
     status, out, _ = run(capsys, "verify", "--names", "timm")
     assert status == 0 and out.strip() == "timm: 2 of 2 opened (100.0 %)"
     monkeypatch.setattr(
-        survey_names, "survey", lambda given: iter([survey_names.Opened(name, reason="no") for name in given])
+        survey_names, "survey", lambda given: iter([survey_names.NameOutcome(name, reason="no") for name in given])
     )
     status, out, _ = run(capsys, "verify", "--names", "timm", "--json")
     assert status == 1 and json.loads(out)["timm"][0]["reason"] == "no"

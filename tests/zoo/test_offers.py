@@ -18,8 +18,8 @@ from tests.cli.test_cli import refused
 from tests.faults.hub import Hub
 from tracer import zoo
 from tracer.cli import main
-from tracer.utils.progress import Told, listen
-from tracer.zoo import downloads, offline, recommended
+from tracer.utils.progress import Progress, listen
+from tracer.zoo import downloads, offline, recommendations
 from tracer.zoo.download_cost import Download
 
 
@@ -41,16 +41,16 @@ def kept(cache, repository: str):
     return snapshot
 
 
-@pytest.mark.parametrize("offer", recommended.OFFERS[::2], ids=lambda offer: offer.title)
+@pytest.mark.parametrize("offer", recommendations.OFFERS[::2], ids=lambda offer: offer.title)
 def test_what_is_offered_is_what_the_library_loads(offer):
     source, id = zoo.source_of(offer.name)
     spec = source.spec(id)
     with torch.device("meta"):
         parameters = sum(one.numel() for one in spec.net(**spec.sizes).parameters())
     assert offer.size == pytest.approx(4 * parameters, rel=0.001)
-    if offer.place == recommended.PYTORCH:
+    if offer.place == recommendations.PYTORCH:
         found, _ = source._weights(id)
-        assert found.url == f"{recommended.PYTORCH}/models/{offer.file}"
+        assert found.url == f"{recommendations.PYTORCH}/models/{offer.file}"
         assert offer.size == pytest.approx(found.meta["_file_size"] * 2**20, rel=0.001)
     else:
         assert (source.import_timm().get_pretrained_cfg(id).hf_hub_id, source.FILE) == (offer.place, offer.file)
@@ -58,13 +58,15 @@ def test_what_is_offered_is_what_the_library_loads(offer):
 
 
 def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
-    offer = recommended.OFFERS[0]
-    assert not recommended.here(offer) and "no network (HF_HUB_OFFLINE)" in recommended.problem(offer)
+    offer = recommendations.OFFERS[0]
+    assert not recommendations.here(offer) and "no network (HF_HUB_OFFLINE)" in recommendations.problem(offer)
     source, id = zoo.source_of(offer.name)
     net = source._create(id)
     save_file(net.state_dict(), kept(cache, offer.place) / offer.file)
     assert (
-        recommended.here(offer) and source.here(id) and downloads.fetch(offer.name) == "its weights are on this machine"
+        recommendations.here(offer)
+        and source.here(id)
+        and downloads.fetch(offer.name) == "its weights are on this machine"
     )
     model = tracer.load(offer.name)
     assert model.weights == f"timm's weights {offer.place}"
@@ -76,12 +78,12 @@ def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
 def test_dinov2_out_of_the_cache_takes_photos_as_its_preprocessor_cuts_them(cache):
     transformers = zoo.source_of("hf:bert")[0].import_transformers()
     config = transformers.Dinov2Config(hidden_size=12, num_hidden_layers=2, num_attention_heads=2, image_size=70)
-    net, folder = transformers.Dinov2Model(config).eval(), kept(cache, recommended.OFFERS[1].place)
+    net, folder = transformers.Dinov2Model(config).eval(), kept(cache, recommendations.OFFERS[1].place)
     net.save_pretrained(folder)
     cut = {"do_center_crop": True, "crop_size": {"height": 42, "width": 42}, "size": {"shortest_edge": 48}}
     (folder / "preprocessor_config.json").write_text(json.dumps(cut))
-    assert recommended.here(recommended.OFFERS[1])
-    model = tracer.load(recommended.OFFERS[1].name)
+    assert recommendations.here(recommendations.OFFERS[1])
+    model = tracer.load(recommendations.OFFERS[1].name)
     assert model.sizes["H"] == 42 and model.card["crop"] == 42 / 48
     assert model.weights.endswith(", its position embeddings resized to 3 × 3 patches")
     trace, (pixels,) = model.trace(), model.inputs()
@@ -105,12 +107,12 @@ def test_the_front_page_offers_them_and_says_at_once_that_there_is_no_network(ca
 
 def test_a_hosted_server_offers_none(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert recommended.offers() == () and not any("DeiT" in one.label for one in opened().button)
+    assert recommendations.offers() == () and not any("DeiT" in one.label for one in opened().button)
 
 
 def test_fetch_without_names_says_what_is_here(cache, capsys):
     (cache / "checkpoints").mkdir()
-    (cache / "checkpoints" / recommended.OFFERS[2].file).touch()
+    (cache / "checkpoints" / recommendations.OFFERS[2].file).touch()
     assert main(["fetch"]) == 0
     lines = capsys.readouterr().out.splitlines()
     here = {line.split()[0]: line.split()[1] for line in lines[1:] if ":" in line}
@@ -131,7 +133,7 @@ def test_weights_are_downloaded_in_a_process_of_their_own_and_told_as_they_land(
         with pytest.raises(ValueError, match=hub.model):
             downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         hub.cut = False
-        told: list[Told] = []
+        told: list[Progress] = []
         with listen(told.append):
             downloads.fetch_in_subprocess(f"hf:{hub.model}", asked)
         assert told[1] == (f"Downloading hf:{hub.model}", told[1].done, size, "B")
@@ -142,7 +144,7 @@ def test_a_download_that_is_not_wanted_any_more_ends(monkeypatch, tmp_path):
     import subprocess
     import sys
 
-    from tracer.utils.job_queue import Ended, Task
+    from tracer.utils.job_queue import JobEnd, Task
 
     begun: list[subprocess.Popen] = []
     plainly = subprocess.Popen
@@ -158,7 +160,7 @@ def test_a_download_that_is_not_wanted_any_more_ends(monkeypatch, tmp_path):
         task.ended = bool(begun)
         task.hear(told)
 
-    with pytest.raises(Ended), listen(hear):
+    with pytest.raises(JobEnd), listen(hear):
         downloads.fetch_in_subprocess("hf:somebody/model", Download(100, folder=str(tmp_path)))
     assert begun[0].wait(10) != 0
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tracer.zoo.hf import auto_classes, generic_model
-from tracer.zoo.hf.config_attributes import attributes
+from tracer.zoo.hf import generic_model
+from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, fill_config, tiny_config
 from tracer.zoo.hf.dummy.dummy_input_registry import makers
 from tracer.zoo.hf.dummy.input_signatures import SIZES, Feed
@@ -20,6 +20,13 @@ def test_blocks_of_several_kinds_are_all_there_where_two_of_them_do_not_run():
     assert (least.num_hidden_layers, least.layer_types) == (2, kinds[:2])
     assert (more.num_hidden_layers, more.layer_types, more.num_kv_shared_layers) == (4, kinds[:4], 0)
     assert config.layer_types == kinds
+
+
+@pytest.mark.parametrize(("depth", "kinds"), [(1, ["near"]), (2, ["near", "far"]), (3, ["near", "far", "near"])])
+def test_the_kinds_of_blocks_follow_their_number(depth, kinds):
+    config = SimpleNamespace(num_hidden_layers=2, layer_types=["near", "far"], head_dims=[8, 8])
+    changed = with_sizes(config, {"L": "num_hidden_layers"}, {"L": depth})
+    assert (changed.num_hidden_layers, changed.layer_types, changed.head_dims) == (depth, kinds, [8, 8])
 
 
 def test_every_vocabulary_is_cut():
@@ -120,6 +127,7 @@ def test_what_a_file_would_hold_is_a_list_and_a_table(code):
 
 HAND = """
 import torch
+from tracer.utils.internals.transformers_internals import has_auto_class
 
 class Net(torch.nn.Module):
     main_input_name = "hidden_states"
@@ -188,11 +196,6 @@ def test_fused_attention_is_a_choice_where_all_parts_have_it():
     other = Whole(torch.nn.Linear(2, 2))
     other._supports_sdpa = False
     assert build_and_probe._attentions(Whole(other)) == () == build_and_probe._attentions(torch.nn.Linear(2, 2))
-
-
-def test_parts_of_models_are_told_from_models():
-    assert auto_classes.has_auto_class(SimpleNamespace(model_type="bert"))
-    assert not auto_classes.has_auto_class(SimpleNamespace(model_type="sam3_mask_decoder"))
 
 
 def test_sizes_are_those_of_the_part_that_takes_what_is_given():

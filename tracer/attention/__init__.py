@@ -68,9 +68,12 @@ def weights(
     record = records[_within(layer, len(records), "layer")]
     if record.problem:
         raise ValueError(f"layer {layer}: the attention is not recoverable: {record.problem}")
-    q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
     rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
-    result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+    if record.weights:
+        result = _heads_first(trace.values[record.weights], record)[..., rows, :]
+    else:
+        q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
+        result = softmax_rows(q, k, record.chain, rows, trace.values.get)
     result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]
@@ -81,11 +84,11 @@ def windows(trace: Trace, record: AttentionRecord) -> int:
     """Return the number of windows in which the attention of each input ran; 1 if every query sees the whole
     sequence."""
     q = trace.values.get(record.q)
-    given = [t.shape[0] for op in trace.ops for t in op.inputs if t.shape and str(t.maker).startswith("input ")]
-    if q is None or not given:
+    batch_sizes = [t.shape[0] for op in trace.ops for t in op.inputs if t.shape and str(t.maker).startswith("input ")]
+    if q is None or not batch_sizes:
         return 1
     items = q.shape[:-3].numel() if q.ndim > 3 else q.shape[0] // record.heads
-    return 1 if items in given or items % given[0] else items // given[0]
+    return 1 if items in batch_sizes or items % batch_sizes[0] else items // batch_sizes[0]
 
 
 def rollout(trace: Trace, *, part: str | None = None, start: int = 0, steps: bool = False) -> torch.Tensor:

@@ -24,5 +24,5 @@ def region(trace: Trace, place: int, layer: int, head: int | None = None) -> tor
     row = weights(trace, layer, head, text.start + place - 1)[0]
     row = row.mean(dim=0) if head is None else row
     patches = trace.picture.rows * trace.picture.columns
-    found = row[trace.picture.first : trace.picture.first + patches]
-    return found.reshape(trace.picture.rows, trace.picture.columns)
+    patch_weights = row[trace.picture.first : trace.picture.first + patches]
+    return patch_weights.reshape(trace.picture.rows, trace.picture.columns)

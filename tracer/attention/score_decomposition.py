@@ -37,8 +37,10 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
     attention = model.net.get_submodule("block1.attention")
 
     def parts(linear: torch.nn.Linear) -> list[torch.Tensor]:
-        made = linear(content), torch.nn.functional.linear(both - content, linear.weight)  # [B, S, h·d_k]
-        return [part.unflatten(-1, (attention.h, attention.d_k)).transpose(1, 2) for part in made]  # [B, h, S, d_k]
+        projected = linear(content), torch.nn.functional.linear(both - content, linear.weight)  # [B, S, h·d_k]
+        return [
+            part.unflatten(-1, (attention.h, attention.d_k)).transpose(1, 2) for part in projected
+        ]  # [B, h, S, d_k]
 
     with torch.no_grad():
         queries, keys = parts(attention.query), parts(attention.key)

@@ -17,6 +17,6 @@ def reads(trace: Trace, id: str) -> list[str]:
     ['block1.norm1']
     """
     makers = {op.index: op.step for op in trace.ops}
-    taken = [one.maker for op in trace.ops if op.step == id for one in op.inputs]
-    found = dict.fromkeys(makers.get(maker) for maker in taken if isinstance(maker, int))
-    return [step for step in found if step not in (None, id)]
+    taken = [tensor.maker for op in trace.ops if op.step == id for tensor in op.inputs]
+    steps = dict.fromkeys(makers.get(maker) for maker in taken if isinstance(maker, int))
+    return [step for step in steps if step not in (None, id)]

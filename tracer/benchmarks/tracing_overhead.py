@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ import tracer
 from tracer import zoo
 from tracer.capture import record
 from tracer.export import to_table
+from tracer.inputs.samples import samples
 from tracer.models.shared.spec import build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
 from tracer.tracing import LATER, assemble
+from tracer.utils.internals.torch_internals import storage_id
 from tracer.utils.job_queue import PATIENCE, Line
 from tracer.verify import Transparent
 
@@ -44,7 +47,18 @@ def bench() -> list[dict[str, Any]]:
     with torch.no_grad():
         return [
             row
-            for measure in (_overhead, _library, _memory, _solving, _deriving, _threads, _torchlens, _growth)
+            for measure in (
+                _overhead,
+                _library,
+                _memory,
+                _solving,
+                _deriving,
+                _threads,
+                _changing,
+                _comparing,
+                _torchlens,
+                _growth,
+            )
             for row in measure()
         ]
 
@@ -84,11 +98,11 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _ratios(one: Callable[[], object], other: Callable[[], object], pairs: int = PAIRS) -> list[float]:
-    """Measure the time of `one` over that of `other`, in interleaved pairs, after one run of each that is not
+def _ratios(timed: Callable[[], object], reference: Callable[[], object], pairs: int = PAIRS) -> list[float]:
+    """Measure the time of `timed` over that of `reference`, in interleaved pairs, after one run of each that is not
     counted."""
-    one(), other()
-    return [_seconds(one) / _seconds(other) for _ in range(pairs)]
+    timed(), reference()
+    return [_seconds(timed) / _seconds(reference) for _ in range(pairs)]
 
 
 def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
@@ -214,6 +228,22 @@ def _deriving() -> Iterator[dict]:
         yield _row(name, [_in_a_new_process("deriving_library") for _ in range(3)], "× time", 3)
 
 
+def _changing() -> Iterator[dict]:
+    """Measure runs with a changed line: the first of its kind in a new process, and one whose outline is known."""
+    first = [_in_a_new_process("changing_first") for _ in range(3)]
+    yield _row("the first changed run of vit of its kind", first, "s", 0.8)
+    model, change = tracer.load("vit"), {"block3.attention.weights": "drop_heads(1)"}
+    ratios = _ratios(lambda: model.trace(change=change), model.trace)
+    yield _row("a changed run of vit over a plain trace, both outlines known", ratios, "× time", 1.1)
+
+
+def changing_first() -> float:
+    """Return the seconds of the first changed run of vit, after a plain one."""
+    model = tracer.load("vit")
+    model.trace()
+    return _seconds(lambda: model.trace(change={"block3.attention.weights": "drop_heads(1)"}))
+
+
 def deriving() -> float:
     """Return the seconds of deriving the book of vit, and proving all of it, once its run is recorded and solved."""
     model = tracer.load("vit")
@@ -271,6 +301,17 @@ def _threads() -> Iterator[dict]:
     yield _row(f"{THREADS} traces of vit in the app's line {over}", in_turns, "× time", 1.0)
 
 
+def _comparing() -> Iterator[dict]:
+    """Measure comparing two runs of vit over tracing it once more: its sample beside another photo, where every line
+    differs, and beside itself with a head switched off."""
+    model = tracer.load("vit")
+    first, photo = model.trace(), model.trace(image=samples(model.spec.samples)["dog"]())
+    off = model.trace(change={"block3.attention.weights": tracer.changes.drop_heads([1])})
+    for name, other in (("another photo", photo), ("a head switched off", off)):
+        ratios = _ratios(partial(tracer.compare, first, other), model.trace)
+        yield _row(f"comparing a run of vit with that of {name}, over a run", ratios, "× time", 0.2)
+
+
 def _torchlens() -> Iterator[dict]:
     """Measure the nearest other tracer, if it is installed."""
     if importlib.util.find_spec("torchlens") is None:
@@ -310,4 +351,4 @@ def _growth() -> Iterator[dict]:
 def _bytes(trace: Trace) -> int:
     """Return the bytes of the storages that a trace holds, each once."""
     tensors = [*trace.values.values(), trace.output]
-    return sum({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+    return sum({storage_id(tensor.untyped_storage()): tensor.untyped_storage().nbytes() for tensor in tensors}.values())

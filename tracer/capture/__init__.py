@@ -7,7 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from tracer.capture.attention.detector import Attentions
-from tracer.capture.composite_calls import CallRecorder, Calls, above
+from tracer.capture.composite_calls import CallRecorder, Calls
 from tracer.capture.dispatch_modes import CallMode, observe_ops, push_mode
 from tracer.capture.higher_order_ops import written_out
 from tracer.capture.module_hooks import following
@@ -29,11 +29,15 @@ from tracer.capture.source_lines import locate
 from tracer.capture.tensors.module_state import restoring
 from tracer.capture.tensors.producers import Makers
 from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
-from tracer.capture.tensors.tensor_store import Kept, Untouched
+from tracer.capture.tensors.tensor_store import InputGuard, TensorStore
 from tracer.utils.error_text import quote
+from tracer.utils.internals.torch_internals import exclude_autograd_keys
+
+RETURNED = -1
+"""In place of an op, what takes the tensors that a run returns."""
 
 
-class Seen(NamedTuple):
+class OpEvent(NamedTuple):
     """One op as it ran: tensors by (shape, dtype, maker); `number` distinguishes Python-level calls, and `settings` are
     all arguments of an op whose output sizes follow from them, none of any other."""
 
@@ -55,12 +59,13 @@ class Recording:
     those of each op, None for one that was not asked for, and with calls, `calls` has those. `notes` are sentences on
     what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
-    has a digest of each tensor that nothing of the run made, by the op that took it and its place. `given` is what
-    forward was called with, and `grad` whether gradients were on; `returned` has the producer of each tensor that it
-    returned."""
+    has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
+    op and place, the position of an operand in the list that another op returned; what the run returned has `RETURNED`
+    for an op. `given` is what forward was called with, and `grad` whether gradients were on; `returned` has the
+    producer of each tensor that it returned."""
 
-    ops: list[Seen] = field(default_factory=list)
-    kept: Kept = field(default_factory=lambda: Kept(0))
+    ops: list[OpEvent] = field(default_factory=list)
+    kept: TensorStore = field(default_factory=lambda: TensorStore(0))
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     attentions: Attentions | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
@@ -75,6 +80,7 @@ class Recording:
     scalars: list[Scalars] = field(default_factory=list)
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
     returned: tuple[int | str, ...] = ()
+    positions: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def own(self) -> None:
         """Copy the tensors of the output."""
@@ -92,7 +98,7 @@ def record(
     calls: bool = False,
     scalars: bool = False,
     digests: bool = False,
-    kept: Kept | None = None,
+    kept: TensorStore | None = None,
 ) -> Recording:
     """Run `module(*args, **kwargs)` in the caller's grad mode and record every op.
 
@@ -109,7 +115,7 @@ def record(
         raise ValueError(
             f"the parameter {quote(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(kept=kept or Kept(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
+    recording = Recording(kept=kept or TensorStore(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
     recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
@@ -131,11 +137,13 @@ def record(
             recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
             stack.callback(recording.attentions.over)
         names = stack.enter_context(CallMode())
-        untouched = Untouched(theirs, recording.kept)
+        untouched = InputGuard(theirs, recording.kept)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
-        given = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
-        asked = CallRecorder(recording, given, modules) if calls else None
+        named_tensors = {
+            f"parameter {name}": tensor for name, tensor in weights.items()
+        } | inputs  # by keys of equations
+        asked = CallRecorder(recording, named_tensors, modules) if calls else None
         above_ops = ScalarRecorder(recording) if scalars else asked
         run = (
             above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
@@ -147,7 +155,7 @@ def record(
             observer = opening(observer, recording, primitives)
         if above_ops:
             observer = above_ops.observer(observer)
-            stack.enter_context(above())
+            stack.enter_context(exclude_autograd_keys())
         if asked:
             recording.calls = asked.calls
             modules.told = asked
@@ -155,8 +163,10 @@ def record(
         stack.enter_context(observe_ops(observer))
         try:
             recording.output = module(*args, **kwargs)
-            with torch._C.DisableTorchFunction():
-                recording.returned = tuple([makers.of(one)[2] for _, one in output_tensors(recording.output)])
+            with torch.DisableTorchFunction():
+                ends = [output for _, output in output_tensors(recording.output)]
+                recording.returned = tuple([makers.of(output)[2] for output in ends])
+                _note_positions(recording, makers, RETURNED, ends)
             if asked:
                 asked.record_output(recording.output)
         except Exception as error:
@@ -170,7 +180,7 @@ def record(
 
 def _observer(recording, makers, modules, calls, untouched, keeping, run):
     ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
-    describe, made, running = makers.of, makers.record, modules.stack
+    describe, record_output, running = makers.of, makers.record, modules.stack
     place: list[Any] = [-1, "", None]
 
     def observe(mode, func, types, args=(), kwargs=None):
@@ -178,10 +188,12 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
         if facts.higher and (opened := written_out(func)) is not None:
             with push_mode(mode):
                 return opened(*args, **(kwargs or {}))
-        given = (*args, *kwargs.values()) if kwargs else args
+        inputs = (*args, *kwargs.values()) if kwargs else args
         if facts.lists:
-            given = tensors(given)
-        before = tuple([describe(value) for value in given if isinstance(value, Tensor)])
+            inputs = tensors(inputs)
+        taken = [value for value in inputs if isinstance(value, Tensor)]
+        before = tuple([describe(value) for value in taken])
+        _note_positions(recording, makers, index, taken)
         written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
         for tensor in written:
             kept.protect(tensor)
@@ -190,10 +202,12 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
         for tensor in written:
             makers.wrote(tensor, index)
         if isinstance(result, Tensor):
-            outputs, after = (result,), (made(result, index),)
+            outputs, after = (result,), (record_output(result, index),)
         else:
             outputs = tensors((result,))
-            after = tuple([made(tensor, index) for tensor in outputs])
+            after = tuple([record_output(tensor, index) for tensor in outputs])
+            if isinstance(result, list):
+                makers.record_listed(outputs)
         if keeping:
             for position, tensor in enumerate(outputs):
                 kept.offer(f"{index}.{position}", tensor)
@@ -202,7 +216,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
             place[:] = number, calls.name, locate(code)
         own = settings(facts, args, kwargs or {}) if facts.defaults else ()
-        ops.append(Seen(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
+        ops.append(OpEvent(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         return result
@@ -210,13 +224,20 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
     return observe
 
 
+def _note_positions(recording: Recording, makers: Makers, op: int, operands: Iterable[Tensor]) -> None:
+    """Note the operands of an op that are tensors of a list that an op returned."""
+    for place, tensor in enumerate(operands):
+        if (position := makers.position(tensor)) is not None:
+            recording.positions[op, place] = position
+
+
 def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
     """Return the tensors that forward takes, by the names of its parameters; a nested one gets its index or key."""
     try:
-        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
-        given = {str(position): value for position, value in enumerate(args)} | kwargs
-    return {name: tensor for key, value in given.items() for name, tensor in named_tensors(key, value)}
+        arguments = {str(position): value for position, value in enumerate(args)} | kwargs
+    return {name: tensor for key, value in arguments.items() for name, tensor in named_tensors(key, value)}
 
 
 def _missing(threads: bool) -> Iterator[str]:

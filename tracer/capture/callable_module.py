@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from torch import Tensor, nn
 
 from tracer.utils.error_text import quote
+from tracer.utils.internals.torch_internals import is_compiled, share_members
 
 
 class Function(nn.Module):
@@ -21,8 +22,7 @@ class Function(nn.Module):
         owner = getattr(function, "__self__", None)
         self.owned = isinstance(owner, nn.Module)
         if self.owned:
-            for kind in ("_parameters", "_buffers", "_modules"):
-                setattr(self, kind, getattr(owner, kind))
+            share_members(self, owner)
             return
         for name, value in _read(function):
             if isinstance(value, nn.Module):
@@ -38,19 +38,19 @@ COMPILED = (
 )
 
 
-def as_module(given) -> nn.Module:
+def as_module(function) -> nn.Module:
     """Return the module itself, or a function as one. Raise ValueError in one sentence for an object that can't be
     called, or is compiled."""
-    if isinstance(given, nn.Module):
-        for name, module in given.named_modules():
-            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+    if isinstance(function, nn.Module):
+        for name, module in function.named_modules():
+            if is_compiled(module):
                 raise ValueError(COMPILED.format(quote(name) if name else "the module"))
-        return given
-    if hasattr(given, "_torchdynamo_orig_callable"):
+        return function
+    if is_compiled(function):
         raise ValueError(COMPILED.format("the function"))
-    if not callable(given):
-        raise ValueError(f"{quote(given)} can't be run, expected a module or a function")
-    return Function(given)
+    if not callable(function):
+        raise ValueError(f"{quote(function)} can't be run, expected a module or a function")
+    return Function(function)
 
 
 def name_of(module: nn.Module) -> str:
@@ -64,8 +64,8 @@ def _read(function: Callable) -> Iterator[tuple[str, object]]:
     """Yield the values that a function reads from around it, by name."""
     if isinstance(function, functools.partial):
         yield from _read(function.func)
-        given = dict(enumerate(function.args)) | function.keywords
-        yield from ((f"given_{name}", value) for name, value in given.items())
+        bound = dict(enumerate(function.args)) | function.keywords
+        yield from ((f"given_{name}", value) for name, value in bound.items())
     elif inspect.isfunction(function):
         around = inspect.getclosurevars(function)
         yield from {**around.globals, **around.nonlocals}.items()

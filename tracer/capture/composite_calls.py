@@ -8,8 +8,8 @@ gradients are those of a run that nobody looks at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,14 +22,8 @@ from tracer.capture.tensors.pytree import output_tensors as returned_tensors
 from tracer.capture.tensors.tensor_store import address
 from tracer.capture.tensors.value_versions import Layout, Ref, Values
 from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
+from tracer.utils.internals.torch_internals import pop_dispatch_mode, push_dispatch_mode, restore_autograd_keys
 
-_C = torch._C
-AUTOGRAD = (
-    _C.DispatchKeySet(_C.DispatchKey.AutogradFunctionality)
-    | _C.DispatchKeySet(_C.DispatchKey.AutogradOther)
-    | _C.DispatchKeySet(_C.DispatchKey.ADInplaceOrView)
-)
-"""The keys under which PyTorch takes composite ops apart."""
 PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))
 """What most arguments are that are no tensors."""
 
@@ -82,9 +76,23 @@ class ModuleCall:
     named: tuple[Ref, ...] = ()
 
 
+class ChangedValue(NamedTuple):
+    """A value of the run that an intervention replaced: `after` stands in the place of `before`.
+
+    The calls `made[first]` to `made[last - 1]` computed it. `text` says what the change is.
+    """
+
+    before: Ref
+    after: Ref
+    first: int
+    last: int
+    text: str
+
+
 @dataclass
 class Calls:
-    """The calls of one run and the calls of its modules, both in order."""
+    """The calls of one run and the calls of its modules, both in order. `changes` are the values that interventions
+    replaced."""
 
     made: list[Call] = field(default_factory=list)
     modules: list[ModuleCall] = field(default_factory=list)
@@ -94,36 +102,66 @@ class Calls:
     """Where each of the outputs stands in what was returned: `logits`, `[1]`, "" for the value itself."""
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
+    changes: list[ChangedValue] = field(default_factory=list)
+
+    def without_changes(self) -> Calls:
+        """Return the calls as if no value had been replaced: changed values are read as those before the change, and
+        the calls that computed them are left out."""
+        if not self.changes:
+            return self
+        before: dict[str, Ref] = {}
+        for change in self.changes:  # a change of a changed value leads to the first
+            before[change.after.key] = before.get(change.before.key, change.before)
+        gone = {index for change in self.changes for index in range(change.first, change.last)}
+
+        def restore(value: Any) -> Any:
+            if type(value) is Ref:
+                return before.get(value.key, value)
+            return tuple(map(restore, value)) if type(value) is tuple else value
+
+        def restored(call: Call) -> Call:
+            arguments = {name: restore(value) for name, value in call.arguments.items()}
+            return call._replace(arguments=arguments, inner=tuple(map(restored, call.inner)))
+
+        modules = [
+            replace(module, inputs=restore(module.inputs), outputs=restore(module.outputs), named=restore(module.named))
+            for module in self.modules
+        ]
+        restored_calls = [restored(call) for index, call in enumerate(self.made) if index not in gone]
+        return Calls(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
 
     @cached_property
     def signature(self) -> int:
         """A hash that is equal for runs of the same calls, whatever the values; read it once all is recorded."""
-        made = tuple([_outline(call) for call in self.made])
+        outlines = tuple([_outline(call) for call in self.made])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
-        return hash((made, modules, self.inputs, self.outputs, self.places))
+        return hash((outlines, modules, self.inputs, self.outputs, self.places, tuple(self.changes)))
 
     def plan(self) -> int:
         """Return a hash that is equal for runs of the same calls but for sizes: shapes and whole numbers are left
         out."""
-        made: list[object] = []
+        outline: list[object] = []
         for call in self.made:
-            given = map(_keys, call.arguments.values())
-            made.append((call.name, call.module, call.call, call.first, call.last, *call.arguments, *given))
-            made.append(_keys(call.outputs))
-        return hash((tuple(made), _keys(self.inputs), _keys(self.outputs), self.places))
+            keys = map(_keys, call.arguments.values())
+            outline.append((call.name, call.module, call.call, call.first, call.last, *call.arguments, *keys))
+            outline.append(_keys(call.outputs))
+        changes = tuple(
+            (change.before.key, change.after.key, change.first, change.last, change.text) for change in self.changes
+        )
+        return hash((tuple(outline), _keys(self.inputs), _keys(self.outputs), self.places, changes))
 
 
 def _outline(call: Call) -> tuple:
     """Return a call's arguments and outputs."""
     # as text: the hashes of 1 and True, and of -1 and -2, are the same
-    given = [one if type(one) is Ref else repr(one) for one in call.arguments.values()]
-    return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *given
+    arguments = [value if type(value) is Ref else repr(value) for value in call.arguments.values()]
+    return call.name, call.module, call.call, call.first, call.last, call.outputs, *call.arguments, *arguments
 
 
 def _left_out(labels: Tensor, ignored: int) -> bool:
     """Return whether one of the labels is the one that a loss ignores; False inside of `torch.func`, where values can't
     be read."""
-    with _C.DisableTorchFunction():
+    with torch.DisableTorchFunction():
         if labels.is_floating_point() or labels.is_meta:
             return False
         return address(labels) is None or bool((labels == ignored).any())
@@ -143,19 +181,42 @@ def _within(output) -> list[Tensor]:
     return [tensor for _, tensor in named_tensors("", output)]
 
 
-class CallRecorder:
+class CallRunner:
+    """The base of observers of calls: it runs an op or a call, so that autograd is passed once."""
+
+    _alone = False
+    """True while an op that is a call by itself runs, which has not been through autograd yet."""
+
+    def run(self, func, args, kwargs) -> Any:
+        """Run an op."""
+        if not self._alone:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        with restore_autograd_keys():
+            return func(*args, **kwargs) if kwargs else func(*args)
+
+    @staticmethod
+    def run_call(mode, func, args, kwargs) -> Any:
+        """Run a call; its ops pass the mode."""
+        with restore_autograd_keys():
+            push_dispatch_mode(mode)
+            try:
+                return func(*args, **kwargs)
+            finally:
+                pop_dispatch_mode()
+
+
+class CallRecorder(CallRunner):
     """The recorder of calls: builds an observer of ops that also sees calls."""
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = Calls()
         self._ops, self._kept, self._modules = recording.ops, recording.kept, modules
-        with _C.DisableTorchFunction():
+        with torch.DisableTorchFunction():
             self._values = Values(makers_named, recording.kept, self._record_overwrite)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
         self._inner: list[Call] | None = None
-        self._alone = False
 
     def observer(self, observe: Callable) -> Callable:
         """Return `observe`, which records each op, with the calls around it."""
@@ -180,31 +241,19 @@ class CallRecorder:
         finally:
             self._inner, self._alone = None, False
 
-    def run(self, func, args, kwargs) -> Any:
-        """Run an op; one that is a call by itself has not been through autograd yet."""
-        if not self._alone:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        with with_autograd():
-            return func(*args, **kwargs) if kwargs else func(*args)
-
     def _call(self, facts: OpKind, mode, func, args, kwargs):
         first = len(self._ops)
         arguments, self._inner = self._arguments(facts, args, kwargs), []
         try:
-            with with_autograd():
-                _C._push_on_torch_dispatch_stack(mode)
-                try:
-                    result = func(*args, **kwargs)
-                finally:
-                    _C._pop_torch_dispatch_stack(None)
+            result = self.run_call(mode, func, args, kwargs)
         finally:
             inner, self._inner = self._inner, None
         outputs = self._outputs(result)
         _, path, call = self._modules.stack[-1]
         if len(inner) == 1 and inner[0].name == facts.name:
             inner = ()
-        made = Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops), tuple(inner))
-        self.calls.made.append(made)
+        composite = Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops), tuple(inner))
+        self.calls.made.append(composite)
         return result
 
     def _outputs(self, result) -> tuple[Ref, ...]:
@@ -234,8 +283,8 @@ class CallRecorder:
         elif isinstance(result, Tensor):
             outputs = (values.record(result, f"{index}.0"),)
         else:
-            made = enumerate(tensors((result,)))
-            outputs = tuple([values.record(tensor, f"{index}.{position}") for position, tensor in made])
+            results = enumerate(tensors((result,)))
+            outputs = tuple([values.record(tensor, f"{index}.{position}") for position, tensor in results])
         _, path, call = self._modules.stack[-1]
         inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
@@ -245,12 +294,12 @@ class CallRecorder:
         values = self._values
         outputs = tuple(
             values.wrote(tensor, f"{index}.{position}")
-            if any(tensor is other for other in changed)
+            if any(tensor is candidate for candidate in changed)
             else values.record(tensor, f"{index}.{position}")
             for position, tensor in enumerate(results)
         )
         for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
-            if not any(tensor is other for other in results):
+            if not any(tensor is candidate for candidate in results):
                 self._kept.offer(f"{index}.{len(outputs) + number}", tensor)
                 values.wrote(tensor, f"{index}.{len(outputs) + number}")
         return outputs
@@ -259,55 +308,66 @@ class CallRecorder:
         _, path, call = self._modules.stack[-1]
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
-        made = Call(None, "overwrite", arguments, (current,), path, call, index, index)
-        (self.calls.made if self._inner is None else self._inner).append(made)
+        overwrite = Call(None, "overwrite", arguments, (current,), path, call, index, index)
+        (self.calls.made if self._inner is None else self._inner).append(overwrite)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """Return all arguments by the names of the schema, tensors as references."""
         refer, names = self._refer, facts.arguments
-        found = {
+        arguments = {
             name: value if type(value) in PLAIN else refer(value) for name, value in zip(names, args, strict=False)
         }
         for name in names[len(args) :]:
             if name in kwargs:
-                found[name] = refer(kwargs[name])
+                arguments[name] = refer(kwargs[name])
             elif name in facts.optional:
-                found[name] = facts.optional[name]
-        if facts.plain in IDENTITIES and type(found[names[0]]) in (bool, int, float):  # inside of `torch.func`
-            found[names[0]] = self._values.of(torch.tensor(found[names[0]]))
-        if facts.plain in LEAVING_OUT and not _left_out(args[names.index("target")], found["ignore_index"]):
-            found["ignore_index"] = NO_LABEL
-        return found
+                arguments[name] = facts.optional[name]
+        if facts.plain in IDENTITIES and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
+            arguments[names[0]] = self._values.of(torch.tensor(arguments[names[0]]))
+        if facts.plain in LEAVING_OUT and not _left_out(args[names.index("target")], arguments["ignore_index"]):
+            arguments["ignore_index"] = NO_LABEL
+        return arguments
 
     def _refer(self, value):
         if isinstance(value, Tensor):
             return self._values.of(value)
         if isinstance(value, (list, tuple)):
-            return tuple([one if type(one) in PLAIN else self._refer(one) for one in value])
+            return tuple([item if type(item) in PLAIN else self._refer(item) for item in value])
         return value
 
-    def enter(self, kind: str, given) -> None:
+    def enter(self, kind: str, arguments) -> None:
         """Record that a module of that class is called."""
         _, path, call = self._modules.stack[-1]
         around = self._open[-1] if self._open else -1
         self._open.append(len(self.calls.modules))
-        with _C.DisableTorchFunction():
-            inputs = self._refs(tensors(given))
+        with torch.DisableTorchFunction():
+            inputs = self._refs(tensors(arguments))
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
     def leave(self, named: dict, output) -> None:
         """Record that the module called last is done; its named arguments are known only now."""
         if self._open:
-            made = self.calls.modules[self._open.pop()]
-            with _C.DisableTorchFunction():
-                made.last, made.outputs = len(self._ops), self._refs(_within(output))
-                made.named = self._refs(tensors(named.values()))
+            module_call = self.calls.modules[self._open.pop()]
+            with torch.DisableTorchFunction():
+                module_call.last, module_call.outputs = len(self._ops), self._refs(_within(output))
+                module_call.named = self._refs(tensors(named.values()))
 
-    def _refs(self, given: list[Tensor]) -> tuple[Ref, ...]:
+    def _refs(self, values: list[Tensor]) -> tuple[Ref, ...]:
         """Return references to a module's inputs or outputs; inside of `torch.func`, these differ from those of the
         ops."""
-        own = (one for one in given if one.layout is not torch.strided or address(one) is not None)
+        own = (tensor for tensor in values if tensor.layout is not torch.strided or address(tensor) is not None)
         return tuple(map(self._values.of, own))
+
+    @contextmanager
+    def changing(self, value: Tensor, text: str) -> Iterator[list[Tensor]]:
+        """Record that the calls of the block replace a value, by the tensor that the block puts into the list."""
+        first, replacement = len(self.calls.made), list[Tensor]()
+        with torch.DisableTorchFunction():
+            before = self._values.of(value)
+        yield replacement
+        with torch.DisableTorchFunction():
+            after = self._values.of(replacement[0])
+        self.calls.changes.append(ChangedValue(before, after, first, len(self.calls.made), text))
 
     def over(self) -> None:
         """Release the run's tensors."""
@@ -316,20 +376,7 @@ class CallRecorder:
 
     def record_output(self, output) -> None:
         """Record the output of the run."""
-        with _C.DisableTorchFunction():
-            found = returned_tensors(output)
-            self.calls.outputs = tuple(self._values.of(tensor) for _, tensor in found)
-            self.calls.places = tuple(name for name, _ in found)
-
-
-def with_autograd() -> AbstractContextManager:
-    """Return a guard under which PyTorch decomposes composite ops again, and handles derivatives and views."""
-    excluded = _C._dispatch_tls_local_exclude_set() - AUTOGRAD
-    return _C._ForceDispatchKeyGuard(_C._dispatch_tls_local_include_set(), excluded)
-
-
-@contextmanager
-def above() -> Iterator[None]:
-    """Show composite ops to the dispatch mode of this thread."""
-    with _C._ExcludeDispatchKeyGuard(AUTOGRAD):
-        yield
+        with torch.DisableTorchFunction():
+            returned = returned_tensors(output)
+            self.calls.outputs = tuple(self._values.of(tensor) for _, tensor in returned)
+            self.calls.places = tuple(name for name, _ in returned)

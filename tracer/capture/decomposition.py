@@ -1,13 +1,12 @@
 """PyTorch's own decomposition of an op, run on the op's arguments.
 
-The decompositions are those of `torch._decomp` and of composite kernels. An op is opened as far as they go: one that
+The decompositions are those that PyTorch registers, and composite kernels. An op is opened as far as they go: one that
 they only say in terms of `prims`, the layer below, is a primitive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from tracer.capture.dispatch_modes import observe_ops
 from tracer.capture.op_schema import kind, tensors
 from tracer.capture.tensors.producers import Makers
+from tracer.utils.internals.torch_internals import is_decomposable, op_decomposition
 
 ELEMENTARY = "PyTorch does not open it any further"
 RANDOM = "its results are random, so it is not run a second time"
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     outputs: tuple[tuple, ...]
 
 
-class Refused(Exception):
+class NoDecomposition(Exception):
     """An op that is not opened, and the reason."""
 
 
@@ -39,30 +39,22 @@ class Elementary(Exception):
 
 
 def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[Part, ...], object]:
-    """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `Refused` if it has no others.
-    `Refused` where it has no others.
+    """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `NoDecomposition` if it has no others.
+    `NoDecomposition` where it has no others.
 
     Draws no random numbers, and writes into its arguments where the op does.
     """
-    function, random = decomposition(func), torch.Tag.nondeterministic_seeded in func.tags
+    function, random = op_decomposition(func), torch.Tag.nondeterministic_seeded in func.tags
     if function is not None:
         lister = Lister(args, kwargs)
         try:
-            with torch._C.DisableTorchFunction():
+            with torch.DisableTorchFunction():
                 result = lister.run(function, args, kwargs)
             if result is not NotImplemented:
                 return tuple(lister.parts), result
         except Elementary:
             pass
-    raise Refused(RANDOM if random else ELEMENTARY)
-
-
-@lru_cache(maxsize=4096)
-def decomposition(func) -> Callable | None:
-    """Return PyTorch's own decomposition of an op, or None if it has none."""
-    from torch._decomp import decomposition_table  # importing it takes a second, and few runs ask for it
-
-    return func.decompose if func._can_decompose() else decomposition_table.get(func)
+    raise NoDecomposition(RANDOM if random else ELEMENTARY)
 
 
 class Lister:
@@ -71,9 +63,9 @@ class Lister:
     def __init__(self, args: tuple, kwargs: dict):
         self.parts: list[Part] = []
         self._within: list[str] = []
-        given = tensors((*args, *kwargs.values()))
-        numbers = reversed(range(len(given)))  # what is given twice is the first of the two
-        self._makers = Makers({f"input {number}": given[number] for number in numbers})
+        inputs = tensors((*args, *kwargs.values()))
+        numbers = reversed(range(len(inputs)))  # what is given twice is the first of the two
+        self._makers = Makers({f"input {number}": inputs[number] for number in numbers})
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Run a decomposition and list its ops."""
@@ -85,12 +77,12 @@ class Lister:
         if func.namespace == "prims":
             raise Elementary
         facts = kind(func)
-        if not facts.written and (not facts.layout or func._can_decompose()):
+        if not facts.written and (not facts.layout or is_decomposable(func)):
             opened, result = self._open(func, facts, args, kwargs)
             if opened:
                 return result
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise Refused(RANDOM)
+            raise NoDecomposition(RANDOM)
         inputs = tuple(map(self._makers.of, tensors((*args, *kwargs.values()))))
         result = func(*args, **kwargs)
         number = len(self.parts)
@@ -103,7 +95,7 @@ class Lister:
 
     def _open(self, func, facts, args, kwargs) -> tuple[bool, object]:
         """Return whether an op of the decomposition could be opened in its turn, and its result."""
-        function, before = decomposition(func), len(self.parts)
+        function, before = op_decomposition(func), len(self.parts)
         if function is None:
             return False, None
         self._within += () if facts.layout else (facts.name,)

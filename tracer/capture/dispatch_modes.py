@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MethodType
 
-import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracer.utils.internals.torch_internals import DispatchMode, pop_dispatch_mode, push_dispatch_mode
 
 
 class CallMode(TorchFunctionMode):
@@ -34,23 +34,16 @@ class CallMode(TorchFunctionMode):
             self._func, self.number = outer, number
 
 
-class OpMode(TorchDispatchMode):
+class OpMode(DispatchMode):
     """A dispatch mode that passes every op to its attribute `__torch_dispatch__`, also those that take functions."""
 
     supports_higher_order_operators = True
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the guard against being compiled costs as much as a small op, at every op
-
 
 @contextmanager
 def observe_ops(observe) -> Iterator[None]:
-    """Call `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op, returns its result.
-
-    `TorchDispatchMode.__enter__` also writes process-wide flags that stay set after concurrent traces, so the stack of
-    modes is used directly.
-    """
+    """Call `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op and returns its
+    result."""
     mode = OpMode()
     mode.__torch_dispatch__ = MethodType(observe, mode)  # no other call stands between
     try:
@@ -63,8 +56,8 @@ def observe_ops(observe) -> Iterator[None]:
 @contextmanager
 def push_mode(mode: OpMode) -> Iterator[None]:
     """Pass the ops inside the block to this mode."""
-    torch._C._push_on_torch_dispatch_stack(mode)
+    push_dispatch_mode(mode)
     try:
         yield
     finally:
-        torch._C._pop_torch_dispatch_stack(None)
+        pop_dispatch_mode()

@@ -13,7 +13,7 @@ from tracer.capture.dispatch_modes import observe_ops
 from tracer.capture.op_schema import kind, written_tensors
 from tracer.capture.tensors.module_state import restoring
 from tracer.capture.tensors.pytree import named_tensors
-from tracer.capture.tensors.tensor_store import Kept, Untouched
+from tracer.capture.tensors.tensor_store import InputGuard, TensorStore
 from tracer.utils.devices import to_cpu
 from tracer.utils.tensor_diff import relative_difference
 
@@ -30,26 +30,28 @@ VECTORS = (
 EARLIER = "That was measured at the first input of these sizes."
 
 
-class Opened(NamedTuple):
+class FastPathDifference(NamedTuple):
     """The relative difference of an output to that of the fast path, None if there is none, and a note on it."""
 
     error: float | None = None
     note: str = ""
 
 
-_known: WeakKeyDictionary[nn.Module, dict[tuple, Opened]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, dict[tuple, FastPathDifference]] = WeakKeyDictionary()
 
 
-def compare_fast_path(module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output) -> Opened:
+def compare_fast_path(
+    module: nn.Module, args: tuple, kwargs: dict, inputs: dict[str, Tensor], output
+) -> FastPathDifference:
     """Compare a trace's output with one plain forward, if that may take a fast path: once for each module and sizes,
     and again for other tokens and masks, since padding decides what a fast path leaves out."""
     if not _may(module):
-        return Opened()
+        return FastPathDifference()
     key = (torch.is_autocast_enabled("cpu"), *((name, *_outline(tensor)) for name, tensor in inputs.items()))
     known = _known.setdefault(module, {})
     if key in known:
         error, note = known[key]
-        return Opened(error, f"{note} {EARLIER}" if note else "")
+        return FastPathDifference(error, f"{note} {EARLIER}" if note else "")
     if len(known) >= REMEMBERED:
         known.clear()
     known[key] = _run_fast_path(module, args, kwargs, output)
@@ -63,7 +65,7 @@ def watched_notes(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _may(module: nn.Module) -> bool:
-    have = any(isinstance(one, HAVE_ONE) and not one.training for one in module.modules())
+    have = any(isinstance(part, HAVE_ONE) and not part.training for part in module.modules())
     if not have or not torch.backends.mha.get_fastpath_enabled():
         return False
     return not (torch.is_grad_enabled() and any(parameter.requires_grad for parameter in module.parameters()))
@@ -74,10 +76,10 @@ def _outline(tensor: Tensor) -> tuple:
     return tuple(tensor.shape), tensor.dtype, tensor.cpu().numpy().tobytes() if exact else b""
 
 
-def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Opened:
+def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> FastPathDifference:
     names = set()
     with restoring(module, args, kwargs) as theirs:
-        untouched = Untouched(theirs, Kept(0))
+        untouched = InputGuard(theirs, TensorStore(0))
 
         def observe(mode, func, types, args=(), kwargs=None):
             facts = kind(func)
@@ -90,10 +92,10 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Open
             with observe_ops(observe):
                 plain = module(*args, **kwargs)
             if not names & FAST:
-                return Opened()
+                return FastPathDifference()
             return _describe_difference(dict(named_tensors("output", output)), dict(named_tensors("output", plain)))
         except Exception as error:  # whatever the forward raises untraced
-            return Opened(
+            return FastPathDifference(
                 None,
                 f"{OPENED} left closed, the forward fails ({(str(error) or type(error).__name__).splitlines()[0]}).",
             )
@@ -101,14 +103,14 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Open
             untouched.restore()
 
 
-def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> Opened:
+def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> FastPathDifference:
     """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted on their
     own: it leaves padding out."""
     pairs = [(to_cpu(traced[name]).double(), to_cpu(plain[name]).double()) for name in traced if name in plain]
-    other = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
-    if other:
-        return Opened(
-            None, f"{OPENED} left closed, they give an output of shape {other[0]}, opened of shape {other[1]}."
+    differing = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
+    if differing:
+        return FastPathDifference(
+            None, f"{OPENED} left closed, they give an output of shape {differing[0]}, opened of shape {differing[1]}."
         )
     error = max((relative_difference(a, b) for a, b in pairs), default=0.0)
     left_out, rows, most, rest = 0, 0, 0.0, []
@@ -120,11 +122,11 @@ def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) ->
             a, b = a[~skipped], b[~skipped]
         rest.append(relative_difference(a, b) if a.numel() else 0.0)
     if left_out:
-        return Opened(
+        return FastPathDifference(
             error,
             f"{OPENED} left closed, they give 0 in {left_out:,} of the {rows:,} rows of the output, as for padding, "
             f"where opened they give up to {most:.3g}; elsewhere both differ by {max(rest):.1e} of the largest value.",
         )
     if all(torch.equal(a, b) for a, b in pairs):
-        return Opened(error, f"{OPENED} left closed, the output has the same values.")
-    return Opened(error, f"{OPENED} left closed, the output differs by {error:.1e} of the largest value.")
+        return FastPathDifference(error, f"{OPENED} left closed, the output has the same values.")
+    return FastPathDifference(error, f"{OPENED} left closed, the output differs by {error:.1e} of the largest value.")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-import torch
-from torch._ops import HigherOrderOperator
+from tracer.utils.internals.torch_internals import HigherOrderOperator, eager_kernel
 
 
 @lru_cache(maxsize=256)
@@ -15,4 +14,4 @@ def written_out(func) -> Callable | None:
     for any other op."""
     if not isinstance(func, HigherOrderOperator) or func.name() != "flex_attention":
         return None
-    return func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+    return eager_kernel(func)

@@ -25,21 +25,21 @@ _current = threading.local()
 def blocks(modules: Iterable[tuple[str, nn.Module]]) -> dict[int, int]:
     """Return the blocks of a net, from its modules by their paths, by their `id`, counted from 1: siblings of one
     class, with submodules, whose names differ only in a number, and that are in no other block."""
-    found: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     inside: list[str] = []
     for path, module in modules:
-        if not module._modules or path.startswith(tuple(inside)):
+        if next(module.children(), None) is None or path.startswith(tuple(inside)):
             continue
         kinds: dict[tuple[str, type], list[tuple[str, nn.Module]]] = {}
-        for name, one in module.named_children():
+        for name, module_entry in module.named_children():
             stem = name.rstrip("0123456789")
-            if stem != name and next(one.children(), None) is not None:
-                kinds.setdefault((stem, type(one)), []).append((name, one))
-        for _, alike in (one for one in kinds.items() if len(one[1]) > 1):
-            for name, one in alike:
-                found.setdefault(id(one), len(found) + 1)
+            if stem != name and next(module_entry.children(), None) is not None:
+                kinds.setdefault((stem, type(module_entry)), []).append((name, module_entry))
+        for _, alike in (module_entry for module_entry in kinds.items() if len(module_entry[1]) > 1):
+            for name, module_entry in alike:
+                numbers.setdefault(id(module_entry), len(numbers) + 1)
                 inside.append(f"{path}.{name}.".lstrip("."))
-    return found
+    return numbers
 
 
 def active() -> ModuleStack | None:

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
-from tracer.capture.decomposition import ELEMENTARY, Part, Refused, decompose
+from tracer.capture.decomposition import ELEMENTARY, NoDecomposition, Part, decompose
 from tracer.capture.op_schema import kind, tensors
 from tracer.utils.devices import to_cpu
+from tracer.utils.internals.torch_internals import function_schema, storage_id, tree_map_only
 from tracer.utils.tensor_diff import relative_difference
 
 
-class Opened(NamedTuple):
+class OpDecomposition(NamedTuple):
     """The primitives of one op. `error` is the relative difference between their result and the op's, or None if the op
     is its own only primitive; `note` says why."""
 
@@ -37,9 +37,9 @@ def opening(observe: Callable, recording, wanted: bool | Collection[int]) -> Cal
             result = observe(mode, func, types, args, kwargs)
             recording.opened += [None] * (len(recording.ops) - before)
             return result
-        given, named = _before(func, args, kwargs)
+        positional, named = _before(func, args, kwargs)
         result = observe(mode, func, types, args, kwargs)
-        recording.opened.append(_open(func, given, named, result, recording.ops[-1]))
+        recording.opened.append(_open(func, positional, named, result, recording.ops[-1]))
         return result
 
     return open_too
@@ -51,23 +51,23 @@ def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     if facts.layout or not facts.written:
         return args, kwargs
     written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
-    storages = {tensor.untyped_storage()._cdata for tensor in tensors(written)}
+    storages = {storage_id(tensor.untyped_storage()) for tensor in tensors(written)}
 
     def copy_shared(value: Tensor) -> Tensor:
-        return value.clone() if value.untyped_storage()._cdata in storages else value
+        return value.clone() if storage_id(value.untyped_storage()) in storages else value
 
     return tree_map_only(Tensor, copy_shared, (args, kwargs))
 
 
-def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
+def _open(func, args: tuple, kwargs: dict, result, seen) -> OpDecomposition:
     if seen.layout:
         return _alone(seen, "")
     try:
-        parts, made = decompose(_functional(func), args, kwargs)
+        parts, recomputed = decompose(_functional(func), args, kwargs)
         if not parts:  # it hands on what it is given
             return _alone(seen, ELEMENTARY)
-        return Opened(parts, _error(seen.name, tensors((made,)), tensors((result,))), "")
-    except Refused as refused:
+        return OpDecomposition(parts, _error(seen.name, tensors((recomputed,)), tensors((result,))), "")
+    except NoDecomposition as refused:
         return _alone(seen, str(refused))
     except Exception as error:  # a decomposition that PyTorch wrote for other arguments than these
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -76,36 +76,38 @@ def _open(func, args: tuple, kwargs: dict, result, seen) -> Opened:
 
 def _functional(func):
     """Return the op that computes what an in-place op writes: `add` of `add_`."""
-    space, _, name = func._schema.name.partition("::")
+    space, _, name = function_schema(func).name.partition("::")
     if not name.endswith("_") or name.endswith("__"):
         return func
     packet = getattr(getattr(torch.ops, space), name[:-1], None)
-    return getattr(packet, func._overloadname, func)
+    return getattr(packet, func.name().partition(".")[2] or "default", func)
 
 
-def _alone(seen, note: str) -> Opened:
+def _alone(seen, note: str) -> OpDecomposition:
     """Return an op that is its own only primitive."""
     inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(seen.inputs))
     outputs = tuple((shape, dtype, 0) for shape, dtype, _ in seen.outputs)
-    return Opened((Part(seen.name, "", inputs, outputs),), None, note)
+    return OpDecomposition((Part(seen.name, "", inputs, outputs),), None, note)
 
 
-def _error(name: str, made: list[Tensor], ran: list[Tensor]) -> float | None:
+def _error(name: str, recomputed: list[Tensor], ran: list[Tensor]) -> float | None:
     """Return the largest relative difference between outputs; of an internal op, of the first: those after it are kept
     for the gradient, and may be anything close to 0, like the means of normalised inputs."""
     if not ran or any(tensor.is_meta for tensor in ran):
         return None
     count = 1 if name.startswith(("native_", "_")) else len(ran)
-    shapes = [[list(tensor.shape) for tensor in outputs[:count]] for outputs in (made, ran)]
+    shapes = [[list(tensor.shape) for tensor in outputs[:count]] for outputs in (recomputed, ran)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"it gives shapes {shapes[0]}, the op gave {shapes[1]}")
-    differences = map(_difference, made[:count], ran[:count])
+    differences = map(_difference, recomputed[:count], ran[:count])
     return max(differences, key=lambda error: (isnan(error), error))
 
 
-def _difference(made: Tensor, ran: Tensor) -> float:
+def _difference(recomputed: Tensor, ran: Tensor) -> float:
     """Return the relative difference in double precision. Cells undefined in both, as in the softmax of a fully masked
     row, differ by 0."""
-    made, ran = (tensor.detach() if tensor.is_complex() else to_cpu(tensor.detach()).double() for tensor in (made, ran))
-    undefined = made.isnan() & ran.isnan()
-    return relative_difference(made.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))
+    recomputed, ran = (
+        tensor.detach() if tensor.is_complex() else to_cpu(tensor.detach()).double() for tensor in (recomputed, ran)
+    )
+    undefined = recomputed.isnan() & ran.isnan()
+    return relative_difference(recomputed.masked_fill(undefined, 0), ran.masked_fill(undefined, 0))

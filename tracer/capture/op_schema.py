@@ -7,10 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch._C import _dispatch_has_kernel_for_dispatch_key
-from torch._ops import HigherOrderOperator
 
 from tracer.ops import CONCATENATIONS, LINEAR, MATMULS, RESHAPES, SOFTMAXES, having, is_layout, schema
+from tracer.utils.internals.torch_internals import HigherOrderOperator, function_schema, has_composite_kernel
 
 VIEWS = RESHAPES | having("alias", "copy")
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
@@ -69,8 +68,8 @@ def _read(func) -> OpKind:
             name := f"higher_order.{func.name()}", name, (), (), False, "", True, func, higher=True
         )
         return facts
-    space, _, name = func._schema.name.partition("::")
-    arguments = func._schema.arguments
+    space, _, name = function_schema(func).name.partition("::")
+    arguments = function_schema(func).arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
     plain = name.rstrip("_")
@@ -90,20 +89,18 @@ def _read(func) -> OpKind:
         defaults=tuple(a.default_value for a in arguments) if sized else (),
         given=layout or part == "reduction" or (space == "aten" and plain in CONCATENATIONS),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
-        whole=space == "aten"
-        and not written
-        and not _dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        whole=space == "aten" and not written and not has_composite_kernel(func),
     )
     return facts
 
 
 def settings(facts: OpKind, args: tuple, kwargs: dict) -> tuple:
     """Return all arguments of an op's call as plain data: None for tensors, tuples for lists."""
-    given = [*args, *facts.defaults[len(args) :]]
+    values = [*args, *facts.defaults[len(args) :]]
     if kwargs:
-        given = [kwargs.get(name, value) for name, value in zip(facts.arguments, given, strict=True)]
+        values = [kwargs.get(name, value) for name, value in zip(facts.arguments, values, strict=True)]
     return tuple(
-        [None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in given]
+        [None if isinstance(value, Tensor) else tuple(value) if isinstance(value, list) else value for value in values]
     )
 
 
@@ -119,10 +116,10 @@ def written_tensors(facts: OpKind, args: tuple, kwargs: dict) -> Iterator[Tensor
 
 def tensors(values) -> list[Tensor]:
     """Return the tensors among an op's arguments, also in lists."""
-    found = []
+    flat = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            flat.append(value)
         elif isinstance(value, (list, tuple)):
-            found += tensors(value)
-    return found
+            flat += tensors(value)
+    return flat

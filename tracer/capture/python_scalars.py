@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.capture.composite_calls import Call, with_autograd
+from tracer.capture.composite_calls import Call, CallRunner
 from tracer.capture.op_schema import OpKind, kind, tensors
 from tracer.capture.tensors.producers import CONSTANT
 from tracer.ops import NO_LABEL, having
-
-_C = torch._C
 
 LARGEST = 1 << 20
 """Numbers of a tensor that is compared with that of another run at most."""
@@ -53,13 +51,13 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
             yield Scalars(call.name, call.first, call.last, values, flags)
 
 
-class ScalarRecorder:
+class ScalarRecorder(CallRunner):
     """The recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
 
     def __init__(self, recording):
         self.found: list[Scalars] = recording.scalars
         self._ops = recording.ops
-        self._within = self._alone = False
+        self._within = False
 
     def observer(self, observe: Callable) -> Callable:
         """Return `observe`, which records each op, with the numbers of the calls around it."""
@@ -80,13 +78,6 @@ class ScalarRecorder:
 
         return both
 
-    def run(self, func, args, kwargs) -> Any:
-        """Run an op; one that is a call by itself has not been through autograd yet."""
-        if not self._alone:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        with with_autograd():
-            return func(*args, **kwargs) if kwargs else func(*args)
-
     def _inside(self, observe, *call):
         """Run an op that takes functions: the ops that it runs are calls of their own, and not above others."""
         within, self._within = self._within, True
@@ -98,12 +89,7 @@ class ScalarRecorder:
     def _call(self, facts: OpKind, mode, func, args, kwargs):
         first, self._within = len(self._ops), True
         try:
-            with with_autograd():
-                _C._push_on_torch_dispatch_stack(mode)
-                try:
-                    return func(*args, **kwargs)
-                finally:
-                    _C._pop_torch_dispatch_stack(None)
+            return self.run_call(mode, func, args, kwargs)
         finally:
             self._within = False
             self._note(facts, first, args, kwargs)
@@ -119,8 +105,8 @@ class ScalarRecorder:
             return
         values: dict[str, Any] = {}
         flags: dict[str, Any] = {}
-        given = dict(zip(facts.arguments, args, strict=False)) | (kwargs or {})
-        for name, value in {**facts.optional, **given}.items():
+        arguments = dict(zip(facts.arguments, args, strict=False)) | (kwargs or {})
+        for name, value in {**facts.optional, **arguments}.items():
             _put(values, flags, name, value)
         if values or flags or len(self._ops) - first > 1:
             self.found.append(Scalars(facts.name, first, len(self._ops), values, flags))
@@ -139,7 +125,7 @@ def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> Non
 def digesting(observe: Callable, recording) -> Callable:
     """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
     computations outside of PyTorch differ with the input, and no op says so."""
-    ops, found = recording.ops, recording.constants
+    ops, constants = recording.ops, recording.constants
     known: dict[int, tuple[Tensor, bytes]] = {}
 
     def look(mode, func, types, args=(), kwargs=None):
@@ -151,7 +137,7 @@ def digesting(observe: Callable, recording) -> Callable:
                     tensor = tensors((*args, *(kwargs or {}).values()))[place]
                     if id(tensor) not in known:
                         known[id(tensor)] = tensor, _digest(tensor)
-                    found[index, place] = known[id(tensor)][1]
+                    constants[index, place] = known[id(tensor)][1]
         return result
 
     return look

@@ -24,8 +24,8 @@ for a few frames; code that is held here keeps its id."""
 def _is_models(code: CodeType) -> tuple[bool, CodeType]:
     if len(_models) > 10_000:
         _models.clear()
-    found = _models[id(code)] = not code.co_filename.startswith((_TORCH, _RECORDER, "<frozen")), code
-    return found
+    entry = _models[id(code)] = not code.co_filename.startswith((_TORCH, _RECORDER, "<frozen")), code
+    return entry
 
 
 def locate(stop) -> tuple[str, int] | None:

@@ -1,4 +1,4 @@
-"""The command line: one command per file `command_*.py`, discovered by itself.
+"""The command line: one command per file in `commands`, discovered by itself.
 
 Such a file has a docstring (its help), `arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 where a
 proof failed. A user's mistake is a ValueError or OSError of one sentence, and so is a package that is not installed:
@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import NoReturn
 
@@ -31,14 +31,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        message = re.sub("'[^']{80,}'", lambda given: quote(given[0][1:-1]), message)
+        message = re.sub("'[^']{80,}'", lambda match: quote(match[0][1:-1]), message)
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
 def commands() -> dict[str, ModuleType]:
     """Return the modules of the commands by name."""
-    names = [module.name for module in iter_modules(folder.__path__)]
-    return {name: import_module(f"{folder.__name__}.{name}") for name in names}
+    files = walk_packages(folder.__path__, f"{folder.__name__}.")
+    paths = {file.name.rpartition(".")[2]: file.name for file in files if not file.ispkg}
+    return {name: import_module(paths[name]) for name in sorted(paths)}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,9 +50,9 @@ def parser() -> argparse.ArgumentParser:
         first, _, rest = (module.__doc__ or "").partition("\n\n")
         summary = " ".join(first.split())
         formatter = argparse.RawDescriptionHelpFormatter
-        one = choices.add_parser(name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=formatter)
-        module.arguments(one)
-        one.set_defaults(run=module.run)
+        command = choices.add_parser(name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=formatter)
+        module.arguments(command)
+        command.set_defaults(run=module.run)
     return result
 
 

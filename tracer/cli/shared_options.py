@@ -41,6 +41,20 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def change(parser: argparse.ArgumentParser) -> None:
+    """Add --change."""
+    parser.add_argument(
+        "--change",
+        metavar="LINE=CHANGE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="replace the value of a line: zero, off, mean, scale(0.5), drop_heads(1), keep_heads(0), noise(0.1,7), "
+        "shuffle(0), take(LINE), unscale, causal, window(8); image=hide(27,28,grey), text=mask_words(3;0) and "
+        "weights=permute(0) change what goes in",
+    )
+
+
 def inputs(parser: argparse.ArgumentParser) -> None:
     """Add --image and --text."""
     parser.add_argument("--image", metavar="F", help="a photo")
@@ -87,8 +101,8 @@ def check_view(options: argparse.Namespace) -> None:
         return
     if options.out.endswith(SAVED):
         if options.format:
-            given = f"--format {options.format} with --out {quote(options.out)}"
-            raise ValueError(f"{given}: that file holds the whole trace, expected one of the two")
+            conflict = f"--format {options.format} with --out {quote(options.out)}"
+            raise ValueError(f"{conflict}: that file holds the whole trace, expected one of the two")
     elif not (options.format or export.format_of(options.out)):
         raise ValueError(
             f"--out {quote(options.out)} names no format, expected --format or one of {export.suffixes()}, {SAVED}"

@@ -12,7 +12,7 @@ from tracer.symbols import notation
 _TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
 _FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}
 _FONTS |= {"mathcal": "i", "mathsf": ""}
-ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304"}
+ACCENTS = {"tilde": "\u0303", "hat": "\u0302", "bar": "\u0304", "check": "\u030c"}
 _SMALL = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau upsilon
 phi chi psi omega""".split()
 GLYPHS = {
@@ -69,9 +69,11 @@ def svg_text(markup: str) -> str:
 
 
 def scientific(value: float) -> str:
-    """Return a number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`."""
+    """Return a number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`, infinity `∞`."""
     if value == 0:
         return "0"
+    if isinf(value):
+        return "∞" if value > 0 else "-∞"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 

@@ -28,7 +28,9 @@ def as_printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
 def repeat_of(trace: Trace, step: Step) -> Repeat | None:
     """Return the repeat that a step is in, or None."""
     at = trace.steps.index(step)
-    return next((one for one in trace.repeats if one.start <= at < one.start + one.times * one.length), None)
+    return next(
+        (repeat for repeat in trace.repeats if repeat.start <= at < repeat.start + repeat.times * repeat.length), None
+    )
 
 
 def _merge(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
@@ -44,6 +46,6 @@ def _merge(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
 def _star_numbers(ids: Sequence[str]) -> str:
     """Return ids that differ in numbers alone as one, with a star for them: `block*.attention.query`."""
     parts = [re.split(r"(\d+)", id) for id in ids]
-    if len({len(one) for one in parts}) > 1:
+    if len({len(parts_at) for parts_at in parts}) > 1:
         return ids[0]
-    return "".join(one[0] if len(set(one)) == 1 else "*" for one in zip(*parts, strict=True))
+    return "".join(parts_at[0] if len(set(parts_at)) == 1 else "*" for parts_at in zip(*parts, strict=True))

@@ -67,12 +67,12 @@ def ops(trace: Trace) -> list[dict[str, Any]]:
 
 def modules(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per call of a module, in the order in which they began."""
-    from tracer.symbols.cost_breakdown import of_module  # counting FLOPs imports torch, which pages start without
+    from tracer.record.cost_breakdown import of_module  # counting FLOPs imports torch, which pages start without
 
-    found = []
+    rows = []
     for index, module in enumerate(trace.modules):
         cost = of_module(trace, module)
-        found.append(
+        rows.append(
             {"index": index, "module": module.path, "class": module.kind, "call": module.call}
             | {"inputs": symbols(module.inputs), "outputs": symbols(module.outputs), "shapes": shapes(module)}
             | {"dtype": dtypes(module), "params": cost.params, "params_symbolic": cost.params_symbolic}
@@ -82,7 +82,7 @@ def modules(trace: Trace) -> list[dict[str, Any]]:
             }
             | {"ops": between(module), "verdict": module.verdict, "note": module.problem}
         )
-    return found
+    return rows
 
 
 def calls(trace: Trace) -> list[dict[str, Any]]:
@@ -104,11 +104,11 @@ def whose(trace: Trace, call: CallRecord) -> list[str]:
     return list(dict.fromkeys(op.step for op in trace.ops[call.first : call.last] if op.step))
 
 
-def between(found: ModuleRecord | CallRecord) -> str:
+def between(record: ModuleRecord | CallRecord) -> str:
     """Return the numbers of the ops beneath a module or a call: `12–15`, or "" for none."""
-    if found.first == found.last:
+    if record.first == record.last:
         return ""
-    return f"{found.first}–{found.last - 1}" if found.last - found.first > 1 else str(found.first)
+    return f"{record.first}–{record.last - 1}" if record.last - record.first > 1 else str(record.first)
 
 
 def sum_flops(ops: Sequence[Op]) -> int | str:
@@ -119,17 +119,21 @@ def sum_flops(ops: Sequence[Op]) -> int | str:
 
 def primitives(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per primitive, numbered within its op; an op's error and note are at its first one."""
-    found = []
+    rows = []
     for opened in trace.decompositions:
         op = trace.ops[opened.op]
-        found += [
-            {"index": op.index, "module": op.module, "op": op.op, "number": i, "primitive": one.name}
-            | {"within": one.within, "inputs": symbols(one.inputs), "outputs": symbols(one.outputs)}
-            | {"shapes": shapes(one), "dtype": dtypes(one), "makers": ", ".join(str(x.maker) for x in one.inputs)}
+        rows += [
+            {"index": op.index, "module": op.module, "op": op.op, "number": i, "primitive": primitive.name}
+            | {"within": primitive.within, "inputs": symbols(primitive.inputs), "outputs": symbols(primitive.outputs)}
+            | {
+                "shapes": shapes(primitive),
+                "dtype": dtypes(primitive),
+                "makers": ", ".join(str(x.maker) for x in primitive.inputs),
+            }
             | {"error": opened.error if i == 0 else None, "note": opened.note if i == 0 else ""}
-            for i, one in enumerate(opened.primitives)
+            for i, primitive in enumerate(opened.primitives)
         ]
-    return found
+    return rows
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -176,8 +180,8 @@ def proof(step: Step) -> str:
         return step.verdict
     if step.refuted:
         return "DISPROVEN on another run"
-    other = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
-    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else other)
+    elsewhere = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
+    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else elsewhere)
 
 
 def error(value: float | None) -> str:
@@ -204,13 +208,13 @@ def letters(latex: str) -> str:
 def totals(trace: Trace) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
-    said = [
+    figures = [
         f"{number:,} {what}"
         + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
         + (unknown(trace, number) if formula == "?" else "")
         for number, what, formula in costs
     ]
-    return "; ".join(said + ([uncounted_ops(trace)] if trace.uncounted_ops else []))
+    return "; ".join(figures + ([uncounted_ops(trace)] if trace.uncounted_ops else []))
 
 
 def unknown(trace: Trace, number: int) -> str:
@@ -227,6 +231,11 @@ def uncounted_ops(trace: Trace) -> str:
 def flops(op: Op) -> str:
     """Return the FLOPs of an op, or a note that they are not counted."""
     return NOT_COUNTED if op.flops is None else f"{op.flops:,}"
+
+
+def count(flops: int | str) -> str:
+    """Return a number with its thousands apart, and a note on one as it is."""
+    return flops if isinstance(flops, str) else f"{flops:,}"
 
 
 def sizes(trace: Trace) -> str:

@@ -87,7 +87,7 @@ def _modules(trace: Trace) -> str:
             f"<td>{text(row['module'] or trace.model)}<br>{_quiet(row['class'])}</td>",
             f'<td class="shape">{text(row["inputs"])} → {text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
             f'<td class="number">{row["params"]:,}</td>',
-            f'<td class="number">{_count(row["flops"])}</td>',
+            f'<td class="number">{rows.count(row["flops"])}</td>',
             f'<td class="number">{text(row["ops"])}</td>',
             f'<td title="{text(row["note"])}">{row["verdict"]}</td>',
         )
@@ -101,17 +101,13 @@ def _calls(trace: Trace) -> str:
         (
             f"<td><code>{text(row['call'])}</code><br>{_quiet(row['module'])}</td>",
             f'<td class="shape">{text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
-            f'<td class="number">{_count(row["flops"])}</td>',
+            f'<td class="number">{rows.count(row["flops"])}</td>',
             f'<td class="number">{text(row["ops"])}</td>',
             f"<td>{text(row['steps'])}</td>",
         )
         for row in rows.calls(trace)
     ]
     return _table(("call", "gives", "FLOPs", "ops", "steps"), body)
-
-
-def _count(flops: int | str) -> str:
-    return flops if isinstance(flops, str) else f"{flops:,}"
 
 
 def _ops(trace: Trace) -> str:
@@ -138,13 +134,15 @@ def _primitives(trace: Trace) -> str:
             f'<td rowspan="{several}">{text(op.op)}<br>{_quiet(op.module)}</td>'
         )
         proof = text(rows.error(opened.error)) if opened.error is not None else _quiet(opened.note)
-        for number, one in enumerate(opened.primitives):
+        for number, primitive in enumerate(opened.primitives):
+            within = _quiet(primitive.within.rpartition("/")[2])
             body.append(
                 (
                     whose if number == 0 else "",
-                    f'<td title="{text(one.within)}">{text(one.name)}<br>{_quiet(one.within.rpartition("/")[2])}</td>',
-                    f'<td class="shape">{text(rows.symbols(one.inputs))} → {text(rows.symbols(one.outputs))}'
-                    f"<br>{_quiet(rows.shapes(one))}</td>",
+                    f'<td title="{text(primitive.within)}">{text(primitive.name)}<br>{within}</td>',
+                    f'<td class="shape">{text(rows.symbols(primitive.inputs))}'
+                    f" → {text(rows.symbols(primitive.outputs))}"
+                    f"<br>{_quiet(rows.shapes(primitive))}</td>",
                     f'<td class="number" rowspan="{several}">{proof}</td>' if number == 0 else "",
                 )
             )
@@ -166,7 +164,7 @@ NAMES = re.compile(r"\\operatorname\{((?=[A-Za-z]*[\d\\])(?:[A-Za-z\d]|\\_)+)\}"
 def equation(latex: str) -> str:
     """Return LaTeX as MathML, or as text if it can't be converted or holds more than mathematics (a link, a style)."""
     try:
-        plain = PRIMES.sub(lambda found: r"^{" + r"\prime" * len(found[1]) + " ", latex)
+        plain = PRIMES.sub(lambda match: r"^{" + r"\prime" * len(match[1]) + " ", latex)
         plain = NAMES.sub(r"\\text{\1}", plain)
         tree = ElementTree.fromstring(convert(plain, xmlns=""))
     except Exception:  # whatever the converter or the parser make of a stranger's text

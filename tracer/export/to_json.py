@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Returned, Source, Step, TensorRecord, Trace
+from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor, Source, Step, TensorRecord, Trace
 
 SUFFIXES = (".json",)
 
@@ -19,7 +19,7 @@ def render(trace: Trace, level: str) -> str:
 
 def tree(trace: Trace) -> dict[str, Any]:
     """Return the trace as dictionaries and lists; an infinite or undefined number is a string: `"inf"`, `"nan"`."""
-    found = {
+    contents = {
         "model": trace.model,
         "symbols": {symbol.name: symbol.value for symbol in trace.symbols},
         "totals": {
@@ -30,19 +30,21 @@ def tree(trace: Trace) -> dict[str, Any]:
         },
         "steps": [_step(step) for step in trace.steps],
         "ops": [_op(op) for op in trace.ops],
-        "returned": [_return_value(one) for one in trace.returned],
+        "returned": [_return_value(record) for record in trace.returned],
         "result": plain(trace.result),
         "notes": list(trace.notes),
         "opened_error": plain(trace.opened_error),
     }
+    if trace.changes:
+        contents["changes"] = list(trace.changes)
     if trace.repeats:
-        found["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
+        contents["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
     levels = {
-        "modules": [_module(one) for one in trace.modules],
-        "calls": [_call(one) for one in trace.calls],
-        "decompositions": [_decomposition(one) for one in trace.decompositions],
+        "modules": [_module(record) for record in trace.modules],
+        "calls": [_call(record) for record in trace.calls],
+        "decompositions": [_decomposition(record) for record in trace.decompositions],
     }
-    return found | {name: level for name, level in levels.items() if level}
+    return contents | {name: level for name, level in levels.items() if level}
 
 
 def _module(module: ModuleRecord) -> dict[str, object]:
@@ -53,8 +55,13 @@ def _module(module: ModuleRecord) -> dict[str, object]:
 def _call(call: CallRecord) -> dict[str, object]:
     names = ("name", "text", "module", "call", "first", "last", "outputs")
     arguments = [
-        {"name": one.name, "value": one.value, "default": one.default, "tensors": plain(one.tensors)}
-        for one in call.arguments
+        {
+            "name": argument.name,
+            "value": argument.value,
+            "default": argument.default,
+            "tensors": plain(argument.tensors),
+        }
+        for argument in call.arguments
     ]
     return {name: plain(getattr(call, name)) for name in names} | {"arguments": arguments}
 
@@ -83,7 +90,7 @@ def _step(step: Step) -> dict[str, Any]:
     return {name: plain(getattr(step, name)) for name in names}
 
 
-def _return_value(tensor: Returned) -> dict[str, Any]:
+def _return_value(tensor: ReturnedTensor) -> dict[str, Any]:
     return {name: plain(getattr(tensor, name)) for name in ("name", "shape", "dtype", "step", "of")}
 
 
@@ -94,8 +101,13 @@ def _op(op: Op) -> dict[str, Any]:
 
 def _decomposition(decomposition: Decomposition) -> dict[str, Any]:
     names = ("name", "within", "inputs", "outputs")
-    made = [{name: plain(getattr(one, name)) for name in names} for one in decomposition.primitives]
-    return {"op": decomposition.op, "error": plain(decomposition.error), "note": decomposition.note, "primitives": made}
+    primitives = [{name: plain(getattr(primitive, name)) for name in names} for primitive in decomposition.primitives]
+    return {
+        "op": decomposition.op,
+        "error": plain(decomposition.error),
+        "note": decomposition.note,
+        "primitives": primitives,
+    }
 
 
 def plain(value: object) -> Any:

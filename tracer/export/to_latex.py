@@ -44,8 +44,8 @@ def _steps(trace: Trace) -> str:
     parts = []
     for repeat, steps in as_printed(trace):
         lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
-        said = _times(repeat) if repeat else "Then" if parts else ""
-        parts.append((rf"  \intertext{{{said}}}" + "\n" if said else "") + " \\\\\n".join(lines))
+        lead = _times(repeat) if repeat else "Then" if parts else ""
+        parts.append((rf"  \intertext{{{lead}}}" + "\n" if lead else "") + " \\\\\n".join(lines))
     body = " \\\\\n".join(parts)
     return "{\\footnotesize\\allowdisplaybreaks\n\\begin{align*}\n" + body + "\n\\end{align*}}"
 
@@ -96,10 +96,10 @@ def _primitives(trace: Trace) -> str:
     lines = [("index", "module", "op", "primitive", "within", "outputs", "error")]
     for opened in trace.decompositions:
         op = trace.ops[opened.op]
-        for number, one in enumerate(opened.primitives):
+        for number, primitive in enumerate(opened.primitives):
             whose = (str(op.index), text(op.module), text(op.op)) if number == 0 else ("", "", "")
             error = text(rows.error(opened.error)) if opened.error is not None and number == 0 else ""
-            lines.append((*whose, text(one.name), text(one.within), _shapes(one), error))
+            lines.append((*whose, text(primitive.name), text(primitive.within), _shapes(primitive), error))
     return _long("rllllll", lines)
 
 

@@ -46,23 +46,23 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
 def _modules(trace: Trace) -> list[dict[str, str]]:
     """Return one line per module; modules within others are indented."""
     depth: list[int] = []
-    found = []
+    table = []
     for module, row in zip(trace.modules, rows.modules(trace), strict=True):
         depth.append(0 if module.around is None else depth[module.around] + 1)
         name = row["module"] or trace.model
-        found.append(
+        table.append(
             {
                 "module": "  " * depth[-1] + name + (f" (call {module.call + 1})" if module.call else ""),
                 "class": row["class"],
                 "shape": f"{row['inputs']} → {row['outputs']}",
                 "here": row["shapes"],
                 "params": f"{row['params']:,}",
-                "flops": _count(row["flops"]),
+                "flops": rows.count(row["flops"]),
                 "ops": row["ops"],
                 "verdict": row["verdict"] + (f": {row['note']}" if row["note"] else ""),
             }
         )
-    return found
+    return table
 
 
 def _calls(trace: Trace) -> list[dict[str, str]]:
@@ -71,17 +71,13 @@ def _calls(trace: Trace) -> list[dict[str, str]]:
             "call": row["call"],
             "shape": row["outputs"],
             "here": row["shapes"],
-            "flops": _count(row["flops"]),
+            "flops": rows.count(row["flops"]),
             "ops": row["ops"],
             "module": row["module"],
             "steps": row["steps"],
         }
         for row in rows.calls(trace)
     ]
-
-
-def _count(flops: int | str) -> str:
-    return flops if isinstance(flops, str) else f"{flops:,}"
 
 
 def _ops(trace: Trace) -> list[dict[str, str]]:

@@ -30,13 +30,13 @@ def nodes() -> dict[str, type[Node]]:
     """Every node by its name; those whose names begin with an underscore are parts of others."""
     for file in walk_packages(__path__, f"{__name__}."):
         import_module(file.name)
-    found, waiting = {}, [Node]
+    classes, waiting = {}, [Node]
     while waiting:
         node = waiting.pop()
         waiting += node.__subclasses__()
         if node.__module__.startswith(f"{__name__}.") and not node.__name__.startswith("_"):
-            found[node.__name__] = node
-    return dict(sorted(found.items()))
+            classes[node.__name__] = node
+    return dict(sorted(classes.items()))
 
 
 def __getattr__(name: str) -> type[Node]:

@@ -31,7 +31,7 @@ HALVES = torch.float16, torch.bfloat16
 """Dtypes whose kernels compute in float32 and round their result once."""
 
 
-class Bounded(NamedTuple):
+class BoundedValue(NamedTuple):
     """The value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the
     model had it; None where no operand says one."""
 
@@ -39,25 +39,29 @@ class Bounded(NamedTuple):
     bound: torch.Tensor | None = None
     dtype: torch.dtype | None = None
 
-    def convert(self, dtype: torch.dtype | None, careful: bool) -> Bounded:
+    def convert(self, dtype: torch.dtype | None, careful: bool) -> BoundedValue:
         """With what a Python number, or a tensor without axes, loses as it becomes one of `dtype`."""
         if dtype is None or dtype == self.dtype or not fractional(self.value):
             return self
         return self._replace(bound=total(self.bound, conversion(self.value, dtype, precision(careful))))
 
-    def rounded_to(self, dtype: torch.dtype, careful: bool) -> Bounded:
+    def rounded_to(self, dtype: torch.dtype, careful: bool) -> BoundedValue:
         """With one more rounding where the run holds the value in a narrower dtype than its operands have."""
         if self.dtype is None and self.bound is None:
             return self.convert(dtype, careful)
         if not fractional(self.value) or limits(dtype).eps <= limits(self.dtype).eps:
             return self
         more = Rounding(dtype, coarse=True, careful=careful).rounding(self.value)
-        return Bounded(self.value, total(self.bound, more), dtype)
+        return BoundedValue(self.value, total(self.bound, more), dtype)
 
 
 def evaluate(
-    node: Node, value: Callable[[Tensor], torch.Tensor | Bounded], size, coarse: bool = False, careful: bool = False
-) -> Bounded:
+    node: Node,
+    value: Callable[[Tensor], torch.Tensor | BoundedValue],
+    size,
+    coarse: bool = False,
+    careful: bool = False,
+) -> BoundedValue:
     """Return the value of an expression and the bound of its error. `value(tensor)` gives each tensor as the run had
     it, or what `evaluate` returned for one that no run held.
 
@@ -66,13 +70,15 @@ def evaluate(
     subnormal ones, and those that overflow, whose bound is infinite.
     """
     if isinstance(node, Tensor):
-        found = value(node)
-        if not isinstance(found, Bounded):
-            found = Bounded(found.to(exact_dtype(found.dtype)), None, found.dtype if fractional(found) else None)
+        bounded = value(node)
+        if not isinstance(bounded, BoundedValue):
+            bounded = BoundedValue(
+                bounded.to(exact_dtype(bounded.dtype)), None, bounded.dtype if fractional(bounded) else None
+            )
         if not node.transposed:
-            return found
-        value, bound = (None if one is None else one.transpose(-2, -1) for one in found[:2])
-        return found._replace(value=value, bound=bound)
+            return bounded
+        value, bound = (None if item is None else item.transpose(-2, -1) for item in bounded[:2])
+        return bounded._replace(value=value, bound=bound)
     operands = [evaluate(operand, value, size, coarse, careful) for operand in node.operands]
     among = common(operands)
     operands, dtype = [operand.convert(among, careful) for operand in operands], node.dtype or among
@@ -92,7 +98,9 @@ def count(node: Node) -> int:
 def common(operands) -> torch.dtype | None:
     """Return the dtype that PyTorch promotes operands to; one without axes does not change that of the others."""
     for wide in (True, False):
-        dtypes = [one.dtype for one in operands if one.dtype is not None and bool(one.value.dim()) is wide]
+        dtypes = [
+            operand.dtype for operand in operands if operand.dtype is not None and bool(operand.value.dim()) is wide
+        ]
         if dtypes:
             return reduce(torch.promote_types, dtypes)
     return None
@@ -140,70 +148,75 @@ class Rounding(TorchFunctionMode):
         if rule := WRITES.get(name):
             rule(self, *args, **kwargs)
             return func(*args, **kwargs)
-        made, rule = func(*args, **kwargs), RULES.get(name)
+        output, rule = func(*args, **kwargs), RULES.get(name)
         if name in MOVES:
-            if any(bound_of(one) is not None for one in flat(args)):
+            if any(bound_of(cell) is not None for cell in flat(args)):
                 places = args[1:] if name in CHOOSES else ()
-                if any(bool((bound > 0).any()) for one in flat(places) if (bound := bound_of(one)) is not None):
+                if any(bool((bound > 0).any()) for cell in flat(places) if (bound := bound_of(cell)) is not None):
                     raise ValueError(UNTOLD)
                 moved = func(*self.bounds(args[: len(args) - len(places)]), *places, **kwargs)
-                for one, bound in zip(flat(made), flat(moved), strict=True):
-                    attach(one, bound)
-        elif rule and isinstance(made, torch.Tensor):
-            attach(made, rule(self, func, made, *args, **kwargs))
+                for cell, bound in zip(flat(output), flat(moved), strict=True):
+                    attach(cell, bound)
+        elif rule and isinstance(output, torch.Tensor):
+            attach(output, rule(self, func, output, *args, **kwargs))
         else:
-            for one in flat(made):
-                if fractional(one) and one.layout is torch.strided:
-                    attach(one, self.unknown(one, *flat((*args, *kwargs.values()))))
-        return made
+            for cell in flat(output):
+                if fractional(cell) and cell.layout is torch.strided:
+                    attach(cell, self.unknown(cell, *flat((*args, *kwargs.values()))))
+        return output
 
-    def result(self, node: Node, size, operands: list[Bounded]) -> Bounded:
+    def result(self, node: Node, size, operands: list[BoundedValue]) -> BoundedValue:
         """Return a node's value and bound from those of its operands."""
         if node.multilinear:
-            made = node.run(size, *(one.value for one in operands))
-            bound = self.of_terms(node, size, made, operands)
+            output = node.run(size, *(operand.value for operand in operands))
+            bound = self.of_terms(node, size, output, operands)
         elif node.additive and len(operands) == 2:
-            made = node.run(size, *(one.value for one in operands))
-            bound = total(*(one.bound for one in operands), self.rounding(made))
-        elif not self.careful and node.analysed and not any(one.bound is not None for one in operands):
-            made = node.run(size, *(one.value for one in operands))
-            bound = node.errors(made.to(self.kind), *(one.value.to(self.kind) for one in operands)).mul_(self.unit)
+            output = node.run(size, *(operand.value for operand in operands))
+            bound = total(*(operand.bound for operand in operands), self.rounding(output))
+        elif not self.careful and node.analysed and not any(operand.bound is not None for operand in operands):
+            output = node.run(size, *(operand.value for operand in operands))
+            bound = node.errors(output.to(self.kind), *(operand.value.to(self.kind) for operand in operands)).mul_(
+                self.unit
+            )
         else:
-            bare = [one.value if one.bound is None else one.value.view_as(one.value) for one in operands]
-            for tensor, one in zip(bare, operands, strict=True):
-                if one.bound is not None:
-                    attach(tensor, one.bound)
+            bare = [
+                operand.value if operand.bound is None else operand.value.view_as(operand.value) for operand in operands
+            ]
+            for tensor, operand in zip(bare, operands, strict=True):
+                if operand.bound is not None:
+                    attach(tensor, operand.bound)
             with self:
-                made = node.run(size, *bare)
-            bound = bound_of(made)
+                output = node.run(size, *bare)
+            bound = bound_of(output)
         if bound is not None and (node.dtype or self.within.eps != limits(self.dtype).eps):  # cast, or computed wider
             self.within, self.unit = limits(self.dtype), unit(limits(self.dtype))
-            bound = total(bound, self.rounding(made))
-        return Bounded(made, bound)
+            bound = total(bound, self.rounding(output))
+        return BoundedValue(output, bound)
 
-    def of_terms(self, node: Node, size, made: torch.Tensor, operands: list[Bounded]) -> torch.Tensor | None:
+    def of_terms(self, node: Node, size, output: torch.Tensor, operands: list[BoundedValue]) -> torch.Tensor | None:
         """u·Σ|terms|, and for each operand with a bound the sum of that times the rest of each term."""
-        if not fractional(made):
+        if not fractional(output):
             return None
-        sizes = [self.size(one.value) for one in operands]
-        bound = self.contributions(made, sizes, lambda *factors: node.run(size, *factors))
-        for place, one in enumerate(operands):
-            if one.bound is not None:
+        sizes = [self.size(operand.value) for operand in operands]
+        bound = self.contributions(output, sizes, lambda *factors: node.run(size, *factors))
+        for place, operand in enumerate(operands):
+            if operand.bound is not None:
                 apart = range(node.multilinear, len(sizes)) if place < node.multilinear else (0,)
                 terms = [
-                    one.bound if i == place else torch.zeros_like(x) if i in apart else x for i, x in enumerate(sizes)
+                    operand.bound if i == place else torch.zeros_like(x) if i in apart else x
+                    for i, x in enumerate(sizes)
                 ]
                 bound = bound + node.run(size, *terms)
         return bound
 
-    def contributions(self, made: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
+    def contributions(self, output: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
         """u·Σ|terms| of a sum of products. With care twice that, and what roundings may do that all go one way, as they
         do where many of n terms are the same: u·n/2 of the sum."""
         bound = func(*sizes) * self.unit
         if not self.careful:
             return bound
-        count = func(*(torch.ones_like(one) for one in sizes))
-        return 2 * bound + total(count * self.rounding(made) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
+        count = func(*(torch.ones_like(size) for size in sizes))
+        return 2 * bound + total(count * self.rounding(output) / (2 * FACTOR), count * self.least)  # type: ignore[operator]
 
     @property
     def least(self) -> float:
@@ -216,11 +229,11 @@ class Rounding(TorchFunctionMode):
             return torch.tensor(abs(x), dtype=self.kind)
         return x.abs().to(self.kind) if x.is_complex() or x.dtype == self.kind else x.to(self.kind).abs_()
 
-    def rounding(self, made: torch.Tensor, times: float = 1) -> torch.Tensor | None:
+    def rounding(self, output: torch.Tensor, times: float = 1) -> torch.Tensor | None:
         """u times a result: what one rounding of it may change; `times` for functions that are not rounded rightly."""
-        if not fractional(made):
+        if not fractional(output):
             return None
-        size = self.size(made)
+        size = self.size(output)
         if not self.careful:
             return size.mul_(self.unit * times)
         bound = (size * (self.unit * times) + self.least).nan_to_num(nan=0.0, posinf=0.0)
@@ -235,7 +248,7 @@ class Rounding(TorchFunctionMode):
     def bounds(self, arguments) -> Any:
         """Arguments of a function with the bounds of tensors in their places; places and sizes stay."""
         if isinstance(arguments, (tuple, list)):
-            return type(arguments)(self.bounds(one) for one in arguments)
+            return type(arguments)(self.bounds(argument) for argument in arguments)
         if not isinstance(arguments, torch.Tensor):
             return arguments
         bound = bound_of(arguments)
@@ -243,15 +256,15 @@ class Rounding(TorchFunctionMode):
             return bound
         return torch.zeros(arguments.shape, dtype=self.kind) if fractional(arguments) else arguments
 
-    def unknown(self, made: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
+    def unknown(self, output: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
         """For a function without a rule: the largest share by which an operand may be off, and `FACTOR` roundings, of
         the largest value."""
         share = self.unit * FACTOR
-        for one in operands:
-            if (bound := bound_of(one)) is not None and bound.numel():
-                share += float(bound.max()) / max(float(one.abs().max()), self.within.tiny)
-        finite = self.size(made).nan_to_num(nan=0.0, posinf=0.0)
-        return (finite.max() * share if finite.numel() else finite).expand(made.shape)
+        for operand in operands:
+            if (bound := bound_of(operand)) is not None and bound.numel():
+                share += float(bound.max()) / max(float(operand.abs().max()), self.within.tiny)
+        finite = self.size(output).nan_to_num(nan=0.0, posinf=0.0)
+        return (finite.max() * share if finite.numel() else finite).expand(output.shape)
 
 
 def fractional(x: torch.Tensor) -> bool:
@@ -263,7 +276,7 @@ def flat(arguments) -> list[torch.Tensor]:
     """Return the tensors among nested arguments in their order."""
     if isinstance(arguments, torch.Tensor):
         return [arguments]
-    return [one for argument in arguments for one in flat(argument)] if isinstance(arguments, (tuple, list)) else []
+    return [item for argument in arguments for item in flat(argument)] if isinstance(arguments, (tuple, list)) else []
 
 
 def bound_of(x) -> torch.Tensor | None:
@@ -271,18 +284,18 @@ def bound_of(x) -> torch.Tensor | None:
     return getattr(x, "bound", None) if isinstance(x, torch.Tensor) else None
 
 
-def attach(made: torch.Tensor, bound: torch.Tensor | None) -> None:
+def attach(output: torch.Tensor, bound: torch.Tensor | None) -> None:
     """Set the bound of a result."""
     if bound is not None:
-        made.bound = bound if bound.shape == made.shape else bound.expand(made.shape)  # type: ignore[attr-defined]
+        output.bound = bound if bound.shape == output.shape else bound.expand(output.shape)  # type: ignore[attr-defined]
 
 
 def total(*bounds: torch.Tensor | None) -> torch.Tensor | None:
     """Return the sum of the bounds that are not None."""
-    found = None
+    summed = None
     for bound in bounds:
-        found = bound if found is None else found if bound is None else found + bound
-    return found
+        summed = bound if summed is None else summed if bound is None else summed + bound
+    return summed
 
 
 # What the functions do
@@ -322,30 +335,30 @@ def of(*names: str, table: dict[str, Any] = RULES) -> Callable[[Rule], Rule]:
 
 @of("to", "type", "double", "float", "neg", "real", "imag", "conj", "resolve_conj", "bool", "clamp", "relu")
 @of("__invert__")
-def copy_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
+def copy_bound(r: Rounding, func, output, x, *arguments, **settings) -> torch.Tensor | None:
     """Return the operand's bound: nothing is rounded, and no difference grows."""
     return bound_of(x)
 
 
 @of("abs")
-def abs_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def abs_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """Return the operand's bound; the length of a complex number is rounded, too."""
-    return total(bound_of(x), r.rounding(made, 2) if x.is_complex() else None)
+    return total(bound_of(x), r.rounding(output, 2) if x.is_complex() else None)
 
 
 @of("add", "sub", "__rsub__")
-def sum_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def sum_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """Return the bound of `a + b`: both bounds and u·|a + b|."""
-    return total(r.bound(a), r.bound(b), r.rounding(made))
+    return total(r.bound(a), r.bound(b), r.rounding(output))
 
 
 @of("mul")
-def product_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def product_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """`ab`: |b| times the bound of a, |a| times that of b, and u·|ab|."""
     first, second = bound_of(a), bound_of(b)
     first = None if first is None else first * r.size(b)
     second = None if second is None else second * r.size(a)
-    return total(first, second, None if shifts(a) or shifts(b) else r.rounding(made))
+    return total(first, second, None if shifts(a) or shifts(b) else r.rounding(output))
 
 
 def shifts(x) -> bool:
@@ -354,47 +367,49 @@ def shifts(x) -> bool:
 
 
 @of("div", "true_divide")
-def quotient_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def quotient_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """Return the bound of `a / b`: (bound(a) + |a / b| bound(b)) / |b| and u·|a / b|. A whole quotient of whole
     numbers is exact."""
     first, second = bound_of(a), bound_of(b)
-    bound = total(first, None if second is None else second * r.size(made))
+    bound = total(first, None if second is None else second * r.size(output))
     bound = None if bound is None else bound / r.size(b)
-    whole = not any(isinstance(one, float) or (isinstance(one, torch.Tensor) and fractional(one)) for one in (a, b))
-    exact = shifts(b) or (whole and bool((made == made.floor()).all()))
-    return total(bound, None if exact else r.rounding(made))
+    whole = not any(
+        isinstance(operand, float) or (isinstance(operand, torch.Tensor) and fractional(operand)) for operand in (a, b)
+    )
+    exact = shifts(b) or (whole and bool((output == output.floor()).all()))
+    return total(bound, None if exact else r.rounding(output))
 
 
 @of("__rdiv__")
-def reversed_quotient_bound(r: Rounding, func, made, b, a) -> torch.Tensor | None:
+def reversed_quotient_bound(r: Rounding, func, output, b, a) -> torch.Tensor | None:
     """Return the bound of `a / b` for a number a."""
-    return quotient_bound(r, func, made, a, b)
+    return quotient_bound(r, func, output, a, b)
 
 
 @of("pow")
-def power_bound(r: Rounding, func, made, base, exponent) -> torch.Tensor | None:
+def power_bound(r: Rounding, func, output, base, exponent) -> torch.Tensor | None:
     """`aⁿ`: |n aⁿ⁻¹| times the bound of a, |aⁿ log a| times that of n, and a rounding for each of up to 16 factors."""
     first, second = bound_of(base), bound_of(exponent)
-    if not fractional(made) or (isinstance(exponent, (int, float)) and exponent == 1):
+    if not fractional(output) or (isinstance(exponent, (int, float)) and exponent == 1):
         return first
-    kind = torch.complex128 if made.is_complex() else torch.float64
-    base, exponent = (torch.as_tensor(one, dtype=kind) for one in (base, exponent))
-    bound = r.rounding(made) * (1 + r.size(exponent).clamp(max=16))
+    kind = torch.complex128 if output.is_complex() else torch.float64
+    base, exponent = (torch.as_tensor(operand, dtype=kind) for operand in (base, exponent))
+    bound = r.rounding(output) * (1 + r.size(exponent).clamp(max=16))
     if first is not None:
         bound = bound + first * r.size(exponent * base ** (exponent - 1))
     if second is not None:
-        bound = bound + (second * r.size(made) * r.size(base.abs().log())).nan_to_num(nan=0.0, posinf=torch.inf)
+        bound = bound + (second * r.size(output) * r.size(base.abs().log())).nan_to_num(nan=0.0, posinf=torch.inf)
     return bound
 
 
 @of("__rpow__")
-def reversed_power_bound(r: Rounding, func, made, exponent, base) -> torch.Tensor | None:
+def reversed_power_bound(r: Rounding, func, output, exponent, base) -> torch.Tensor | None:
     """`aⁿ` of a number a."""
-    return power_bound(r, func, made, base, exponent)
+    return power_bound(r, func, output, base, exponent)
 
 
 @of("sum", "mean", "cumsum", "diff")
-def reduction_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
+def reduction_bound(r: Rounding, func, output, x, *arguments, **settings) -> torch.Tensor | None:
     """Return the sum of the bounds and u·Σ|terms|."""
     bound = total(bound_of(x), r.size(x).mul_(r.unit) if fractional(x) else None)
     if bound is None:
@@ -403,87 +418,87 @@ def reduction_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch
 
 
 @of("bincount")
-def bincount_bound(r: Rounding, func, made, places, values, count) -> torch.Tensor | None:
+def bincount_bound(r: Rounding, func, output, places, values, count) -> torch.Tensor | None:
     """Return the bound of a sum for each index."""
     terms = total(bound_of(values), r.size(values) * (r.unit))
     return None if terms is None else torch.bincount(places, terms.double(), count).to(r.kind)
 
 
 @of("matmul")
-def matmul_bound(r: Rounding, func, made, left, right) -> torch.Tensor | None:
+def matmul_bound(r: Rounding, func, output, left, right) -> torch.Tensor | None:
     """u·Σ|terms|, and for each factor the sum of its bound times the other factor."""
-    return products(r, made, func, (left, right))
+    return products(r, output, func, (left, right))
 
 
 @of("einsum")
-def einsum_bound(r: Rounding, func, made, axes: str, *factors) -> torch.Tensor | None:
+def einsum_bound(r: Rounding, func, output, axes: str, *factors) -> torch.Tensor | None:
     """Return the bound of a matrix product over other axes."""
-    return products(r, made, lambda *tensors: func(axes, *tensors), factors)
+    return products(r, output, lambda *tensors: func(axes, *tensors), factors)
 
 
-def products(r: Rounding, made, func, factors) -> torch.Tensor | None:
+def products(r: Rounding, output, func, factors) -> torch.Tensor | None:
     """Return the bound of a sum of products of the factors' cells."""
-    if not fractional(made):
+    if not fractional(output):
         return None
-    sizes = [r.size(one) for one in factors]
-    bound = r.contributions(made, sizes, func)
-    for place, one in enumerate(factors):
-        if (inner := bound_of(one)) is not None:
+    sizes = [r.size(factor) for factor in factors]
+    bound = r.contributions(output, sizes, func)
+    for place, factor in enumerate(factors):
+        if (inner := bound_of(factor)) is not None:
             bound = bound + func(*sizes[:place], inner, *sizes[place + 1 :])
     return bound
 
 
 @of("amax", "amin")
-def extremum_bound(r: Rounding, func, made, x, *arguments, **settings) -> torch.Tensor | None:
+def extremum_bound(r: Rounding, func, output, x, *arguments, **settings) -> torch.Tensor | None:
     """Return the largest change of the extremum, if each number moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
     bound = bound.masked_fill(x.isinf(), 0)
     ends = (func(x + sign * bound, *arguments, **settings) for sign in (1, -1))
-    return reduce(torch.maximum, (r.size(end - made) for end in ends))
+    return reduce(torch.maximum, (r.size(end - output) for end in ends))
 
 
 @of("maximum", "minimum")
-def elementwise_extremum_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def elementwise_extremum_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """Return the larger of both bounds."""
     first, second = r.bound(a), r.bound(b)
     return second if first is None else first if second is None else torch.maximum(first, second)
 
 
 @of("where")
-def where_bound(r: Rounding, func, made, mask, a, b) -> torch.Tensor | None:
+def where_bound(r: Rounding, func, output, mask, a, b) -> torch.Tensor | None:
     """Return the bound of the selected number, plus |a - b| if the condition may be wrong within its own bound."""
-    bounds = [r.bound(one) for one in (a, b)]
+    bounds = [r.bound(operand) for operand in (a, b)]
     bound = None
-    if any(one is not None for one in bounds):
+    if any(operand is not None for operand in bounds):
         none = torch.zeros((), dtype=r.kind)
-        bound = torch.where(mask, *(none if one is None else one for one in bounds))
+        bound = torch.where(mask, *(none if operand is None else operand for operand in bounds))
     if (open := bound_of(mask)) is not None:
         bound = total(bound, torch.where(open > 0, r.size(torch.as_tensor(a) - b), 0))
     return bound
 
 
 @of("masked_fill")
-def masked_fill_bound(r: Rounding, func, made, x, mask, value) -> torch.Tensor | None:
+def masked_fill_bound(r: Rounding, func, output, x, mask, value) -> torch.Tensor | None:
     """Return the bound of `where`."""
-    return where_bound(r, func, made, mask, value, x)
+    return where_bound(r, func, output, mask, value, x)
 
 
 @of("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "eq", "ne", "lt", "le", "gt", "ge")
-def comparison_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def comparison_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """1 where the operands are too near to each other for their bounds to tell."""
     near = total(r.bound(a), r.bound(b))
     return None if near is None else ((r.size(a - b) <= FACTOR * near) & (near > 0)).to(r.kind)
 
 
 @of("__and__", "__or__", "__xor__", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or")
-def logical_bound(r: Rounding, func, made, a, b) -> torch.Tensor | None:
+def logical_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """1 where an operand is not told."""
     return total(bound_of(a), bound_of(b))
 
 
 @of("floor", "ceil", "round", "trunc", "sign")
-def step_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def step_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """Return the jump of the result, if the operand moves within its bound."""
     if (bound := bound_of(x)) is None:
         return None
@@ -491,45 +506,46 @@ def step_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
 
 
 @of("sqrt")
-def sqrt_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def sqrt_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """`√x`: the bound over 2√x, and no more than its own root; u·√x."""
     if (bound := bound_of(x)) is None:
-        return r.rounding(made)
+        return r.rounding(output)
     return total(
-        torch.minimum(bound / (2 * r.size(made)), bound.sqrt()).nan_to_num(nan=0.0, posinf=torch.inf), r.rounding(made)
+        torch.minimum(bound / (2 * r.size(output)), bound.sqrt()).nan_to_num(nan=0.0, posinf=torch.inf),
+        r.rounding(output),
     )
 
 
 @of("rsqrt")
-def rsqrt_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def rsqrt_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """`1/√x`: the bound over 2·x·√x, and u/√x."""
     bound = bound_of(x)
-    return total(None if bound is None else bound * r.size(made) ** 3 / 2, r.rounding(made, 2))
+    return total(None if bound is None else bound * r.size(output) ** 3 / 2, r.rounding(output, 2))
 
 
 @of("exp", "exp2", "expm1")
-def exp_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def exp_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """`eˣ`: eˣ (e^d - 1) for a bound d, and 2u·eˣ; what is 0 stays so."""
     bound = bound_of(x)
     if bound is not None:
         power = r.size(x.exp())
         bound = (power * bound.expm1()).masked_fill(power == 0, 0)
-    return total(bound, r.rounding(made, 2))
+    return total(bound, r.rounding(output, 2))
 
 
 @of("log")
-def log_bound(r: Rounding, func, made, x) -> torch.Tensor | None:
+def log_bound(r: Rounding, func, output, x) -> torch.Tensor | None:
     """`log x`: -log(1 - d/x) for a bound d, and 2u·|log x|."""
     bound = bound_of(x)
-    return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounding(made, 2))
+    return total(None if bound is None else -(-bound / r.size(x)).clamp(min=-1).log1p(), r.rounding(output, 2))
 
 
 def smooth(derivative: Callable[[torch.Tensor, torch.Tensor], Any]) -> Rule:
     """Return the rule of a function with this derivative, of operand and result: |f'(x)| times the bound, 2u·|f(x)|."""
 
-    def rule(r: Rounding, func, made, x):
+    def rule(r: Rounding, func, output, x):
         bound = bound_of(x)
-        return total(None if bound is None else bound * r.size(derivative(x, made)), r.rounding(made, 2))
+        return total(None if bound is None else bound * r.size(derivative(x, output)), r.rounding(output, 2))
 
     return rule
 
@@ -547,10 +563,10 @@ RULES |= {
 
 
 @of("atan2")
-def atan2_bound(r: Rounding, func, made, y, x) -> torch.Tensor | None:
+def atan2_bound(r: Rounding, func, output, y, x) -> torch.Tensor | None:
     """`atan2(y, x)`: the bounds over the length of (x, y), and 2u of the angle."""
     bound = total(bound_of(x), bound_of(y))
-    return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounding(made, 2))
+    return total(None if bound is None else bound / r.size(torch.hypot(x, y)), r.rounding(output, 2))
 
 
 def room(r: Rounding, x: torch.Tensor) -> torch.Tensor:

@@ -14,9 +14,9 @@ import sympy
 import torch
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
-from torch.utils._pytree import tree_map_only
 
 from tracer.expr.node import Node, Shape, broadcast
+from tracer.utils.internals.torch_internals import function_schema, tree_map_only
 
 COMMA = r",\,"
 
@@ -127,7 +127,9 @@ def setting_latex(value, printer) -> str:
     if isinstance(value, tuple):
         same = len(set(value)) == 1
         return (
-            setting_latex(value[0], printer) if same else r" \times ".join(setting_latex(one, printer) for one in value)
+            setting_latex(value[0], printer)
+            if same
+            else r" \times ".join(setting_latex(item, printer) for item in value)
         )
     return decimal(value) if isinstance(value, (int, float)) else printer._print(value)
 
@@ -192,9 +194,6 @@ def _number(value: sympy.Expr) -> complex:
 
 class Scalar(Node):
     r"""A number, or a size: `Scalar(0.5)`, `Scalar(sqrt(D))`; no axes."""
-
-    def __new__(cls, value):
-        return super().__new__(cls, sympy.sympify(value))
 
     @property
     def needs_parens(self) -> bool:
@@ -281,7 +280,7 @@ class Kernel(_WithFields):
                 operands.append(value)
                 return {"operand": len(operands) - 1}
             if isinstance(value, (tuple, list)):
-                return [plain(one) for one in value]
+                return [plain(item) for item in value]
             if value is None or isinstance(value, (bool, int, float, str)):
                 return value
             return {"torch": str(value).removeprefix("torch.")}
@@ -296,10 +295,10 @@ class Kernel(_WithFields):
 
     def _numbers(self) -> list[str]:
         """Return the numbers among the arguments of a call without tensors, in order."""
-        given = json.loads(self.get("arguments"))
-        values = (value for name, value in given.items() if name != "dtype")
-        flat = (one for value in values for one in (value if isinstance(value, list) else [value]))
-        return [decimal(one) for one in flat if isinstance(one, (int, float)) and not isinstance(one, bool)]
+        arguments = json.loads(self.get("arguments"))
+        values = (value for name, value in arguments.items() if name != "dtype")
+        flat = (item for value in values for item in (value if isinstance(value, list) else [value]))
+        return [decimal(item) for item in flat if isinstance(item, (int, float)) and not isinstance(item, bool)]
 
     def infer(self, same, *shapes) -> Shape:
         return tuple(map(sympy.sympify, self.get("result")))
@@ -312,27 +311,27 @@ class Kernel(_WithFields):
 
         def real(value):
             if isinstance(value, list):
-                return [real(one) for one in value]
+                return [real(item) for item in value]
             if not isinstance(value, dict):
                 return value
             if "operand" in value:
                 return tensors[value["operand"]]
             if value["torch"] in ("float16", "bfloat16", "float32"):
                 return torch.float64
-            found = getattr(torch, value["torch"], None)
-            return found if isinstance(found, (torch.dtype, torch.layout, torch.memory_format)) else None
+            constant = getattr(torch, value["torch"], None)
+            return constant if isinstance(constant, (torch.dtype, torch.layout, torch.memory_format)) else None
 
         arguments = {name: real(value) for name, value in json.loads(self.get("arguments")).items()}
         positional = []
-        for argument in func._schema.arguments:  # some may not be named: `self` is a name in Python too
+        for argument in function_schema(func).arguments:  # some may not be named: `self` is a name in Python too
             if argument.kwarg_only or argument.name not in arguments:
                 break
             positional.append(arguments.pop(argument.name))
         if self.get("single"):
             positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
         try:
-            made = func(*positional, **arguments)
+            output = func(*positional, **arguments)
         except RuntimeError:  # some kernels don't take float64
             positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
-            made = func(*positional, **arguments)
-        return dense(made[self.get("position")] if isinstance(made, (tuple, list)) else made)
+            output = func(*positional, **arguments)
+        return dense(output[self.get("position")] if isinstance(output, (tuple, list)) else output)

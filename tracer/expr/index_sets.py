@@ -56,8 +56,8 @@ class IndexSet:
     def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> IndexSet:
         """`axes`: the places along each axis, in any order, None for all of them."""
         shape = tuple(int(n) for n in shape)
-        found = tuple(range(n) if axis is None else normalise_axis(axis) for axis, n in zip(axes, shape, strict=True))
-        return cls(shape, None if any(not len(axis) for axis in found) else found)
+        ranges = tuple(range(n) if axis is None else normalise_axis(axis) for axis, n in zip(axes, shape, strict=True))
+        return cls(shape, None if any(not len(axis) for axis in ranges) else ranges)
 
     @classmethod
     def all(cls, shape: Sequence[int]) -> IndexSet:
@@ -82,11 +82,11 @@ class IndexSet:
     def __contains__(self, index) -> bool:
         return self.axes is not None and all(i in axis for i, axis in zip(index, self.axes, strict=True))
 
-    def __or__(self, other: IndexSet) -> IndexSet:
+    def __or__(self, cells: IndexSet) -> IndexSet:
         """Return the smallest product of index sets that contains both."""
-        if self.axes is None or other.axes is None:
-            return other if self.axes is None else self
-        return IndexSet.of(self.shape, ({*a, *b} for a, b in zip(self.axes, other.axes, strict=True)))
+        if self.axes is None or cells.axes is None:
+            return cells if self.axes is None else self
+        return IndexSet.of(self.shape, ({*a, *b} for a, b in zip(self.axes, cells.axes, strict=True)))
 
     def select(self, tensor) -> torch.Tensor:
         """Return the numbers of a tensor in these cells, in order, with the rank of the tensor."""
@@ -102,11 +102,11 @@ def normalise_axis(places: Iterable[int]) -> Axis:
     """Places along an axis as a range where they are one, else ascending."""
     if isinstance(places, range) and places.step > 0:
         return places
-    found = sorted(set(places))
-    step = found[1] - found[0] if len(found) > 1 else 1
-    whole = found and len(found) == (found[-1] - found[0]) // step + 1
-    whole = whole and all(b - a == step for a, b in pairwise(found))
-    return range(found[0], found[-1] + 1, step) if whole else tuple(found)
+    ordered = sorted(set(places))
+    step = ordered[1] - ordered[0] if len(ordered) > 1 else 1
+    whole = ordered and len(ordered) == (ordered[-1] - ordered[0]) // step + 1
+    whole = whole and all(b - a == step for a, b in pairwise(ordered))
+    return range(ordered[0], ordered[-1] + 1, step) if whole else tuple(ordered)
 
 
 def shape_of(operand) -> tuple[int, ...]:
@@ -132,56 +132,56 @@ def through_channel_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet
 
 def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> IndexSet:
     """Return the cells with other indices along some axes, None for all of them, in a tensor of that shape and rank."""
-    found: list = list(cells.axes)
+    replaced: list = list(cells.axes)
     for axis, places in axes.items():
-        found[axis] = places
-    return IndexSet.of(shape, found)
+        replaced[axis] = places
+    return IndexSet.of(shape, replaced)
 
 
 def through_slice(cells: IndexSet, shape: Sequence[int], entries: Sequence[int | slice]) -> IndexSet:
     """Return the cells of x behind cells of `x[entries]`, with one entry for each axis."""
-    made = iter(cells.axes)
-    found: list[Axis] = []
+    axes = iter(cells.axes)
+    operand_axes: list[Axis] = []
     for n, entry in zip(shape, entries, strict=True):
         if isinstance(entry, slice):
             start, _, step = entry.indices(n)
-            places = next(made)
+            places = next(axes)
             if isinstance(places, range):
-                found.append(range(start + step * places.start, start + step * places.stop, step * places.step))
+                operand_axes.append(range(start + step * places.start, start + step * places.stop, step * places.step))
             else:
-                found.append(tuple(start + step * i for i in places))
+                operand_axes.append(tuple(start + step * i for i in places))
         else:
-            found.append((entry % n,))
-    return IndexSet.of(shape, found)
+            operand_axes.append((entry % n,))
+    return IndexSet.of(shape, operand_axes)
 
 
 def split_axis(axis: Axis, counts: Sequence[int]) -> list[Axis]:
     """Split indices along an axis to those of its factors, outer to inner."""
-    found: list[Axis] = []
+    factors: list[Axis] = []
     inner, whole = prod(counts), len(axis) == prod(counts)
     for count in counts:
         inner //= count
         if whole or count == 1:
-            found.append(range(count))
+            factors.append(range(count))
         elif isinstance(axis, range) and axis.step == 1:
             first, last = axis.start // inner, axis[-1] // inner
-            found.append(
+            factors.append(
                 range(count) if last - first + 1 >= count else normalise_axis(i % count for i in range(first, last + 1))
             )
         else:
-            found.append(normalise_axis(i // inner % count for i in axis))
-    return found
+            factors.append(normalise_axis(i // inner % count for i in axis))
+    return factors
 
 
 def merge_axes(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
     """Merge indices of several axes to those of the flattened axis, outer to inner."""
-    made: Axis = range(1)
+    merged: Axis = range(1)
     for axis, count in zip(axes, counts, strict=True):
-        if len(axis) == count and isinstance(made, range) and made.step == 1:
-            made = range(made.start * count, made.stop * count)
+        if len(axis) == count and isinstance(merged, range) and merged.step == 1:
+            merged = range(merged.start * count, merged.stop * count)
         else:
-            made = normalise_axis([i * count + j for i in made for j in axis])
-    return made
+            merged = normalise_axis([i * count + j for i in merged for j in axis])
+    return merged
 
 
 def through_permute(cells: IndexSet, counts: Sequence[int], left, right) -> IndexSet:
@@ -191,10 +191,10 @@ def through_permute(cells: IndexSet, counts: Sequence[int], left, right) -> Inde
     the factors. A factor of `right` alone is repeated, one of `left` alone has size 1.
     """
     shape = [prod(counts[atom] for atom in axis) for axis in left]
-    found: dict[int, Axis] = {}
+    permuted: dict[int, Axis] = {}
     for axis, atoms in zip(cells.axes, right, strict=True):
-        found |= zip(atoms, split_axis(axis, [counts[atom] for atom in atoms]), strict=True)
-    whole = [[found.get(atom, range(counts[atom])) for atom in axis] for axis in left]
+        permuted |= zip(atoms, split_axis(axis, [counts[atom] for atom in atoms]), strict=True)
+    whole = [[permuted.get(atom, range(counts[atom])) for atom in axis] for axis in left]
     return IndexSet.of(shape, (merge_axes(w, [counts[a] for a in axis]) for w, axis in zip(whole, left, strict=True)))
 
 
@@ -210,7 +210,7 @@ def through_rearrange(cells: IndexSet, pattern: str, shape: Sequence[int], sizes
         [
             atoms
             for token in side
-            for atoms in ([[one] for one in rest] if token == "..." else [token.strip("()").split()])
+            for atoms in ([[operand] for operand in rest] if token == "..." else [token.strip("()").split()])
         ]
         for side in sides
     )
@@ -237,11 +237,11 @@ def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
     return replace_axes(cells, shape, {axis: inside})
 
 
-def windows(made: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
+def windows(outputs: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
     """Along one axis of n places: those in the windows of these cells, `starts(cell) + tap` each, and which taps
     fall on a place at all."""
-    found = [(start + tap, i) for start in map(starts, made) for i, tap in enumerate(taps) if 0 <= start + tap < n]
-    return sorted({place for place, _ in found}), sorted({i for _, i in found})
+    pairs = [(start + tap, i) for start in map(starts, outputs) for i, tap in enumerate(taps) if 0 <= start + tap < n]
+    return sorted({place for place, _ in pairs}), sorted({i for _, i in pairs})
 
 
 def indices_in(where: IndexSet, numbers, count: int) -> list[int] | None:
@@ -259,16 +259,16 @@ def real(x) -> torch.Tensor:
 
 def plain(number) -> float | complex:
     """Return a tensor of one number as a Python number."""
-    found = number.item() if hasattr(number, "item") else number
-    return found if isinstance(found, complex) else float(found)
+    scalar = number.item() if hasattr(number, "item") else number
+    return scalar if isinstance(scalar, complex) else float(scalar)
 
 
 def list_terms(cells: Sequence[IndexSet], tensors, first: int = 0) -> list[Term]:
     """Return a term without a share for each of these cells of each operand. Raise TooMany above `MOST`."""
-    if sum(one.count for one in cells) > MOST:
+    if sum(index_set.count for index_set in cells) > MOST:
         raise TooMany(f"more than {MOST:,} cells are read")
     return [
         Term(operand, index, plain(value))
-        for operand, (one, tensor) in enumerate(zip(cells, tensors, strict=True), first)
-        for index, value in zip(one, one.select(tensor).flatten().tolist(), strict=True)
+        for operand, (index_set, tensor) in enumerate(zip(cells, tensors, strict=True), first)
+        for index, value in zip(index_set, index_set.select(tensor).flatten().tolist(), strict=True)
     ]

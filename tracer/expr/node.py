@@ -52,6 +52,10 @@ class Node(sympy.Expr):
     cells = ""
     """The indices below the name of the result, if the equation is of one cell or one row: "ij", or "[j]"."""
 
+    def __new__(cls, *args, **settings):
+        """Return a node of these operands and sizes; `settings` are for the subclasses that have them."""
+        return super().__new__(cls, *map(sympy.sympify, args), **settings)
+
     @property
     def operands(self) -> tuple[Node, ...]:
         return tuple(argument for argument in self.args if isinstance(argument, Node))
@@ -67,7 +71,7 @@ class Node(sympy.Expr):
     def infer(self, same, *shapes) -> tuple:
         raise NotImplementedError
 
-    def errors(self, made, *operands) -> torch.Tensor:
+    def errors(self, output, *operands) -> torch.Tensor:
         """Return a bound on each cell's rounding error for exact operands, in units of the unit roundoff."""
         raise NotImplementedError
 
@@ -87,8 +91,8 @@ class Node(sympy.Expr):
         """Return the same for at least one cell: all cells of each operand, unless a subclass overrides it."""
         return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
 
-    def ties(self, found, other, value) -> torch.Tensor | None:
-        """`found` with the cells of `other` that answer as well, where there are several right answers, such as places
+    def ties(self, computed, traced, value) -> torch.Tensor | None:
+        """`computed` with the cells of `traced` that answer as well, where several answers are right, such as places
         of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
         return None
 
@@ -107,14 +111,14 @@ class Node(sympy.Expr):
         text = printer._print(self)
         return rf"\left({text}\right)" if self.channel_broadcast or (not first and text.startswith("-")) else text
 
-    def __add__(self, other):
-        return self.operators["Plus"](self, other)
+    def __add__(self, term):
+        return self.operators["Plus"](self, term)
 
-    def __matmul__(self, other):
-        return self.operators["Product"](self, other)
+    def __matmul__(self, right):
+        return self.operators["Product"](self, right)
 
-    def __truediv__(self, other):
-        return self.operators["Over"](self, sympy.sympify(other))
+    def __truediv__(self, divisor):
+        return self.operators["Over"](self, sympy.sympify(divisor))
 
     @property
     def T(self) -> Node:
@@ -174,9 +178,9 @@ def latex(node: sympy.Basic) -> str:
     return SizePrinter().doprint(node)
 
 
-def statement(made: Tensor, node: Node) -> str:
+def statement(tensor: Tensor, node: Node) -> str:
     """Return the LaTeX of the whole line `made = node`, with the indices of its cells."""
-    return f"{below(made.name, node.cells) if node.cells else made.name} = {latex(node)}"
+    return f"{below(tensor.name, node.cells) if node.cells else tensor.name} = {latex(node)}"
 
 
 def below(name: str, indices: str) -> str:
@@ -214,8 +218,8 @@ def infer(node: Node, same=equal) -> tuple:
 def execute(node: Node, value, size) -> torch.Tensor:
     """Return the value of an expression: `value(tensor)` returns each named tensor, `size(expr)` each size."""
     if isinstance(node, Tensor):
-        found = value(node)
-        return found.transpose(-2, -1) if node.transposed else found
+        result = value(node)
+        return result.transpose(-2, -1) if node.transposed else result
     return node.run(size, *(execute(operand, value, size) for operand in node.operands))
 
 

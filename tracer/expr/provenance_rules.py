@@ -37,7 +37,7 @@ class Elementwise:
         return tuple(through_broadcast(cells, shape_of(operand)) for operand in operands)
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
-        places = [next(iter(one)) for one in _read(self, size, cell, tensors)]
+        places = [next(iter(index_set)) for index_set in _read(self, size, cell, tensors)]
         numbers = [tensor[place] for tensor, place in zip(tensors, places, strict=True)]
         shares = self.shares(size, *numbers)
         return [
@@ -49,8 +49,8 @@ class Elementwise:
 
     def shares(self, size, *numbers) -> list[tuple]:
         """(share, factor, counted) of each operand's number."""
-        made = plain(self.run(size, *numbers))
-        return [(made, None, i == 0) for i in range(len(numbers))]
+        result = plain(self.run(size, *numbers))
+        return [(result, None, i == 0) for i in range(len(numbers))]
 
 
 class Linear:
@@ -67,31 +67,33 @@ class Linear:
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         read = _read(self, size, cell, tensors)
-        found = list_terms(read, tensors)
-        given = [one.select(x) for one, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
-        linear = range(len(given)) if self.linear is None else self.linear
-        kind = torch.complex128 if any(x.is_complex() for x in given) else torch.float64
+        terms = list_terms(read, tensors)
+        selected = (
+            [index_set.select(x) for index_set, x in zip(read, tensors, strict=True)] if self.alone else list(tensors)
+        )
+        linear = range(len(selected)) if self.linear is None else self.linear
+        kind = torch.complex128 if any(x.is_complex() for x in selected) else torch.float64
         for i in linear:
-            given[i] = given[i].to(kind, copy=True).requires_grad_()
+            selected[i] = selected[i].to(kind, copy=True).requires_grad_()
         with torch.enable_grad():
-            made = self.run(size, *given).flatten()[-1] if self.alone else self.run(size, *given)[cell]
-        if not made.requires_grad:  # nothing is read
-            return [term._replace(counted=False) for term in found]
-        by = torch.autograd.grad(made, [given[i] for i in linear], torch.ones_like(made), materialize_grads=True)
+            result = self.run(size, *selected).flatten()[-1] if self.alone else self.run(size, *selected)[cell]
+        if not result.requires_grad:  # nothing is read
+            return [term._replace(counted=False) for term in terms]
+        by = torch.autograd.grad(result, [selected[i] for i in linear], torch.ones_like(result), materialize_grads=True)
         factors: list = []
-        for i, one in enumerate(read):
+        for i, index_set in enumerate(read):
             gradient = by[linear.index(i)].conj() if i in linear else None
             if gradient is None:
-                factors += [None] * one.count
+                factors += [None] * index_set.count
             else:
-                factors += (gradient if self.alone else one.select(gradient)).flatten().tolist()
+                factors += (gradient if self.alone else index_set.select(gradient)).flatten().tolist()
         return [
             term._replace(
                 share=None if factor is None else factor * term.value,
                 factor=factor,
                 counted=self.counted is None or term.operand in self.counted,
             )
-            for term, factor in zip(found, factors, strict=True)
+            for term, factor in zip(terms, factors, strict=True)
         ]
 
 
@@ -110,7 +112,8 @@ class SelectOne(LinearSum):
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         return [
-            one._replace(share=0.0) if one.factor == 0 else one for one in super().contributions(size, cell, *tensors)
+            term._replace(share=0.0) if term.factor == 0 else term
+            for term in super().contributions(size, cell, *tensors)
         ]
 
 
@@ -121,10 +124,10 @@ class Copies:
     """The number of operands that numbers are copied from; those behind them are indices or conditions."""
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
-        found = list_terms(_read(self, size, cell, tensors), tensors)
+        terms = list_terms(_read(self, size, cell, tensors), tensors)
         return [
             term._replace(share=term.value, factor=1.0) if term.operand < self.sources else term._replace(counted=False)
-            for term in found
+            for term in terms
         ]
 
 
@@ -166,7 +169,7 @@ class RowWise:
         return (rows, *(through_broadcast(cells, shape_of(vector)) for vector in vectors))
 
 
-class Standardised:
+class Standardisation:
     """`unit ⊙ γ + β`, with `unit` made of all that is read of x: the number at the cell's own place counts with
     `unit · γ`, and γ is said with the same share; the others of x have a part in μ and σ only, and a share of 0."""
 
@@ -181,15 +184,15 @@ class Standardised:
         read, *places = _read(self, size, cell, (x, *vectors))
         block = read.select(x)
         unit = plain(self.unit(block)[tuple(axis.index(i) for axis, i in zip(read.axes, cell, strict=True))])
-        numbers = [plain(one.select(vector)) for one, vector in zip(places, vectors, strict=True)]
+        numbers = [plain(place.select(vector)) for place, vector in zip(places, vectors, strict=True)]
         gamma = numbers[0] if numbers and self.has_weight else 1.0
-        found = [
+        terms = [
             term._replace(share=unit * gamma if term.index == tuple(cell) else 0.0) for term in list_terms([read], [x])
         ]
-        for operand, (one, number) in enumerate(zip(places, numbers, strict=True), 1):
+        for operand, (place, number) in enumerate(zip(places, numbers, strict=True), 1):
             share = (unit * gamma, unit, False) if self.has_weight and operand == 1 else (number, 1.0)
-            found.append(Term(operand, next(iter(one)), number, *share))
-        return found
+            terms.append(Term(operand, next(iter(place)), number, *share))
+        return terms
 
 
 class OfAll:
@@ -197,9 +200,9 @@ class OfAll:
     their shares."""
 
     def contributions(self, size, cell, x) -> list[Term]:
-        found = list_terms(_read(self, size, cell, (x,)), (x,))
-        parts = self.parts(cell, [term.index for term in found], [term.value for term in found])
-        return [term._replace(**part) for term, part in zip(found, parts, strict=True)]
+        terms = list_terms(_read(self, size, cell, (x,)), (x,))
+        parts = self.parts(cell, [term.index for term in terms], [term.value for term in terms])
+        return [term._replace(**part) for term, part in zip(terms, parts, strict=True)]
 
     def parts(self, cell, indices, numbers) -> list[dict]:
         return [{} for _ in numbers]
@@ -220,15 +223,15 @@ class ArgSelect(OfAll):
     """The rule of an extremum: one of the numbers that are read, the first that is equal to it."""
 
     def contributions(self, size, cell, x) -> list[Term]:
-        found = super().contributions(size, cell, x)
-        numbers = [term.value for term in found]
-        made = self.choose(cell, numbers)
-        if made not in numbers or any(x != x for x in numbers):  # not a number among them: none can be singled out
-            return found
-        chosen = numbers.index(made)
+        terms = super().contributions(size, cell, x)
+        numbers = [term.value for term in terms]
+        position = self.choose(cell, numbers)
+        if position not in numbers or any(x != x for x in numbers):  # not a number among them: none can be singled out
+            return terms
+        chosen = numbers.index(position)
         return [
-            term._replace(share=made, factor=1.0) if i == chosen else term._replace(share=0.0)
-            for i, term in enumerate(found)
+            term._replace(share=position, factor=1.0) if i == chosen else term._replace(share=0.0)
+            for i, term in enumerate(terms)
         ]
 
     def choose(self, cell, numbers) -> float:

@@ -41,13 +41,13 @@ def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> s
 
     The mask is among them if its scores name it.
     """
-    found = {"A": _weights(trace, record)}
-    if found["A"] is not None:
-        found["S"] = _before(trace, found["A"], "S")
-    if (scores := found.get("S")) is not None:
+    tensors = {"A": _weights(trace, record)}
+    if tensors["A"] is not None:
+        tensors["S"] = _before(trace, tensors["A"], "S")
+    if (scores := tensors.get("S")) is not None:
         mask = _before(trace, scores, "M")
-        found["M"] = mask if mask is not None and mask.symbol in scores.latex else None
-    return lines(step for letter in letters if (step := found.get(letter)) is not None)
+        tensors["M"] = mask if mask is not None and mask.symbol in scores.latex else None
+    return lines(step for letter in letters if (step := tensors.get(letter)) is not None)
 
 
 def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
@@ -59,7 +59,9 @@ def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
 def _before(trace: Trace, step: Step, letter: str) -> Step | None:
     """Return the nearest step before this one whose symbol has that letter."""
     earlier = trace.steps[: trace.steps.index(step)]
-    return next((one for one in reversed(earlier) if one.symbol.startswith(_bold(letter))), None)
+    return next(
+        (earlier_step for earlier_step in reversed(earlier) if earlier_step.symbol.startswith(_bold(letter))), None
+    )
 
 
 def _bold(letter: str) -> str:

@@ -26,11 +26,11 @@ class Row(NamedTuple):
 
 
 def bars(
-    rows: Sequence[Row], ticks: Mapping[float, str], axes: tuple[str, str], said: str, figure: str, keys=()
+    rows: Sequence[Row], ticks: Mapping[float, str], axes: tuple[str, str], caption: str, figure: str, keys=()
 ) -> str:
     """Return rows over an axis that ends at the last of `ticks`, {position: label}, as HTML.
 
-    `axes` names a bar and the counted quantity, `said` is the alternative text, `figure` the name under which the
+    `axes` names a bar and the counted quantity, `caption` is the alternative text, `figure` the name under which the
     drawing is downloaded; `keys` are pairs (colour, meaning), above the bars.
     """
     end = max(ticks) or 1
@@ -39,7 +39,7 @@ def bars(
     )
     return (
         legend(keys)
-        + f'<div class="bars{" many" if len(rows) > MANY else ""}" role="img" aria-label="{html.escape(said)}" '
+        + f'<div class="bars{" many" if len(rows) > MANY else ""}" role="img" aria-label="{html.escape(caption)}" '
         f'data-figure="{html.escape(figure)}"><small>{html.escape(axes[0])}</small><small>{html.escape(axes[1])}</small>'
         + "".join(_row(row, end) for row in rows)
         + f"<div>{small}</div></div>"

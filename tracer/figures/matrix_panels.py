@@ -13,7 +13,8 @@ from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 class Panel(NamedTuple):
     """A matrix `[rows, columns]` with its title, the names of its axes, and the first index of each.
 
-    `edge` is the end of a scale around 0 that several share; without it, the matrix has a scale of its own. `square`
+    `edge` is the end of a scale around 0 that several share, `top` of one from 0; without them, the matrix has a scale
+    of its own. `square`
     cells are as tall as they are wide. `names` replace the numbers of rows.
     """
 
@@ -25,6 +26,7 @@ class Panel(NamedTuple):
     edge: float = 0.0
     square: bool = True
     names: Sequence[str] = ()
+    top: float = 0.0
 
 
 def edge(*matrices: object) -> float:
@@ -42,7 +44,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
     facts, blobs, at = [], [], 0
     for panel in panels:
         cells, box = reduce(as_array(panel.cells))
-        low, high, scale = _scale(cells, panel.edge)
+        low, high, scale = (0.0, panel.top, "sequential") if panel.top else _scale(cells, panel.edge)
         known = {
             "title": panel.title,
             "axes": [panel.row, panel.column],

@@ -68,9 +68,9 @@ def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> 
         size = sizes(ref.key)[axis]
         if size not in tokens or size.is_Integer:
             continue
-        made = call.outputs[0].key
-        for after in [i for i in graph.consumers[made] if base(graph.calls[i].name) in MATMULS][:1]:
-            queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != made]
+        result = call.outputs[0].key
+        for after in [i for i in graph.consumers[result] if base(graph.calls[i].name) in MATMULS][:1]:
+            queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != result]
             if not queries or any(graph.depends[ref.key] != "x" for ref in queries):
                 continue
             keys, values = (
@@ -86,9 +86,11 @@ def _contracted_axis(call: Call) -> tuple[Ref, int] | None:
     """Return the operand and the axis that a product contracts; None if it contracts several axes."""
     if base(call.name) != "einsum":
         return next(iter(refs(call.arguments))), -1
-    given, _, made = call.arguments["equation"].replace(" ", "").partition("->")
-    first, *others = given.split(",")
-    summed = [i for i, letter in enumerate(first) if letter not in made and all(letter in one for one in others)]
+    inputs, _, output = call.arguments["equation"].replace(" ", "").partition("->")
+    first, *others = inputs.split(",")
+    summed = [
+        i for i, letter in enumerate(first) if letter not in output and all(letter in operand for operand in others)
+    ]
     return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 and "..." not in first else None
 
 
@@ -102,9 +104,9 @@ def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | Non
     near = [weights]
     for _ in range(steps + 1):
         takers = [index for key in near for index in graph.consumers[key]]
-        found = next((index for index in takers if base(graph.calls[index].name) in MATMULS), None)
-        if found is not None:
-            return found
+        product = next((index for index in takers if base(graph.calls[index].name) in MATMULS), None)
+        if product is not None:
+            return product
         light = (graph.calls[index] for index in takers if not is_heavy(graph.calls[index].name))
         near = [call.outputs[0].key for call in light if call.outputs]
     return None
@@ -118,8 +120,8 @@ def _find_score_product(graph: Graph, call: Call) -> int | None:
         index = graph.producer.get(key)
         if index is None:
             continue
-        name, given = base(graph.calls[index].name), graph.inputs[index]
-        computed = not any(graph.root(ref.key).startswith("parameter ") for ref in given)
+        name, operands = base(graph.calls[index].name), graph.inputs[index]
+        computed = not any(graph.root(ref.key).startswith("parameter ") for ref in operands)
         if name in MATMULS and graph.depends[key] == "x" and computed:
             return index
         if not is_heavy(graph.calls[index].name):
@@ -149,7 +151,7 @@ def bias_role(graph: Graph, key: str) -> str:
 
 def _above(graph: Graph, key: str) -> set[str]:
     """Return the names of the calls that a line was computed by, up to a table lookup."""
-    found: set[str] = set()
+    ancestors: set[str] = set()
     seen: set[int] = set()
     waiting = [key]
     while waiting:
@@ -158,7 +160,7 @@ def _above(graph: Graph, key: str) -> set[str]:
             continue
         seen.add(index)
         name = base(graph.calls[index].name)
-        found.add(name)
+        ancestors.add(name)
         if name not in LOOKUPS:
             waiting += [ref.key for ref in graph.inputs[index]]
-    return found
+    return ancestors

@@ -77,16 +77,20 @@ class Graph:
 
     def with_exclusive_producers(self, region: set[int], may: Callable[[Call], bool]) -> set[int]:
         """Return these calls and their producers that satisfy `may` and whose values are used nowhere else."""
-        found, waiting = set(region), list(region)
+        region_calls, waiting = set(region), list(region)
         while waiting:
             for ref in self.inputs[waiting.pop()]:
                 index = self.producer.get(ref.key)
-                if index is None or index in found or ref.key in self.returned or not may(self.calls[index]):
+                if index is None or index in region_calls or ref.key in self.returned or not may(self.calls[index]):
                     continue
-                if all(user in found for value in self.calls[index].outputs for user in self.users.get(value.key, ())):
-                    found.add(index)
+                if all(
+                    user in region_calls
+                    for value in self.calls[index].outputs
+                    for user in self.users.get(value.key, ())
+                ):
+                    region_calls.add(index)
                     waiting.append(index)
-        return found
+        return region_calls
 
     @cached_property
     def kind(self) -> list[str]:
@@ -100,16 +104,18 @@ class Graph:
         return {(module.path, module.call): (number, around[number]) for number, module in enumerate(self.modules)}
 
     @staticmethod
-    def _expand(made, known, taken: set[str]) -> Iterator[Call]:
-        for call in made:
+    def _expand(call_record, known, taken: set[str]) -> Iterator[Call]:
+        for call in call_record:
             returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
             if returned and (call.name.endswith("_") or not call.inner):
                 continue  # it gave what it was given
             name = base(call.name)
-            saved = [one for one in call.inner if Graph._escapes(one, call, taken)]
+            saved = [inner_call for inner_call in call.inner if Graph._escapes(inner_call, call, taken)]
             if saved:  # a gradient that is computed in forward takes what was computed inside of this call
-                inside = {ref.key for one in call.inner for ref in one.outputs} - {ref.key for ref in call.outputs}
-                apart = not any(ref.key in inside for one in saved for ref in refs(one.arguments))
+                inside = {ref.key for inner_call in call.inner for ref in inner_call.outputs} - {
+                    ref.key for ref in call.outputs
+                }
+                apart = not any(ref.key in inside for inner_call in saved for ref in refs(inner_call.arguments))
                 yield from (call, *saved) if apart else Graph._expand(call.inner, known, taken)
             elif call.inner and not (known(name) or name in LAYOUTS or name in IDENTITIES or name == ATTENTION):
                 yield from Graph._expand(call.inner, known, taken)
@@ -203,20 +209,20 @@ class Graph:
 
     def chain(self, key: str, start: str) -> list[str]:
         """Return the values after `start` up to `key`, along its chain of layouts."""
-        found = []
+        steps = []
         while key != start:
-            found.append(key)
+            steps.append(key)
             key = self.layout_source(key)
-        return found[::-1]
+        return steps[::-1]
 
     @cached_property
     def depends(self) -> dict[str, str]:
         """The dependence of each value: "x" on inputs, "p" on parameters alone, "c" on nothing."""
         depends: dict[str, str] = {}
-        given = {ref.key for ref in self.given}
+        input_keys = {ref.key for ref in self.given}
         for key in self.ref:
             if key not in self.producer:
-                depends[key] = "x" if key in given else "p" if key.startswith("parameter ") else "c"
+                depends[key] = "x" if key in input_keys else "p" if key.startswith("parameter ") else "c"
         for index, call in enumerate(self.calls):
             of = {depends.get(ref.key, "c") for ref in self.inputs[index]}
             if takes_shape(call.name):
@@ -230,7 +236,9 @@ class Graph:
     def live(self) -> set[str]:
         """The live values: outputs, all that leads to them, and computed values without a user."""
         live: set[str] = set()
-        taken = {ref.key for call, given in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in given}
+        taken = {
+            ref.key for call, inputs in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in inputs
+        }
         waiting = [ref.key for ref in self.outputs]
         for index in range(len(self.calls)):
             own = self._results(index)
@@ -263,8 +271,8 @@ class Graph:
     @cached_property
     def live_users(self) -> dict[str, list[int]]:
         """The live calls that use each value."""
-        users = {key: [index for index in found if self.is_live(index)] for key, found in self.users.items()}
-        return defaultdict(list, {key: found for key, found in users.items() if found})
+        users = {key: [index for index in indices if self.is_live(index)] for key, indices in self.users.items()}
+        return defaultdict(list, {key: indices for key, indices in users.items() if indices})
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:

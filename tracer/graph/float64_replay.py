@@ -8,6 +8,7 @@ import torch
 
 from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.ops import base, takes_shape
+from tracer.utils.internals.torch_internals import function_schema
 
 DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())
 """Ops whose results are fractions even for integer operands."""
@@ -17,13 +18,13 @@ class CannotReplay(ValueError):
     """Raised for a call that cannot be replayed."""
 
 
-def replay(calls: Iterable[Call], given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Run calls on the values `given` and return all values by their keys."""
-    values = dict(given)
+def replay(calls: Iterable[Call], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Run calls on the values `inputs` and return all values by their keys."""
+    values = dict(inputs)
     with torch.no_grad():
         for call in calls:
-            made = _run_overwrite(call, values) if call.name == "overwrite" else _run_call(call, values)
-            values.update(zip((ref.key for ref in call.outputs), made, strict=False))
+            results = _run_overwrite(call, values) if call.name == "overwrite" else _run_call(call, values)
+            values.update(zip((ref.key for ref in call.outputs), results, strict=False))
     return values
 
 
@@ -34,20 +35,26 @@ def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor
     if takes_shape(call.name):
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
     schema, arguments = (
-        call.func._schema,
+        function_schema(call.func),
         {name: _replay_argument(value, values) for name, value in call.arguments.items()},
     )
     if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
-        arguments = {n: one.double() if _is_integer(one) else one for n, one in arguments.items()}
+        arguments = {
+            n: argument_value.double() if _is_integer(argument_value) else argument_value
+            for n, argument_value in arguments.items()
+        }
     if schema.is_mutable:
-        arguments = {n: one.clone() if isinstance(one, torch.Tensor) else one for n, one in arguments.items()}
+        arguments = {
+            n: argument_value.clone() if isinstance(argument_value, torch.Tensor) else argument_value
+            for n, argument_value in arguments.items()
+        }
     positional = []
     for argument in schema.arguments:  # some may not be named: `self` is a name in Python too
         if argument.kwarg_only or argument.name not in arguments:
             break
         positional.append(arguments.pop(argument.name))
-    made = call.func(*positional, **arguments)
-    return tuple(map(_to_float64, made if isinstance(made, (tuple, list)) else (made,)))
+    result = call.func(*positional, **arguments)
+    return tuple(map(_to_float64, result if isinstance(result, (tuple, list)) else (result,)))
 
 
 def _is_integer(value) -> bool:
@@ -67,7 +74,7 @@ def _replay_argument(value, values: dict[str, torch.Tensor]):
             raise CannotReplay(f"{value.key} is not there")
         return values[value.key]
     if isinstance(value, tuple):
-        return [_replay_argument(one, values) for one in value]
+        return [_replay_argument(item, values) for item in value]
     if isinstance(value, torch.dtype) and value.is_floating_point:
         return torch.float64
     if isinstance(value, torch.dtype) and value.is_complex:
@@ -79,8 +86,8 @@ def _run_overwrite(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.T
     """Return a tensor after a write into a part of its memory."""
     old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
     last = max(
-        one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.stride, strict=True))
-        for one in (into, part)
+        layout.offset + sum((size - 1) * step for size, step in zip(layout.shape, layout.stride, strict=True))
+        for layout in (into, part)
     )
     value = _replay_argument(old, values)
     memory = torch.zeros(last + 1, dtype=value.dtype)

@@ -17,6 +17,7 @@ import torch
 
 from tracer.capture.composite_calls import Call, Ref
 from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, having
+from tracer.utils.internals.torch_internals import function_schema
 
 ALL_CELLS = 2**16
 """Largest map of which all elements are compared."""
@@ -67,9 +68,9 @@ class IndexMap:
             axes.append(np.concatenate([corners, drawn]))
         return np.asarray(np.ravel_multi_index(tuple(axes), self.shape))
 
-    def equals(self, other: IndexMap) -> bool:
+    def equals(self, index_map: IndexMap) -> bool:
         """Return whether two maps are the same at the cells that are compared."""
-        return self.shape == other.shape and bool((self.at(self.cells) == other.at(self.cells)).all())
+        return self.shape == index_map.shape and bool((self.at(self.cells) == index_map.at(self.cells)).all())
 
 
 def separable(shape: Sequence[int], lines: Sequence[np.ndarray], first: int = 0) -> IndexMap:
@@ -126,8 +127,8 @@ class IndexMapCache:
         """Return the inverse of `there`, a map into a tensor of `shape`, composed with the layout `then`."""
 
         def back() -> IndexMap:
-            found = invert_map(there, shape, self.pattern(there, shape))
-            return found if then is None else found.then(then)
+            inverse = invert_map(there, shape, self.pattern(there, shape))
+            return inverse if then is None else inverse.then(then)
 
         return self._once(("inverse", there, shape, then), back)
 
@@ -175,7 +176,7 @@ def _layout_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
         return IndexMap(after)
     if name == "copy":
         view = torch.empty(shape, device="meta").expand(after)
-    elif call.func._schema.returns[0].alias_info is not None:  # a view: its strides say all
+    elif function_schema(call.func).returns[0].alias_info is not None:  # a view: its strides say all
         view = _run_layout(torch.empty(shape, device="meta"), call, position)
     elif name in REPEATS_AXES and (name != "repeat_interleave" or isinstance(call.arguments.get("dim"), int)):
         return _repeat_map(shape, call, position)
@@ -191,7 +192,7 @@ def _repeat_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     lines = [np.zeros(size, int) for size in after[: len(after) - len(shape)]]
     for axis, (size, stride) in enumerate(zip(shape, contiguous_strides(shape), strict=True)):
         alone = torch.arange(size, device="cpu").reshape((size, *[1] * (len(shape) - axis - 1)))
-        repeated = _run_layout(alone.expand([size if one == axis else 1 for one in range(len(shape))]), call, position)
+        repeated = _run_layout(alone.expand([size if dim == axis else 1 for dim in range(len(shape))]), call, position)
         lines.append(stride * repeated.movedim(len(lines), 0).flatten(1)[:, 0].numpy())
     return separable(after, lines)
 
@@ -211,10 +212,10 @@ def _run_layout(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
             return [substitute(item) for item in value]
         return value
 
-    schema = call.func._schema.arguments
+    schema = function_schema(call.func).arguments
     args = [substitute(call.arguments[a.name]) for a in schema if a.name in call.arguments and not a.kwarg_only]
-    made = call.func(*args)
-    return made[position] if isinstance(made, (list, tuple)) else made
+    result = call.func(*args)
+    return result[position] if isinstance(result, (list, tuple)) else result
 
 
 def factor_axis(steps: np.ndarray) -> list[tuple[int, int]] | None:
@@ -255,11 +256,11 @@ def _factor_axes(places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern |
     repeated, right = [], []
     within: list[list[tuple[int, int, int]]] = [[] for _ in shape]
     for axis in range(len(places.shape)):
-        found = factor_axis(places.along(axis) - first)
-        if found is None:
+        axis_factors = factor_axis(places.along(axis) - first)
+        if axis_factors is None:
             return None
         names = []
-        for size, stride in found:
+        for size, stride in axis_factors:
             waiting = [(size, stride)]
             while waiting:
                 size, stride = waiting.pop()
@@ -281,11 +282,11 @@ def _factor_axes(places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern |
         right.append(tuple(names))
     picked, left = [], []
     for k, size in enumerate(shape):
-        found = _axis_factors(sorted(within[k]), size, start[k])
-        if found is None:
+        axis_factors = _axis_factors(sorted(within[k]), size, start[k])
+        if axis_factors is None:
             return None
-        picked.append(found[0])
-        left.append(found[1])
+        picked.append(axis_factors[0])
+        left.append(axis_factors[1])
     return RearrangePattern(tuple(picked), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
 
 

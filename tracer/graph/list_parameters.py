@@ -26,6 +26,6 @@ def list_parameter(graph: Graph, key: str, count: int) -> ListParameter | None:
     for place in reversed(range(len(parts) if key.startswith(GIVEN) else 0)):
         if parts[place].isdecimal() and int(parts[place]) < count:
             others = [".".join([*parts[:place], str(number), *parts[place + 1 :]]) for number in range(count + 1)]
-            if [graph.shapes.get(other) == graph.shapes[key] for other in others] == [True] * count + [False]:
+            if [graph.shapes.get(sibling) == graph.shapes[key] for sibling in others] == [True] * count + [False]:
                 return ListParameter(".".join([*parts[:place], "*", *parts[place + 1 :]]), int(parts[place]))
     return None

@@ -27,7 +27,10 @@ class ModuleTree:
 
     def __init__(self, graph: Graph):
         parents = {
-            ".".join(parts[:n]) for one in graph.modules for parts in (one.path.split("."),) for n in range(len(parts))
+            ".".join(parts[:n])
+            for module_call in graph.modules
+            for parts in (module_call.path.split("."),)
+            for n in range(len(parts))
         }
         parents -= find_experts(graph) | find_block_parts(graph) | {path for path in parents if is_norm(path)}
         names = {module.path for module in graph.modules}
@@ -76,16 +79,16 @@ class ModuleTree:
         around = list(dict.fromkeys(path.rpartition(".")[0] for path in self._outermost))
         if len(around) < 2:
             return {}
-        found: dict[str, str] = {}
+        towers: dict[str, str] = {}
         for path in around:
-            others = [set(other.split(".")) for other in around if other != path]
-            own = [part for part in path.split(".") if part and not all(part in other for other in others)]
+            others = [set(sibling.split(".")) for sibling in around if sibling != path]
+            own = [part for part in path.split(".") if part and not all(part in sibling for sibling in others)]
             word = own[0] if own else path.rpartition(".")[2]
             mark = next((short for known, short in TOWERS.items() if known in word.lower()), word.replace("_", " "))
-            if mark and mark not in found.values():
+            if mark and mark not in towers.values():
                 parts = path.split(".")
-                found[".".join(parts[: parts.index(own[0]) + 1]) if own else path] = mark
-        return found
+                towers[".".join(parts[: parts.index(own[0]) + 1]) if own else path] = mark
+        return towers
 
     def part(self, path: str) -> str:
         """Return the path of the tower that contains a module; "" outside, and if there is only one."""

@@ -13,11 +13,11 @@ class SyntheticOp(NamedTuple):
     arguments: tuple[str, ...]
 
     @property
-    def _schema(self):
-        given = [
+    def schema(self):
+        arguments = [
             SimpleNamespace(name=name, has_default_value=lambda: False, kwarg_only=False) for name in self.arguments
         ]
-        return SimpleNamespace(name=f"tracer::{self.name}", arguments=given)
+        return SimpleNamespace(name=f"tracer::{self.name}", arguments=arguments)
 
     def __str__(self) -> str:
         return f"tracer.{self.name}.default"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import product
@@ -43,13 +43,13 @@ def solved_shapes(
     A difference means that at other sizes the code does something in between. The operands of the ops `apart` may have
     any shape.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    solved: dict[str, tuple[str, ...]] = {}
     differ: dict[str, set[int]] = {}
     if solution is None:
-        return found, differ
+        return solved, differ
     for index, shapes in enumerate(solution.outputs):
         for position, shape in enumerate(shapes):
-            found[f"{index}.{position}"] = shape
+            solved[f"{index}.{position}"] = shape
     for call in calls.made:
         for op in call.inner or (call,):
             if op.first >= min(len(solution.inputs), op.last) or op.func is None:
@@ -57,23 +57,23 @@ def solved_shapes(
             for ref, shape in zip(refs(op.arguments), solution.inputs[op.first], strict=False):
                 if len(shape) != len(ref.shape):
                     continue
-                if found.setdefault(ref.key, shape) != shape and op.first not in apart:
+                if solved.setdefault(ref.key, shape) != shape and op.first not in apart:
                     differ.setdefault(ref.key, set()).add(op.first)
-        if call.name == "overwrite" and call.arguments["old"].key in found:
-            found[call.outputs[0].key] = found[call.arguments["old"].key]
-    return found, differ
+        if call.name == "overwrite" and call.arguments["old"].key in solved:
+            solved[call.outputs[0].key] = solved[call.arguments["old"].key]
+    return solved, differ
 
 
-def _external_keys(calls: Calls, solution: Solution | None) -> frozenset[str]:
-    """Return the keys of tensors that nothing in the run computed and that depend on the values of the input."""
-    if solution is None or not solution.brought:
+def _external_keys(calls: Calls, operands: Collection[tuple[int, int]]) -> frozenset[str]:
+    """Return the keys of tensors that nothing in the run computed, from the ops that take them and their places."""
+    if not operands:
         return frozenset()
-    given = {
+    keys = {
         (op.first, place): ref.key
         for op in _innermost_calls(calls.made)
         for place, ref in enumerate(refs(op.arguments))
     }
-    return frozenset(key for at in solution.brought if (key := given.get(at, "")).startswith("constant "))
+    return frozenset(key for at in operands if (key := keys.get(at, "")).startswith("constant "))
 
 
 def _innermost_calls(calls: Iterable[Call]) -> Iterator[Call]:
@@ -83,31 +83,31 @@ def _innermost_calls(calls: Iterable[Call]) -> Iterator[Call]:
 
 
 @lru_cache(maxsize=4096)
-def _quotient(whole: sympy.Expr, made: sympy.Expr) -> sympy.Expr:
-    return sympy.cancel(whole / made)
+def _quotient(whole: sympy.Expr, quotient: sympy.Expr) -> sympy.Expr:
+    return sympy.cancel(whole / quotient)
 
 
 def _factors(size: sympy.Expr) -> list[sympy.Expr]:
     """Return the sizes that one is a product of, a square's twice; none for 1, itself for a fraction."""
-    found = []
+    factors = []
     if not size.as_coeff_Mul()[0].is_Integer:
         return [size]
     for factor in sympy.Mul.make_args(size) if size != 1 else ():
         power, times = factor.as_base_exp()
-        found += [power] * int(times) if times.is_Integer and times > 0 else [factor]
-    return found
+        factors += [power] * int(times) if times.is_Integer and times > 0 else [factor]
+    return factors
 
 
 def _sort_factors(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Sequence[sympy.Expr]) -> tuple[int, ...]:
     """Return the factors of an axis in the order of the sizes that it was merged from; unchanged if these differ."""
-    waiting, found = list(parts), []
+    waiting, ordered = list(parts), []
     for size in order:
         part = next((part for part in waiting if sizes[part] == size), None)
         if part is None:
             return parts
         waiting.remove(part)
-        found.append(part)
-    return parts if waiting else tuple(found)
+        ordered.append(part)
+    return parts if waiting else tuple(ordered)
 
 
 class Shapes:
@@ -121,8 +121,11 @@ class Shapes:
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._expert_ops())
         self._solution = solution
-        self.brought = _external_keys(calls, solution)
-        """Values from outside PyTorch that depend on the values of the input."""
+        self.brought, self.moved = (
+            _external_keys(calls, operands)
+            for operands in ((solution.brought, solution.moved) if solution else ((), ()))
+        )
+        """Values from outside PyTorch that depend on the values of the input, and on the sizes."""
         self._solve_loops()
         self._solve_expert_lists()
         self.plain = False
@@ -131,30 +134,32 @@ class Shapes:
         """Remarks on the numbers that were printed since this was last emptied."""
         self._made: dict[str, tuple[sympy.Expr, ...]] = {}
         rolled = (call for call in graph.calls if call.name in ("turns", "experts"))
-        self._repeated = frozenset(op for call in rolled for one in call.inner for op in range(one.first, one.last))
+        self._repeated = frozenset(
+            op for call in rolled for inner_call in call.inner for op in range(inner_call.first, inner_call.last)
+        )
 
     def for_graph(self, graph: Graph) -> Shapes:
         """Return the same shapes for a rewritten graph of the run."""
-        one = copy(self)
-        one._graph, one._made = graph, {}
-        return one
+        shapes = copy(self)
+        shapes._graph, shapes._made = graph, {}
+        return shapes
 
     def _expert_ops(self) -> frozenset[int]:
         """Return the ops of mixtures of experts: which of them run, and how often, depends on the values."""
-        inner = (one for call in self._graph.calls if call.name == "experts" for one in call.inner)
-        return frozenset(op for one in inner for op in range(one.first, one.last))
+        inner = (inner_call for call in self._graph.calls if call.name == "experts" for inner_call in call.inner)
+        return frozenset(op for inner_call in inner for op in range(inner_call.first, inner_call.last))
 
     def _solve_loops(self) -> None:
         """Set the shapes of what loops carry: the shape in one iteration, and the number of iterations."""
         for call in self._graph.calls:
             if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
                 turn = call.arguments["turn"]
-                one = self.solved.get(key.partition(JOIN)[0])
+                solved = self.solved.get(key.partition(JOIN)[0])
                 axes = ((of, axis) for _, what, axis, of, _ in turn.places if what in PARTS)
                 counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
-                if one is not None:
-                    behind = one[turn.axis + 1 :] if turn.kept else one[turn.axis :]
-                    self.solved[key] = (*one[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
+                if solved is not None:
+                    behind = solved[turn.axis + 1 :] if turn.kept else solved[turn.axis :]
+                    self.solved[key] = (*solved[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
 
     def _solve_expert_lists(self) -> None:
         """Set the shapes of stacked experts' parameters: the number of experts and the shape of one."""
@@ -190,6 +195,12 @@ class Shapes:
         """Return the call that produced a value, or None."""
         return self._graph.producing_call(key)
 
+    def unnamed_axes(self, key: str) -> frozenset[int]:
+        """Return the axes of a value whose sizes have no formula: a number there is that of this run."""
+        if self.depends_on_values(key):
+            return frozenset(axis for axis, size in enumerate(self.of(key)) if size.is_Integer)
+        return frozenset(axis for axis, size in enumerate(self.solved.get(key, ())) if size == UNKNOWN)
+
     def depends_on_values(self, key: str) -> bool:
         """Return whether a size of a value depends on the values of the input."""
         op = key.partition(".")[0]
@@ -208,6 +219,12 @@ class Shapes:
             start, stop = map(self.number, ends)
             if start == taken[0] and 0 <= stop - taken[1] < step:
                 return ends[0], ends[1]
+        text = self._solution.positions.get((call.first, output))
+        if text is not None and base(call.name) not in SPLITS and taken == (output, output + 1):
+            place = self._end(text, output)
+            return place, place + 1
+        if text is not None and text != str(output):
+            self.remarks.update(dict.fromkeys(MOVES.format(place) for place in taken if place))
         return self._split_bounds(call, output, taken)
 
     def has_repeats(self, before: str, after: str) -> bool:
@@ -222,8 +239,8 @@ class Shapes:
         """Return whether one of these ops takes something else at other sizes. Loops and experts are excluded: their
         lines hold for any number of iterations."""
         wanted = {*ops} - self._repeated
-        found = self._solution.diverging if self._solution is not None else ()
-        return any(op in wanted and maker not in self._repeated for op, maker in found)
+        diverging = self._solution.diverging if self._solution is not None else ()
+        return any(op in wanted and maker not in self._repeated for op, maker in diverging)
 
     def remark(self, chain: Sequence[str]) -> None:
         """Add remarks on numbers in a chain that depend on the input's values, and on slices of limited or untried
@@ -307,26 +324,35 @@ class Shapes:
         for shape in (before, after, *map(self.of, chain)):
             for size in shape:
                 if not size.is_Integer:
-                    found = known.setdefault(self.number(size), [])
-                    if size not in found:
-                        found.append(size)
-        for size in [one for sizes in [*known.values()] for one in sizes if one.is_Mul]:
+                    known_sizes = known.setdefault(self.number(size), [])
+                    if size not in known_sizes:
+                        known_sizes.append(size)
+        for size in [part for sizes in [*known.values()] for part in sizes if part.is_Mul]:
             for factor in size.args:  # the heads of `B*h`, which no axis has alone
-                if factor.is_Symbol and factor not in (found := known.setdefault(self.number(factor), [])):
-                    found.append(factor)
+                if factor.is_Symbol and factor not in (known_sizes := known.setdefault(self.number(factor), [])):
+                    known_sizes.append(factor)
         choices = [[*known.get(size, ()), sympy.Integer(size)] for size in pattern.sizes]
+        quotients = []
         for size, side in zip(after, pattern.right, strict=True):
             if len(side) == 2 and set(side) & set(pattern.repeated):  # heads that are repeated: h/h_kv times
-                one, other = side if side[1] in pattern.repeated else side[::-1]
-                times = [_quotient(size, known_size) for known_size in choices[one]]
-                fit = [n for n in times if n.free_symbols and self.number(n) == pattern.sizes[other]]
-                choices[other] = [*fit, *choices[other]]
+                part, repeated = side if side[1] in pattern.repeated else side[::-1]
+                times = [_quotient(size, known_size) for known_size in choices[part]]
+                fit = [n for n in times if n.free_symbols and self.number(n) == pattern.sizes[repeated]]
+                choices[repeated] = [*fit, *choices[repeated]]
+                quotients.append((size, part, repeated, fit))
         orders = self._split_sizes(chain, before), self._merged_sizes(chain, after)
         for tried, sizes in enumerate(product(*choices)):
             if tried > TRIES:
                 break
-            if (made := self._complete_factors(pattern, sizes, before, after, known.get(1, ()), orders)) is not None:
-                return made
+            if any(
+                sizes[times] in fit and sizes[times] != _quotient(size, sizes[part])
+                for size, part, times, fit in quotients
+            ):
+                continue  # h/h_kv times, where the axis is not h_kv but another size of this number
+            if (
+                completed := self._complete_factors(pattern, sizes, before, after, known.get(1, ()), orders)
+            ) is not None:
+                return completed
         self.plain = self.plain or any(size.free_symbols for size in (*before, *after))
         left, right = (tuple(map(tuple, sides)) for sides in (pattern.left, pattern.right))
         return tuple(map(sympy.Integer, pattern.sizes)), left, right, pattern.repeated
@@ -343,25 +369,25 @@ class Shapes:
 
     def without_units(self, size: sympy.Expr) -> sympy.Expr:
         """Return a size without the factors that are 1 in this run: `2` of `2*B` at B = 1."""
-        return sympy.Mul(*(one for one in size.args if self.number(one) != 1)) if size.is_Mul else size
+        return sympy.Mul(*(factor for factor in size.args if self.number(factor) != 1)) if size.is_Mul else size
 
     def _merged_sizes(self, chain: list[str], after: tuple) -> list[list[sympy.Expr]] | None:
         """Return the sizes that each axis of a result was merged from, outer to inner, by the chain's last reshapes; or
         None."""
-        found, steps = None, reversed(chain)
+        sizes, steps = None, reversed(chain)
         while (key := next(steps, None)) is not None and (before := self._reshape_source(key)) is not None:
-            found = self._group_sizes(self.of(before), after) or found
-        return found
+            sizes = self._group_sizes(self.of(before), after) or sizes
+        return sizes
 
     def _split_sizes(self, chain: list[str], before: tuple) -> list[list[sympy.Expr]] | None:
         """Return the sizes that each axis was split into, outer to inner, by the chain's first reshapes; or None."""
-        found, steps, start = None, iter(chain), before
+        sizes, steps, start = None, iter(chain), before
         while (key := next(steps, None)) is not None and (source := self._reshape_source(key)) is not None:
             if self.of(source) != start:
                 break
             start = self.of(key)
-            found = self._group_sizes(start, before) or found
-        return found
+            sizes = self._group_sizes(start, before) or sizes
+        return sizes
 
     def _reshape_source(self, key: str) -> str | None:
         """Return the operand of a call whose result has the same numbers in the same order; None for any other call."""
@@ -371,13 +397,13 @@ class Shapes:
     def _group_sizes(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
         """Return sizes, outer to inner, grouped by the axes whose product they are; None if they do not fit or are no
         more."""
-        left, found = list(sizes), []
+        left, groups = list(sizes), []
         for size in whole:
             group: list[sympy.Expr] = []
             while left and not (group and self.same(sympy.prod(group), size)):
                 group.append(left.pop(0))
-            found.append(group)
-        return found if not left and len(sizes) > len(whole) else None
+            groups.append(group)
+        return groups if not left and len(sizes) > len(whole) else None
 
     def _complete_factors(self, pattern: RearrangePattern, sizes: tuple, before: tuple, after: tuple, units, orders):
         """Return the factors with these sizes, or None if they do not give the shapes.
@@ -405,9 +431,9 @@ class Shapes:
                 return None
             front = []
             while missing != 1:
-                match = next((one for one in ones if self.same(sizes[one], missing)), None)
+                match = next((unit for unit in ones if self.same(sizes[unit], missing)), None)
                 if match is None:
-                    match = next((one for one in ones if missing.has(*sizes[one].free_symbols)), None)
+                    match = next((unit for unit in ones if missing.has(*sizes[unit].free_symbols)), None)
                     if match is not None and sympy.fraction(_quotient(missing, sizes[match]))[1].is_number:
                         ones.remove(match)
                         front.append(match)
@@ -420,8 +446,8 @@ class Shapes:
                 ones.remove(match)
                 front.append(match)
                 missing = sympy.Integer(1)
-            made = (*front, *side)
-            right.append(_sort_factors(made, sizes, merged[len(right)]) if merged and front else made)
+            factors = (*front, *side)
+            right.append(_sort_factors(factors, sizes, merged[len(right)]) if merged and front else factors)
         if ones:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)
@@ -433,12 +459,12 @@ class Shapes:
 
     def _missing_factor(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
         """Return what an axis has besides its factors: 1, or sizes that are 1 in this run; None if they do not fit."""
-        made = prod((sizes[part] for part in side), start=sympy.Integer(1))
-        if self.same(whole, made):
+        product = prod((sizes[part] for part in side), start=sympy.Integer(1))
+        if self.same(whole, product):
             return sympy.Integer(1)
-        if side and (one := next((one for one in units if self.same(whole, made * one)), None)) is not None:
-            return one
-        rest = _quotient(whole, made)
+        if side and (unit := next((unit for unit in units if self.same(whole, product * unit)), None)) is not None:
+            return unit
+        rest = _quotient(whole, product)
         if rest.is_Integer or not sympy.fraction(rest)[1].is_number or not rest.free_symbols:
             return None
         return rest if self.number(rest) == 1 else None

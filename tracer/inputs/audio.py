@@ -55,13 +55,13 @@ def open_sound(data: bytes) -> np.ndarray:
         raise ValueError(f"A sound is given as the bytes of a file, not as {quote(data)}; {_EXPECTED}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (4 MB)")
-    found, samples = _chunks(bytes(data))
-    whole = len(samples) // (found.width * found.channels)
-    seconds = whole / found.rate
+    form, samples = _chunks(bytes(data))
+    whole = len(samples) // (form.width * form.channels)
+    seconds = whole / form.rate
     if not SHORTEST <= seconds <= LONGEST:
         raise ValueError(f"This sound is {seconds:.2f} s long; expected {SHORTEST:g} to {LONGEST:g} s")
-    numbers = _numbers(samples[: whole * found.width * found.channels], found.width)
-    return resample(numbers.reshape(whole, found.channels).mean(axis=1), found.rate)
+    numbers = _numbers(samples[: whole * form.width * form.channels], form.width)
+    return resample(numbers.reshape(whole, form.channels).mean(axis=1), form.rate)
 
 
 def _chunks(data: bytes) -> tuple[Format, bytes]:
@@ -70,24 +70,24 @@ def _chunks(data: bytes) -> tuple[Format, bytes]:
         raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         known = next((name for name, start in _OTHERS.items() if data.startswith(start)), None)
-        said = known or f"no sound that is known here (it starts with the bytes {data[:12].hex(' ')})"
-        raise ValueError(f"This file is {said}; {_EXPECTED}")
-    at, found = 12, None
+        kind = known or f"no sound that is known here (it starts with the bytes {data[:12].hex(' ')})"
+        raise ValueError(f"This file is {kind}; {_EXPECTED}")
+    at, form = 12, None
     for _ in range(CHUNKS):
         if at + 8 > len(data):
             break
         name, size = data[at : at + 4], struct.unpack_from("<I", data, at + 4)[0]
         body = data[at + 8 : at + 8 + size]
         if name == b"fmt ":
-            found = _format(body)
-        elif name == b"data" and found:
+            form = _format(body)
+        elif name == b"data" and form:
             if size > len(body) and size < 0xFFFF_F000:  # programs that write as they go leave the length open
                 raise ValueError(
                     f"This WAV file promises {size:,} bytes of samples and has {len(body):,}: it is cut off"
                 )
-            return found, body
+            return form, body
         at += 8 + size + size % 2
-    missing = "samples" if found else "format"
+    missing = "samples" if form else "format"
     raise ValueError(f"This WAV file of {len(data):,} bytes has no {missing}: it is cut off or damaged")
 
 
@@ -99,8 +99,8 @@ def _format(body: bytes) -> Format:
     if codec == EXTENSIBLE and len(body) >= 40 and body[28:40] == _SUBFORMAT:
         codec = struct.unpack_from("<I", body, 24)[0]
     if codec != PCM:
-        said = _CODECS.get(codec, f"format number {codec}")
-        raise ValueError(f"This WAV file holds {said}; expected PCM of 8, 16, 24 or 32 bit")
+        codec_name = _CODECS.get(codec, f"format number {codec}")
+        raise ValueError(f"This WAV file holds {codec_name}; expected PCM of 8, 16, 24 or 32 bit")
     if channels not in (1, 2):
         raise ValueError(f"This WAV file has {channels} channels; expected 1 or 2")
     if bits not in (8, 16, 24, 32):
@@ -127,8 +127,8 @@ def resample(numbers: np.ndarray, rate: int) -> np.ndarray:
         return numbers.astype(np.float32)
     seconds = -(-len(numbers) // rate)  # silence up to a whole second, so that both have a whole number of samples
     spectrum = np.fft.rfft(numbers, seconds * rate)[: seconds * RATE // 2 + 1]
-    made = np.fft.irfft(spectrum, seconds * RATE) * (RATE / rate)
-    return np.clip(made[: max(1, round(len(numbers) * RATE / rate))], -1, 1).astype(np.float32)
+    resampled = np.fft.irfft(spectrum, seconds * RATE) * (RATE / rate)
+    return np.clip(resampled[: max(1, round(len(numbers) * RATE / rate))], -1, 1).astype(np.float32)
 
 
 def to_wav(numbers: np.ndarray) -> bytes:
@@ -158,13 +158,13 @@ def sweep(start: float, stop: float) -> np.ndarray:
 
 def notes(frequencies: tuple[float, ...]) -> np.ndarray:
     """Return notes one after the other, each with three overtones, that fade."""
-    t, made = _seconds(), np.zeros(round(SECONDS * RATE))
+    t, sound = _seconds(), np.zeros(round(SECONDS * RATE))
     length = SECONDS / len(frequencies)
     for number, frequency in enumerate(frequencies):
         since = t - number * length
         fading = np.where(since >= 0, np.exp(-4 * np.maximum(since, 0) / length), 0) * (since < length)
-        made += fading * sum(np.sin(2 * pi * k * frequency * since) / k for k in range(1, 5))
-    return (0.3 * made).astype(np.float32)
+        sound += fading * sum(np.sin(2 * pi * k * frequency * since) / k for k in range(1, 5))
+    return (0.3 * sound).astype(np.float32)
 
 
 def taps(count: int, seed: int = 0) -> np.ndarray:

@@ -64,7 +64,7 @@ def names(model: Model) -> tuple[str, ...]:
     return known + tuple(f"token {number}" for number in range(len(known), model.sizes["V"]))
 
 
-def captioned_input(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+def captioned_input(model: Model, image, text: str | None, options: dict[str, int]) -> Inputs:
     """Return a picture `[B, C, H, W]` and token numbers `[B, T]`, the first the begin token.
 
     For a picture alone the model generates the words; without either, the sample scene and its caption. An argument T
@@ -72,7 +72,7 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     """
 
     longest, known = model.sizes["T_max"], Words(names(model))
-    seen = photo_input(model, image, None, {"T": 1, **given}, sample=lambda: sample_scene().image())
+    seen = photo_input(model, image, None, {"T": 1, **options}, sample=lambda: sample_scene().image())
     if text is not None:
         words = known.encode(text)
     elif image is not None:
@@ -80,13 +80,13 @@ def captioned_input(model: Model, image, text: str | None, given: dict[str, int]
     else:
         every = Words(model.spec.vocabulary).encode(sample_scene().caption)
         words = [number % model.sizes["V"] for number in every][: longest - 1]
-    length = given.get("T", len(words) + 1)
+    length = options.get("T", len(words) + 1)
     if length > longest:
         raise ValueError(
             f"T={length} tokens, with the one that begins, are too many: the model reads at most T_max={longest}"
         )
-    numbers = [BEGIN, *(words * length if "T" in given else words)][:length]
+    numbers = [BEGIN, *(words * length if "T" in options else words)][:length]
     numbers += [BEGIN] * (length - len(numbers))
-    tokens, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": length}
+    tokens, sizes = torch.tensor(numbers).expand(options["B"], -1).contiguous(), {**options, "T": length}
     segments = model.spec.segments(model.vocabulary.complete({**sizes, **model.sizes}))
     return replace(seen, tensors=(seen[0], tokens), sizes=sizes, words=known.words(numbers), segments=segments)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tracer.inputs.images import centre_crop, to_array
+from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.synthetic.scenes import sample_scene
-from tracer.inputs.to_tensors import MEAN, STD
 from tracer.inputs.tokenizers import Words
 from tracer.utils.error_text import quote
 
@@ -28,12 +27,12 @@ BEGIN, END = 0, 1
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text, one a line or separated by semicolons, each once. Raise ValueError where there is
     none."""
-    found = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
-    if not found:
+    sentences = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
+    if not sentences:
         raise ValueError(
             f"the text {quote(text)} has no sentence; at least one was expected, one a line or set apart by ';'"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sentences))
 
 
 def encode_sentences(sentences: Sequence[str], vocabulary: Sequence[str], length: int | None = None) -> torch.Tensor:
@@ -54,12 +53,12 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
     An argument K repeats or cuts the list, an argument T pads or cuts the sentences.
     """
 
-    def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+    def prepare(model: Model, image, text: str | None, options: dict[str, int]) -> Inputs:
 
-        sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
+        sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
         sentences, words = split_sentences(sample if text is None else text), card.get("vocabulary", vocabulary)
-        sentences = [sentences[i % len(sentences)] for i in range(given.get("K", len(sentences)))]
-        tokens = encode_sentences(sentences, words, given.get("T"))
+        sentences = [sentences[i % len(sentences)] for i in range(options.get("K", len(sentences)))]
+        tokens = encode_sentences(sentences, words, options.get("T"))
         if tokens.shape[1] > sizes["T_max"]:
             long = max(sentences, key=len)
             raise ValueError(
@@ -74,9 +73,9 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
         cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
         pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
         pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-        seen = {**given, "K": tokens.shape[0], "T": tokens.shape[1]}
+        seen = {**options, "K": tokens.shape[0], "T": tokens.shape[1]}
         return Inputs(
-            (pixels.expand(given["B"], *pixels.shape).contiguous(), tokens),
+            (pixels.expand(options["B"], *pixels.shape).contiguous(), tokens),
             seen,
             photo=np.array(photo),
             crop=crop,

@@ -71,8 +71,8 @@ def _jpeg_segments(data: bytes, wanted: frozenset[int]) -> Iterator[tuple[int, i
     """Yield the markers among `wanted`, in order, with the position of the data after each. Raise IndexError at the
     end."""
     at = 2
-    while found := _JPEG_MARKER.search(data, at):
-        at, marker = found.end(), data[found.end() - 1]
+    while match := _JPEG_MARKER.search(data, at):
+        at, marker = match.end(), data[match.end() - 1]
         if marker in wanted:
             yield marker, at
         if marker not in _JPEG_ALONE:

@@ -56,6 +56,8 @@ _UPRIGHT = {  # EXIF 2.32, tag 0x0112: how the stored picture is turned to stand
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+"""How pixels are normalised where no card says otherwise."""
 SAMPLES = ("horse", "dog", "bird", "automobile", "cat", "deer", "astronaut")
 """The sample photos, named after the class of CIFAR-10 that they show; the last shows none of them."""
 
@@ -286,8 +288,8 @@ def to_array(image: Image.Image, mean: Sequence[float] | float, std: Sequence[fl
     """
     values = np.atleast_3d(np.asarray(image, dtype=np.float32)) / np.float32(255)
     channels = values.shape[2]
-    mean, std = (np.atleast_1d(np.asarray(given, dtype=np.float32)) for given in (mean, std))
-    if any(len(given) not in (1, channels) for given in (mean, std)):
+    mean, std = (np.atleast_1d(np.asarray(statistic, dtype=np.float32)) for statistic in (mean, std))
+    if any(len(statistic) not in (1, channels) for statistic in (mean, std)):
         raise ValueError(
             f"{len(mean)} means and {len(std)} deviations were given; expected {channels}, one per channel"
         )

@@ -30,17 +30,17 @@ def visible_patches(batch: int, patches: int, count: int, generator: torch.Gener
     return torch.rand(batch, patches, generator=generator).argsort(dim=1)[:, :count].sort(dim=1).values
 
 
-def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
+def surface_input(model: Model, image, text, options: dict[str, int]) -> Inputs:
     """Return a picture, cut, resized and normalised, `[B, C, H, W]` float32, and the visible patches `[B, N_v]`.
 
     `seed` decides which patches are visible; half of them are where N_v is missing. For models of one channel the
     picture is converted to grey.
     """
 
-    given = dict(given)
-    generator = torch.Generator().manual_seed(given.pop("seed"))
-    sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
-    count = given.setdefault("N_v", max(1, sizes["N"] // 2))
+    options = dict(options)
+    generator = torch.Generator().manual_seed(options.pop("seed"))
+    sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
+    count = options.setdefault("N_v", max(1, sizes["N"] // 2))
     if count > sizes["N"]:
         raise ValueError(f"N_v={count} patches can't be visible: there are N={sizes['N']}")
     photo = (sample() if image is None else image).convert("RGB")
@@ -48,9 +48,9 @@ def surface_input(model: Model, image, text, given: dict[str, int]) -> Inputs:
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
     visible = visible_patches(1, sizes["N"], count, generator)  # [1, N_v]
-    batch = pixels.expand(given["B"], *pixels.shape).contiguous(), visible.repeat(given["B"], 1)
-    segments = model.spec.segments({**sizes, **given})
-    return Inputs(batch, given, photo=np.array(photo), crop=crop, segments=segments)
+    batch = pixels.expand(options["B"], *pixels.shape).contiguous(), visible.repeat(options["B"], 1)
+    segments = model.spec.segments({**sizes, **options})
+    return Inputs(batch, options, photo=np.array(photo), crop=crop, segments=segments)
 
 
 def place_visible(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:

@@ -44,10 +44,11 @@ class Inputs(Sequence):
     def on(self, device: torch.device) -> Inputs:
         """Return the same inputs with their tensors on a device."""
         import torch  # loaded by now, where there are tensors
-        from torch.utils._pytree import tree_leaves, tree_map_only  # with it
 
-        given = (self.tensors, self.named)
-        if all(tensor.device == device for tensor in tree_leaves(given) if torch.is_tensor(tensor)):
+        from tracer.utils.internals.torch_internals import tree_leaves, tree_map_only  # with it
+
+        arguments = (self.tensors, self.named)
+        if all(tensor.device == device for tensor in tree_leaves(arguments) if torch.is_tensor(tensor)):
             return self
-        tensors, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), given)
+        tensors, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), arguments)
         return replace(self, tensors=tensors, named=named)

@@ -19,8 +19,8 @@ def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
 
     The list is read once, and each sample is opened or drawn once: all callers get the same picture.
     """
-    found = {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
-    return {name: cache(opened) for name, opened in found.items()}
+    loaders = {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
+    return {name: cache(opened) for name, opened in loaders.items()}
 
 
 def _scenes() -> dict[str, Callable[[], Image.Image]]:
@@ -36,5 +36,5 @@ def _surfaces() -> dict[str, Callable[[], Image.Image]]:
     def marred(name: str, defect: str) -> Image.Image:
         return Image.fromarray(damage(surface(name, 7), 3, defect)[0])
 
-    found = {name: lambda of=of: marred(*of) for name, of in SURFACES.items()}
-    return {"scratch": sample, **found, "no defect": lambda: Image.fromarray(surface("weave", 5))}
+    surfaces = {name: lambda of=of: marred(*of) for name, of in SURFACES.items()}
+    return {"scratch": sample, **surfaces, "no defect": lambda: Image.fromarray(surface("weave", 5))}

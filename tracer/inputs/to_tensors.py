@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tracer.inputs.images import centre_crop, sample_photo, to_array
+from tracer.inputs.images import MEAN, STD, centre_crop, sample_photo, to_array
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
 
-MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-"""How pixels are normalised where no card says otherwise."""
 
-
-def photo_input(model: Any, image, text, given: dict[str, int], *, sample=sample_photo) -> Inputs:
+def photo_input(model: Any, image, text, options: dict[str, int], *, sample=sample_photo) -> Inputs:
     """Return a photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` is the default
     photo."""
 
-    sizes, card = model.vocabulary.complete({**given, **model.sizes}), model.card or {}
+    sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
     photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
     cut, crop = centre_crop(photo, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
     pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
     channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-    batch = channels.expand(given["B"], *channels.shape).contiguous()
-    return Inputs((batch,), given, photo=np.array(photo), crop=crop, segments=model.spec.segments(sizes))
+    batch = channels.expand(options["B"], *channels.shape).contiguous()
+    return Inputs((batch,), options, photo=np.array(photo), crop=crop, segments=model.spec.segments(sizes))
 
 
 def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Callable[..., Inputs]:
@@ -39,7 +36,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
     length that the model was trained on. Raise ValueError for a text of more than T_max tokens: none is cut silently.
     """
 
-    def prepare(model: Model, image, text: str | None, given: dict[str, int]) -> Inputs:
+    def prepare(model: Model, image, text: str | None, options: dict[str, int]) -> Inputs:
 
         known = tokenizer((model.card or {}).get("vocabulary", vocabulary)[: model.sizes["V"]])
         own, most, text = text is None, model.sizes["T_max"], sample if text is None else text
@@ -51,10 +48,10 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
             numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
         if not numbers:
             raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
-        if given.get("T", 0) > most:
-            raise ValueError(f"T={given['T']} tokens are too many: the model reads at most T_max={most}")
-        if "T" in given:
-            numbers = (numbers * (given["T"] // len(numbers) + 1))[: given["T"]]
+        if options.get("T", 0) > most:
+            raise ValueError(f"T={options['T']} tokens are too many: the model reads at most T_max={most}")
+        if "T" in options:
+            numbers = (numbers * (options["T"] // len(numbers) + 1))[: options["T"]]
         elif own:
             numbers = numbers[-most:]
         elif len(numbers) > most:
@@ -64,7 +61,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
         elif pad:
             numbers += known.encode(pad) * (most - len(numbers))
         length = len(numbers)
-        batch, sizes = torch.tensor(numbers).expand(given["B"], -1).contiguous(), {**given, "T": length}
+        batch, sizes = torch.tensor(numbers).expand(options["B"], -1).contiguous(), {**options, "T": length}
         segments = model.spec.segments({**model.sizes, **sizes})
         return Inputs((batch,), sizes, words=known.words(numbers), segments=segments)
 

@@ -17,6 +17,7 @@ from tracer.ops import schema
 from tracer.shapes import UNKNOWN
 from tracer.shapes.scalar_solver import DATA, NEAR, Where
 from tracer.symbols.notation import parse, symbol
+from tracer.utils.internals.torch_internals import function_schema
 
 SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
 """Arguments that need no formula of their own: the shapes of operands and results show them."""
@@ -49,14 +50,14 @@ class BoundCall:
         self.func, self.position = func, position
         self.tied: frozenset[Tensor] = frozenset()
         """Parameters that are read as they are elsewhere, and so have their name for that."""
-        self.of_data: frozenset[str] = frozenset()
-        """Tensors with sizes that follow from the values of the input."""
+        self.unnamed: Mapping[str, frozenset[int]] = {}
+        """By tensor, the axes whose sizes are numbers of this run alone."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
         self._numbers, self._remark = numbers or {}, remark
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
         self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
-        self._defaults = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        self._defaults = {a.name: a.default_value for a in function_schema(func).arguments if a.has_default_value()}
         for (name, place), text in self._numbers.items():
             if text == DATA:
                 value = self.number(name)
@@ -73,17 +74,16 @@ class BoundCall:
 
     def _with_formulas(self, name: str, value):
         """Return an argument with numbers replaced by their formulas; add a remark on each without one."""
-        mine = {place: text for (given, place), text in self._numbers.items() if given == name}
+        mine = {place: text for (argument, place), text in self._numbers.items() if argument == name}
         if not mine:
             return value
-        call = self.func._schema.name
         several = isinstance(value, (list, tuple))
         numbers = list(value) if several else [value]
         for place, text in mine.items():
             number = numbers[place]
             if text == DATA:
                 continue
-            if text != UNKNOWN and name in schema(call).formulas.split():
+            if text != UNKNOWN and name in schema(self.op_name).formulas.split():
                 numbers[place] = parse(text)
             elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
@@ -107,9 +107,14 @@ class BoundCall:
         return self.get(name) is not None
 
     @property
+    def op_name(self) -> str:
+        """The name of the op, without its overload: `aten::add_`."""
+        return function_schema(self.func).name
+
+    @property
     def first(self) -> str:
         """The name of the op's first argument."""
-        return self.func._schema.arguments[0].name
+        return function_schema(self.func).arguments[0].name
 
     def shape(self, name: str) -> tuple:
         """Return the symbolic shape of a tensor; a list of them for a list of tensors."""
@@ -132,23 +137,32 @@ class BoundCall:
         self._shapes = {**self._shapes, name: tuple(shape)}
         self._numerics = {**self._numerics, name: tuple(numeric)}
 
-    def axes(self, name: str, given: int | Sequence[int] | None) -> tuple[int, ...]:
-        """Return axes of a tensor, sorted and counted from 0; all axes if `given` is None or empty."""
+    def axes(self, name: str, dims: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Return axes of a tensor, sorted and counted from 0; all axes if `dims` is None or empty."""
         rank = self.rank(name)
-        given = (given,) if isinstance(given, int) else given
-        return tuple(sorted(axis % rank for axis in given)) if given and rank else tuple(range(rank))
+        dims = (dims,) if isinstance(dims, int) else dims
+        return tuple(sorted(axis % rank for axis in dims)) if dims and rank else tuple(range(rank))
 
     def axis_labels(self, name: str, axes: Sequence[int]) -> dict:
         """Return `axes` and `labels` of a node, by the sizes of a tensor's axes.
 
         Labels are None where the sizes would name other axes: each label, from the last to the first, is the last axis
-        of that size before the next label. They are None, too, where a number can be a size of this input.
+        of that size before the next label. They are None, too, where a size is a number of this run alone.
         """
         symbolic, numeric = self.shape(name), self.numeric(name)
-        said = all(_find_labelled(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
+        is_labelled = all(_find_labelled(shape, axes) == tuple(axes) for shape in (symbolic, numeric))
         known = not any(str(symbolic[axis]) == "?" for axis in axes)
-        known = known and not (name in self.of_data and any(symbolic[axis].is_Integer for axis in axes))
-        return {"axes": tuple(axes), "labels": tuple(symbolic[axis] for axis in axes) if said and known else None}
+        known = known and self.unnamed.get(name, frozenset()).isdisjoint(axes)
+        return {
+            "axes": tuple(axes),
+            "labels": tuple(symbolic[axis] for axis in axes) if is_labelled and known else None,
+        }
+
+    def unless_last(self) -> dict:
+        """Return `axis_labels` of the argument `dim` on the argument `self`; empty for its last axis."""
+        rank = self.rank("self")
+        axis = self["dim"] % rank if rank else 0
+        return {} if axis == rank - 1 or not rank else self.axis_labels("self", (axis,))
 
     def match_sqrt_of_size(self, number: object, of: Node) -> sympy.Expr | None:
         """Return `√n` or `1/√n` for a float that equals it; else None.
@@ -162,9 +176,9 @@ class BoundCall:
         for width in (*summed, *own):
             if not width.is_Integer or width < 2:
                 continue
-            for found in (sqrt(width), 1 / sqrt(width)):
-                if abs(float(found) - number) <= NEAR * number and (width in summed or not found.is_rational):
-                    return found
+            for candidate in (sqrt(width), 1 / sqrt(width)):
+                if abs(float(candidate) - number) <= NEAR * number and (width in summed or not candidate.is_rational):
+                    return candidate
         return None
 
     def size_value(self, size: sympy.Expr) -> int | None:
@@ -192,11 +206,11 @@ class BoundCall:
 def _contracted_size(node: Node | None) -> tuple:
     """Return the size that a matrix product contracts, as a shape, even if something is added to it; else ()."""
     while isinstance(node, Plus):
-        node = next((one for one in node.operands if isinstance(one, (Plus, Product))), None)
+        node = next((operand for operand in node.operands if isinstance(operand, (Plus, Product))), None)
     try:
         if isinstance(node, Einsum):
-            (first, *_), made = node.parts
-            summed = [size for size, letter in zip(infer(node.args[0]), first, strict=True) if letter not in made]
+            (first, *_), output = node.parts
+            summed = [size for size, letter in zip(infer(node.args[0]), first, strict=True) if letter not in output]
             return tuple(map(sympy.sympify, summed)) if len(summed) == 1 else ()
         return tuple(map(sympy.sympify, infer(node.args[0])[-1:])) if isinstance(node, Product) else ()
     except ShapeError:
@@ -214,10 +228,10 @@ def _last_size(node: Node) -> tuple:
 def _find_labelled(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
     """Return the axes that a reader finds for these labels: right to left, the last axis of that size; None if none
     fits."""
-    found, at = [], len(shape)
+    positions, at = [], len(shape)
     for axis in reversed(axes):
         at = next((i for i in range(at - 1, -1, -1) if shape[i] == shape[axis]), None)
         if at is None:
             return None
-        found.append(at)
-    return tuple(reversed(found))
+        positions.append(at)
+    return tuple(reversed(positions))

@@ -12,8 +12,8 @@ from tracer.lowering.aten import has_lowering
 from tracer.symbols.notation import SizePrinter
 
 
-class _NoSteps:
-    """A step selection for a loop's body: no value in it is a step."""
+class NoSteps:
+    """A step selection for a subgraph, such as the body of a loop: no value in it is a step."""
 
     def __init__(self, graph: Graph):
         self.named, self.ends, self._graph = {}, {}, graph
@@ -24,43 +24,43 @@ class _NoSteps:
 
 def lower_loop(writer, call: Call) -> Node:
     """Lower the call of a rolled loop to a `Scan`."""
-    made = call.arguments["turn"]
-    given = [writer.value(ref.key) for ref in call.arguments["given"]]
-    own = writer.tensor(call.outputs[0].key)
-    length = writer.shapes.of(call.outputs[0].key)[made.axis]
+    body = call.arguments["turn"]
+    values = [writer.value(ref.key) for ref in call.arguments["given"]]
+    own = writer.own(call.outputs[0].key)
+    length = writer.shapes.of(call.outputs[0].key)[body.axis]
     operands, places, parts = [], [], {}
-    whole = {ref.key: node for ref, node in zip(call.arguments["given"], given, strict=True)}
-    for key, what, axis, of, start in made.places:
-        operand = own if of == made.own else whole[of]
-        matrix = what == INVARIANT and isinstance(operand, Tensor) and _is_matrix(key, made)
+    whole = {ref.key: node for ref, node in zip(call.arguments["given"], values, strict=True)}
+    for key, what, axis, of, start in body.places:
+        operand = own if of == body.own else whole[of]
+        matrix = what == INVARIANT and isinstance(operand, Tensor) and _is_matrix(key, body)
         if matrix:
             operand = Tensor(operand.name, operand.shape[::-1], operand.key, transposed=True)
         operands.append(operand)
         places.append((what, axis, start))
-        shape = own.shape if of == made.own else writer.shapes.of(of)
+        shape = own.shape if of == body.own else writer.shapes.of(of)
         if what in PARTS or what == CARRY:
-            shape = (*shape[:axis], *([1] if made.kept else []), *shape[axis + 1 :])
+            shape = (*shape[:axis], *([1] if body.kept else []), *shape[axis + 1 :])
         text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
         shape = shape[::-1] if matrix else shape
-        parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, made.back)
+        parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, body.back)
     first = len(operands)
-    operands += [_initial_state(writer.value(ref.key), made) for ref in call.arguments["starts"]]
+    operands += [_initial_state(writer.value(ref.key), body) for ref in call.arguments["starts"]]
     places = [(what, axis, first + start if what == CARRY else 0) for what, axis, start in places]
     places += [(INIT, 0, 0)] * (len(operands) - first)
-    return Scan(_lower_body(writer, made, parts), length, made.axis, (made.back, made.kept), places, *operands)
+    return Scan(_lower_body(writer, body, parts), length, body.axis, (body.back, body.kept), places, *operands)
 
 
-def _initial_state(node: Node, made) -> Node:
+def _initial_state(node: Node, body) -> Node:
     """Return the initial state, arranged like its slices; a constant state as its number."""
     if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
         return node.operands[0]
-    rank = len(infer(node)) if made.kept else 0
-    return Slice(node, tuple(0 if axis == made.axis else (None, None, None) for axis in range(rank))) if rank else node
+    rank = len(infer(node)) if body.kept else 0
+    return Slice(node, tuple(0 if axis == body.axis else (None, None, None) for axis in range(rank))) if rank else node
 
 
-def _is_matrix(key: str, made) -> bool:
+def _is_matrix(key: str, body) -> bool:
     """Return whether a parameter is only used as the weight of linear maps."""
-    uses = {(one.name, name) for one in made.calls for name, ref in one.arguments.items() if _is(ref, key)}
+    uses = {(call.name, name) for call in body.calls for name, ref in call.arguments.items() if _is(ref, key)}
     return key.startswith("parameter ") and uses == {("linear", "weight")}
 
 
@@ -68,8 +68,8 @@ def _is(value, key: str) -> bool:
     return isinstance(value, Ref) and value.key == key
 
 
-def _lower_body(writer, made, parts: dict[str, Tensor]) -> Node:
+def _lower_body(writer, body, parts: dict[str, Tensor]) -> Node:
     """Lower one iteration, with these placeholders for its operands."""
-    outputs = tuple(ref for one in made.calls for ref in one.outputs if ref.key == made.key)
-    graph = Graph.of(Calls(made=list(made.calls), outputs=outputs), has_lowering)
-    return writer.within(graph, _NoSteps(graph), parts).value(made.key)
+    outputs = tuple(ref for call in body.calls for ref in call.outputs if ref.key == body.key)
+    graph = Graph.of(Calls(made=list(body.calls), outputs=outputs), has_lowering)
+    return writer.within(graph, NoSteps(graph), parts).value(body.key)

@@ -101,10 +101,10 @@ def minus(left: Node, right: Node) -> Node:
 
 def times(left: Node, right: Node) -> Node:
     """Return `left ⊙ right`, as a fraction if one of them is a reciprocal."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Div) and one.args[0] == Scalar(1):
-            return Div(other, one.args[1])
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Scalar):
-            return Scaled(one, other)
+    for operand, factor in ((left, right), (right, left)):
+        if isinstance(operand, Div) and operand.args[0] == Scalar(1):
+            return Div(factor, operand.args[1])
+    for operand, factor in ((left, right), (right, left)):
+        if isinstance(operand, Scalar):
+            return Scaled(operand, factor)
     return Times(left, right)

@@ -21,7 +21,7 @@ from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.conv import Convolution
 from tracer.expr.nn.rope import Angles, RepeatKV
 from tracer.expr.nn.token_embedding import ConcatTokens
-from tracer.lowering.simplify_positions import PLACED
+from tracer.lowering.simplify_positions import POSITION_RULES
 
 NEAR = 1e-6
 """Largest relative difference of a number and the constant that it stands for."""
@@ -29,9 +29,9 @@ NEAR = 1e-6
 
 def simplify(node: Node, shape: tuple = ()) -> Node:
     """Return a node rewritten by its name, if it has one; `shape` is that of a line, or ()."""
-    for known in (*KNOWN, *PLACED):
-        if (found := known(node)) is not None:
-            return found
+    for rule in (*NAME_RULES, *POSITION_RULES):
+        if (named := rule(node)) is not None:
+            return named
     return _causal(node, shape) or node
 
 
@@ -44,11 +44,11 @@ def _angles(node: Node) -> Node | None:
     """Return `[p ⊙ θ , p ⊙ θ]` with positions p as a column, or None."""
     if not (isinstance(node, Concat) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
         return None
-    one, other = node.operands
-    if one != other or not (isinstance(one, Times) and isinstance(one.args[0], Rearrange)):
+    left, right = node.operands
+    if left != right or not (isinstance(left, Times) and isinstance(left.args[0], Rearrange)):
         return None
-    places, frequencies = one.args[0].args[0], one.args[1]
-    column = one.args[0].get("left") == ((), (0,)) and one.args[0].get("right") == ((), (0,), ())
+    places, frequencies = left.args[0].args[0], left.args[1]
+    column = left.args[0].get("left") == ((), (0,)) and left.args[0].get("right") == ((), (0,), ())
     plain = isinstance(frequencies, Tensor) and len(frequencies.shape) == 1
     return Angles(places, frequencies) if column and plain else None
 
@@ -65,11 +65,11 @@ def _is_contiguous(node: Node) -> Node | None:
     None."""
     if not (isinstance(node, AllOf) and isinstance(node.operands[0], Compare) and _is(node.operands[0].args[1], 0)):
         return None
-    sums = [one for one in node.atoms(CumSum) if isinstance(one.operands[0], Compare)]
+    sums = [inner for inner in node.atoms(CumSum) if isinstance(inner.operands[0], Compare)]
     if len(sums) != 1 or not _is(sums[0].operands[0].args[1], 1) or node.operands[0].get("sign") != "=":
         return None
-    joined = [one for one in node.atoms(Concat) if _row(one.operands[-1]) is not None]
-    picked = [one for one in node.atoms(Slice) if one.args[0] in joined]
+    joined = [inner for inner in node.atoms(Concat) if _row(inner.operands[-1]) is not None]
+    picked = [inner for inner in node.atoms(Slice) if inner.args[0] in joined]
     if len(joined) != 1 or len(picked) != 2 or {_row(joined[0].operands[-1])} != node.atoms(Tensor):
         return None
     return IsContiguous(_row(joined[0].operands[-1]))
@@ -87,14 +87,14 @@ def _patches(node: Node) -> Node | None:
     """Return a convolution of disjoint square patches as patches times the kernels as a matrix, or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Convolution)):
         return None
-    made = node.args[0]
-    image, kernels, *bias = made.operands
-    if not isinstance(kernels, Tensor) or len(kernels.shape) != 4 or made.get("groups") != 1:
+    lowered = node.args[0]
+    image, kernels, *bias = lowered.operands
+    if not isinstance(kernels, Tensor) or len(kernels.shape) != 4 or lowered.get("groups") != 1:
         return None
-    side, other = kernels.shape[2:]
+    side, width = kernels.shape[2:]
     batch, channels, rows, columns = node.get("left")
     tokens = node.get("right") == (batch, (*rows, *columns), channels)
-    if side != other or not tokens or any(isinstance(stride, int) for stride in made.get("stride")):
+    if side != width or not tokens or any(isinstance(stride, int) for stride in lowered.get("stride")):
         return None
     product = Product(Unfold(image, side), FlattenKernel(kernels))
     return Plus(product, *bias) if bias else product
@@ -121,7 +121,7 @@ def _every(node: Node) -> Node | None:
         return None
     left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")
     ones = len(left) - 1
-    if len(repeated) != 2 or set(right[:2]) != {(one,) for one in repeated} or left != (*[()] * ones, *right[2:]):
+    if len(repeated) != 2 or set(right[:2]) != {(entry,) for entry in repeated} or left != (*[()] * ones, *right[2:]):
         return None
     token = Squeeze(node.args[0], ones) if ones else node.args[0]
     return Repeat(token, *(node.sizes[side[0]] for side in right[:2]))
@@ -134,8 +134,8 @@ def _repeat_kv(node: Node) -> Node | None:
     left, right, (copy,) = node.get("left"), node.get("right"), node.get("repeated")
     if len(left) != 4 or right[0] != left[0] or right[1] != (*left[1], copy) or len(left[1]) != 1:
         return None
-    made = RepeatKV(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
-    return made if right[2:] == left[2:] else Transposed(made) if right[2:] == left[:1:-1] else None
+    repeated = RepeatKV(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
+    return repeated if right[2:] == left[2:] else Transposed(repeated) if right[2:] == left[:1:-1] else None
 
 
 def _causal(node: Node, shape: tuple) -> Node | None:
@@ -154,15 +154,15 @@ def _causal(node: Node, shape: tuple) -> Node | None:
     if not isinstance(condition, Compare):
         return None
     key, query = condition.args[:2]
-    if not all(isinstance(one, Rearrange) and isinstance(one.args[0], Arange) for one in (key, query)):
+    if not all(isinstance(index, Rearrange) and isinstance(index.args[0], Arange) for index in (key, query)):
         return None
     zero = zero.args[0] if isinstance(zero, Full) else zero
     ordered = condition.get("sign") == r"\le" and key.get("right")[-1] == query.get("right")[-2] == (0,)
     length = key.args[0].args[0]
     if not (ordered and key.args[0] == query.args[0] and zero == Scalar(0) and isinstance(lowest, Scalar)):
         return None
-    made = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
-    return ExpandLeading(made, *shape[:-2]) if len(shape) > 2 else made
+    mask = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
+    return ExpandLeading(mask, *shape[:-2]) if len(shape) > 2 else mask
 
 
-KNOWN = (_angles, _places, _is_contiguous, _patches, _in_front, _repeat_kv, _every)
+NAME_RULES = (_angles, _places, _is_contiguous, _patches, _in_front, _repeat_kv, _every)

@@ -155,11 +155,11 @@ def _frozen_norm(node: Node) -> Node | None:
     if scale != again or not (isinstance(x, Tensor) and isinstance(inside, Plus) and len(inside.operands) == 2):
         return None
     variance, eps = inside.operands
-    given = (mean, variance, scale.operands[0], shift.operands[0])
-    vectors = [_of_channels(one, len(x.shape)) for one in given]
+    operands = (mean, variance, scale.operands[0], shift.operands[0])
+    vectors = [_of_channels(vector, len(x.shape)) for vector in operands]
     if not isinstance(eps, Scalar) or not eps.value.is_number or None in vectors:
         return None
     return BatchNorm(x, *vectors, eps=float(eps.value), given="weight bias", wide=len(x.shape) > 2)
 
 
-PLACED = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _scaled_by, _prefix, _frozen_norm)
+POSITION_RULES = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _scaled_by, _prefix, _frozen_norm)

@@ -30,11 +30,11 @@ _FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(_
 COURSE = {
     "vit": "a photo → the class of what it shows",
     "nanogpt": "the beginning of a text → its next character",
-    "llama": "the beginning of a text → its next character, as today's language models go on",
+    "llama": "the beginning of a text → its next character, with the architecture of recent models",
     "vit-text": "a drawn scene → a sentence about it, word by word",
     "vit-note": "a photo → a class, with one block of one head; untrained",
     "segmenter": "a drawn scene → the class of every pixel",
-    "mae": "some patches of a surface → the hidden ones, and which of them it could not foresee",
+    "mae": "some patches of a surface → the hidden patches, and which of them it could not predict",
     "clip": "a photo and any sentences → the sentence that fits it best",
     "transformer": "a short text → the same text backwards",
 }
@@ -66,7 +66,7 @@ def trained_as(name: str, config: Mapping[str, Any]) -> str:
 
     It is the model's own name, or that of a variant with all of them, such as "transformer.positions=relative".
     """
-    return next((one for one in _variants(_check_name(name)) if fits(_card(one) or {}, name, config)), name)
+    return next((variant for variant in _variants(_check_name(name)) if fits(_card(variant) or {}, name, config)), name)
 
 
 def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool:
@@ -79,8 +79,8 @@ def fits(known: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> bool
 @lru_cache(maxsize=64)
 def _variants(name: str) -> tuple[str, ...]:
     """Return weights of a model that were trained at other sizes or with other options, in files of their own."""
-    found = (file.name.removesuffix(".json") for file in WEIGHTS.iterdir() if file.name.endswith(".json"))
-    return tuple(sorted(one for one in found if one.startswith(f"{name}.")))
+    names = (file.name.removesuffix(".json") for file in WEIGHTS.iterdir() if file.name.endswith(".json"))
+    return tuple(sorted(variant for variant in names if variant.startswith(f"{name}.")))
 
 
 def _card(weights: str) -> dict | None:
@@ -101,7 +101,7 @@ def describe() -> list[dict[str, str]]:
     Those of installed libraries come after our own.
     """
     own = [{"name": name, "summary": summary(name), "weights": origin(name)} for name in names()]
-    return own + [{"name": name, "summary": said, "weights": ""} for name, said in zoo.examples().items()]
+    return own + [{"name": name, "summary": description, "weights": ""} for name, description in zoo.examples().items()]
 
 
 def summary(name: str) -> str:
@@ -186,8 +186,8 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
     from tracer.utils.devices import device_of  # imports torch, which pages that are drawn don't wait for
 
     place = device_of(device)  # before anything is built
-    made = zoo.load(name, weights=weights, **config) if zoo.is_foreign(name) else _own(name, weights, config)
-    return made if place.type == "cpu" else made.on(place)
+    model = zoo.load(name, weights=weights, **config) if zoo.is_foreign(name) else _own(name, weights, config)
+    return model if place.type == "cpu" else model.on(place)
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
@@ -197,19 +197,22 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
 
     spec = spec_of(name)
     check_config(spec, name, config)
-    found, own, tensors = card(name), None, None
+    shipped, own, tensors = card(name), None, None
     if weights is not None:
         from tracer.models.shared.load_weights import card_beside, convert  # loads torch
 
         own = card_beside(weights)
         if own:
-            told = {**own["sizes"], **own.get("options", {})}
-            config = {**{key: told[key] for key in (*spec.sizes, *spec.options) if key in told}, **config}
+            trained_with = {**own["sizes"], **own.get("options", {})}
+            config = {
+                **{key: trained_with[key] for key in (*spec.sizes, *spec.options) if key in trained_with},
+                **config,
+            }
         tensors, config = convert(spec, weights, config)
     as_shipped = shipped_config(name)
     full = {**as_shipped, **config}
     if (file := trained_as(name, full)) != name:
-        as_shipped, found = full, _card(file)
+        as_shipped, shipped = full, _card(file)
     if full != as_shipped:
         check_memory(spec, name, full)
     net = build_seeded(spec.net, full)
@@ -220,18 +223,18 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
         from tracer.models.shared.load_weights import place  # loads torch
 
         origin_text = place(net, weights, tensors)
-        found = own or _facts(found, "mean", "std", "vocabulary")
-    elif found and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
+        shipped = own or _facts(shipped, "mean", "std", "vocabulary")
+    elif shipped and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
         from tracer.models.shared.load_weights import place  # loads torch
 
         place(net, WEIGHTS / f"{file}.safetensors")
-        origin_text = f"trained on {found.get('data', 'data that its card does not name')}"
-        if other := [option for option in spec.options if full[option] != as_shipped[option]]:
-            trained, run = (" and ".join(f"{option}={of[option]}" for option in other) for of in (as_shipped, full))
+        origin_text = f"trained on {shipped.get('data', 'data that its card does not name')}"
+        if changed := [option for option in spec.options if full[option] != as_shipped[option]]:
+            trained, run = (" and ".join(f"{option}={of[option]}" for option in changed) for of in (as_shipped, full))
             origin_text += f"; trained with {trained}, run here with {run}"
     else:
-        origin_text, found = "seeded random weights", _facts(found, "mean", "std", "vocabulary", "classes")
-    return Model.of(name, spec, net, full, weights=origin_text, card=found)
+        origin_text, shipped = "seeded random weights", _facts(shipped, "mean", "std", "vocabulary", "classes")
+    return Model.of(name, spec, net, full, weights=origin_text, card=shipped)
 
 
 def _facts(card: dict | None, *keys: str) -> dict | None:

@@ -129,14 +129,14 @@ HINTS = (
         why=(
             WHY["position"][0],
             positions(
-                "so that they can depend on places, too. The same photo or sentence in another order then differs."
+                "so that they can depend on positions, too. The same photo or sentence in another order then differs."
             ),
         ),
     ),
     Hint(
         "text.mask",
         why=(
-            Claim("The text tower reads as a language model does: no word sees the words after it."),
+            Claim("The text tower reads like a language model: no word sees the words after it."),
             Claim(
                 "The matrix of 0 and -∞ is added to the scores of every block of this tower.",
                 so.both(so.has(CausalMask), so.by_infinity),
@@ -162,7 +162,7 @@ HINTS = (
         title="Where it ends",
         letter=r"\mathbf{e}",
         why=(
-            Claim("Sentences differ in length and are filled up with end tokens."),
+            Claim("Sentences differ in length, so they are padded with end tokens."),
             Claim("This says where the first end token of each stands.", so.top(FirstOf)),
         ),
     ),
@@ -173,9 +173,9 @@ HINTS = (
         title="Take one token",
         letter=r"\mathbf{x}_f",
         why=(
-            Claim("Of each sentence, one token is read: the one where it ends.", so.without(so.trainable)),
+            Claim("From each sentence, the model reads one token: the one where it ends.", so.without(so.trainable)),
             Claim(
-                "The causal mask lets it see every word before it, and what stands after it changes nothing.", so.causal
+                "The causal mask lets it see every word before it, and the tokens after it change nothing.", so.causal
             ),
         ),
     ),
@@ -188,10 +188,10 @@ HINTS = (
         below=r"\mathrm{proj}",
         why=(
             Claim(
-                "A trainable matrix leads into the space of D_e numbers in which photos and sentences meet.",
+                "A trainable matrix maps it into the space of D_e numbers in which photos and sentences are compared.",
                 so.both(so.linear, so.ends_in("D_e")),
             ),
-            Claim("The other tower has a matrix of its own.", so.own_to_it),
+            Claim("The other tower has its own matrix.", so.own_to_it),
         ),
     ),
     Hint(
@@ -202,7 +202,7 @@ HINTS = (
         letter=r"\hat{\mathbf{y}}",
         why=(
             Claim(
-                "Only the direction is to count, not the length, so each vector is divided by its own length.",
+                "Only the direction matters, not the length, so each vector is divided by its own length.",
                 so.divided_by_length,
             ),
             Claim("The product of two such vectors is the cosine of the angle between them.", so.divided_by_length),
@@ -215,8 +215,8 @@ HINTS = (
         title="Compare",
         letter=r"\mathbf{C}",
         why=(
-            Claim("Every photo against every sentence: 1 where they point the same way.", so.of_unit_vectors),
-            Claim("No list of classes is built in, so any sentences may stand here."),
+            Claim("Every photo is compared with every sentence: 1 where they point the same way.", so.of_unit_vectors),
+            Claim("No list of classes is built in, so any sentences can be used."),
         ),
     ),
     Hint("parameter log_scale", letter=r"\tau"),
@@ -226,7 +226,7 @@ HINTS = (
         why=(
             Claim("Cosines lie between -1 and 1, too close together for a softmax.", so.of_cosines),
             Claim(
-                "A trainable factor spreads them; the softmax of a row then says which sentence fits the photo.",
+                "A trainable factor spreads them out. The softmax of a row then says which sentence fits the photo.",
                 so.trainable,
             ),
         ),

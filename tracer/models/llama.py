@@ -144,7 +144,9 @@ HINTS = (
         "embedding",
         why=(
             *WHY["row of a table"],
-            Claim("No position is added: places come in when queries and keys are turned.", so.has_part("turned Q")),
+            Claim(
+                "No position is added here: positions enter when queries and keys are rotated.", so.has_part("turned Q")
+            ),
         ),
     ),
     Hint(

@@ -74,9 +74,9 @@ class MAE(nn.Module):
         return self.prediction(x)  # [B, N, P²C]
 
 
-def visible_inputs(model: Any, image: Any, text: Any, given: dict[str, int]) -> Inputs:
+def visible_inputs(model: Any, image: Any, text: Any, options: dict[str, int]) -> Inputs:
     """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
-    inputs = surface_input(model, image, text, given)
+    inputs = surface_input(model, image, text, options)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
     return replace(inputs, segments=place_visible(inputs.segments, order))
 
@@ -85,14 +85,14 @@ HINTS = (
     Hint(
         "patches",
         title="Cut to patches",
-        why=(*WHY["cut"], Claim("These pixels are also what is to be predicted in the end.")),
+        why=(*WHY["cut"], Claim("The model has to predict these pixels in the end.")),
     ),
     Hint(
         "embedding",
         title="Embed",
         why=(
             *WHY["embed"][1:],
-            Claim("Every patch is embedded here, also those that will be hidden.", so.ends_in_axis("N")),
+            Claim("Every patch is embedded here, including those that will be hidden.", so.ends_in_axis("N")),
         ),
     ),
     Hint(
@@ -100,7 +100,7 @@ HINTS = (
         letter=r"\mathbf{I}^{(0)}",
         why=(
             WHY["position"][0],
-            positions("before patches are taken away: afterwards only this vector tells where a token was."),
+            positions("before patches are removed: afterwards, only this vector tells where a token was."),
         ),
     ),
     Hint(
@@ -109,9 +109,7 @@ HINTS = (
         title="Take the visible patches",
         why=(
             Claim("Only the patches on the list π go on; the others are hidden from the encoder.", so.fewer_tokens),
-            Claim(
-                "What a model can't see it has to work out from the rest, and so it may come to know what is normal."
-            ),
+            Claim("The model has to work out what it can't see from the rest, and so it may learn what is normal."),
         ),
     ),
     Hint("encoder.norm", title="Last norm of the encoder"),
@@ -123,8 +121,8 @@ HINTS = (
         letter=r"\mathbf{Y}",
         below=r"\mathrm{dec}",
         why=(
-            Claim("One trainable matrix makes the encoder's tokens ready for the decoder.", so.linear),
-            Claim("What serves to understand visible patches need not be what serves to paint hidden ones."),
+            Claim("One trainable matrix prepares the encoder's tokens for the decoder.", so.linear),
+            Claim("Features that help to understand visible patches need not help to draw hidden ones."),
         ),
     ),
     Hint(
@@ -136,7 +134,10 @@ HINTS = (
             Claim(
                 "One trainable vector stands for every patch that is hidden.", so.both(so.depends("p"), so.trainable)
             ),
-            Claim("It says only: something is missing here. The encoder has less to do, since it never sees these."),
+            Claim(
+                "It says only that something is missing here. The encoder has less work, because it never sees these "
+                "patches."
+            ),
         ),
     ),
     Hint(
@@ -147,9 +148,8 @@ HINTS = (
         letter=r"\mathbf{Y}_{\mathrm{all}}",
         why=(
             Claim(
-                "Each visible token goes back to its own place, and mask tokens stay at all others. The sequence has "
-                "its N "
-                "places again, in raster order.",
+                "Each visible token goes back to its own place, and mask tokens fill all others. The sequence has N "
+                "tokens again, in raster order.",
                 so.both(so.has(Put), so.ends_in_axis("N")),
             ),
         ),
@@ -161,8 +161,8 @@ HINTS = (
         id="decoder_position.sum",
         title="Add positions again",
         why=(
-            Claim("All mask tokens are alike. The position tells each of them which patch it is to become."),
-            positions("without which all hidden patches would be predicted the same."),
+            Claim("All mask tokens are alike. The position tells each of them which patch it has to predict."),
+            positions("without which all hidden patches would get the same prediction."),
         ),
     ),
     Hint("decoder.norm", title="Last norm of the decoder"),

@@ -75,14 +75,14 @@ HINTS = (
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}_t",
-        why=(*WHY["row of a table"], Claim("Training can arrange these as it needs them.")),
+        why=(*WHY["row of a table"], Claim("Training can set these numbers freely.")),
         note=FROM_0,
     ),
     Hint(
         "position",
         why=(
             WHY["position"][0],
-            positions("so that they can depend on places, too. Only the first T rows of the table are used."),
+            positions("so that they can depend on positions, too. Only the first T rows of the table are used."),
         ),
         note=LONGER,
     ),

@@ -64,9 +64,12 @@ HINTS = (
         title="Drop the CLS token",
         letter=r"\mathbf{X}_{\mathrm{patches}}",
         why=(
-            Claim("A class for every pixel needs to know where things are, and CLS lies nowhere."),
             Claim(
-                "It is left out here, but it was not idle: in every block the patches could read from it.",
+                "To give every pixel a class, the model must know where things are, and CLS has no place in the "
+                "picture."
+            ),
+            Claim(
+                "It is dropped here, but it was useful: in every block, the patches could read from it.",
                 so.open_to_first,
             ),
         ),
@@ -76,12 +79,11 @@ HINTS = (
         stage="decoder",
         why=(
             Claim(
-                "The tokens stand in the order in which the patches were cut, row by row. Laid out again they are a "
-                "small picture "
-                "with D numbers at each place.",
+                "The tokens are in the order in which the patches were cut, row by row. Laid out as a grid, they form "
+                "a small picture with D numbers at each place.",
                 so.top(Grid),
             ),
-            Claim("Each was made with knowledge of the whole photo.", so.open_to_first),
+            Claim("Each was computed with information from the whole photo.", so.open_to_first),
         ),
     ),
     Hint(
@@ -113,14 +115,12 @@ HINTS = (
         stage="decoder",
         title="Unpatchify",
         why=(
-            Claim(
-                "The scores of each patch are laid where the patch was cut from. Nothing is computed.", so.rearranges
-            ),
-            Claim("It is the first step backwards, with K scores in the place of C colours."),
+            Claim("The scores of each patch are put where the patch was cut from. Nothing is computed.", so.rearranges),
+            Claim("It reverses the first step, with K scores instead of C colours."),
         ),
         note=(
             Claim(
-                "Note 001 speaks of upsampling; here no value is interpolated, each pixel has scores of its own.",
+                "Note 001 speaks of upsampling; here no value is interpolated, and each pixel has its own scores.",
                 so.rearranges,
             ),
         ),

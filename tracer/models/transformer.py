@@ -49,7 +49,7 @@ class Transformer(nn.Module):
         _, T, D = *tokens.shape, self.tokens.embedding_dim
         if self.T_max < T:
             raise ValueError(f"T={T} tokens are too many: the model was made for at most T_max={self.T_max}")
-        given = (causal(T, device=tokens.device) if self.mask == "causal" else None,)
+        extra = (causal(T, device=tokens.device) if self.mask == "causal" else None,)
         x = self.tokens(tokens)  # [B, T, D]
         if self.positions == "sinusoidal":
             x = x + sinusoids(T, D).to(x)  # [B, T, D]
@@ -58,9 +58,9 @@ class Transformer(nn.Module):
         else:
             place = torch.arange(T, device=tokens.device)  # [T]
             distances = (place - place[:, None]).clamp(-self.R, self.R) + self.R  # [T, T]
-            given = (*given, distances)
+            extra = (*extra, distances)
         for name in self.blocks:
-            x = self.get_submodule(name)(x, *given)  # [B, T, D]
+            x = self.get_submodule(name)(x, *extra)  # [B, T, D]
         logits = self.head(x)  # [B, T, V]
         return logits.softmax(dim=-1)  # [B, T, V]
 
@@ -75,8 +75,8 @@ class PostNormBlock(nn.Module):
         self.mlp = FeedForward(D=D, d_ff=d_ff)
         self.norm2 = nn.LayerNorm(D, eps=1e-5)
 
-    def forward(self, x, *given) -> torch.Tensor:
-        x = self.norm1(x + self.attention(x, *given))  # [B, S, D]
+    def forward(self, x, *extra) -> torch.Tensor:
+        x = self.norm1(x + self.attention(x, *extra))  # [B, S, D]
         return self.norm2(x + self.mlp(x))  # [B, S, D]
 
 
@@ -141,8 +141,7 @@ DISTANCES = (
         why=(
             Claim(
                 "The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to "
-                "2R. All that "
-                "is further away counts as R.",
+                "2R. All larger distances count as R.",
                 so.top(Distances),
             ),
             Claim("These numbers pick a vector of every block."),
@@ -165,7 +164,7 @@ DISTANCES = (
                 "Each query also meets a trainable vector for each distance, as if it were part of the key.",
                 so.both(so.has(AtDistance), so.trainable),
             ),
-            Claim("The score then depends on how far apart two tokens are, and not on where they are."),
+            Claim("The score then depends on how far apart two tokens are, and not on their positions."),
         ),
     ),
     Hint(
@@ -175,7 +174,7 @@ DISTANCES = (
         letter=r"\bar{\mathbf{A}}",
         why=(
             Claim("The weights of each row, added up by distance.", so.top(SumsByDistance)),
-            Claim("They say how much of each distance's vector goes into the context."),
+            Claim("They say how much of each distance's vector enters the context."),
         ),
     ),
     Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),
@@ -192,7 +191,7 @@ HINTS = (
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}_t",
-        why=(*WHY["row of a table"], Claim("Training can arrange these as it needs them.")),
+        why=(*WHY["row of a table"], Claim("Training can set these numbers freely.")),
     ),
     Hint(
         "positions",
@@ -200,11 +199,12 @@ HINTS = (
         letter=r"\mathbf{P}",
         why=(
             Claim(
-                "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+                "Every position gets its own pattern: waves from fast to slow, like the hands of many clocks.",
                 so.has(Sinusoids),
             ),
             Claim(
-                "Nothing here is trained, and a place's pattern turns into that of k places on by one fixed rotation.",
+                "Nothing here is trained. One fixed rotation turns the pattern of a position into that of the "
+                "position k further on.",
                 so.depends("c"),
             ),
         ),
@@ -213,9 +213,9 @@ HINTS = (
         "position",
         why=(
             WHY["position"][0],
-            positions("so that they can depend on places, too."),
+            positions("so that they can depend on positions, too."),
             Claim(
-                "Since it is a sum, every score falls into four terms: content or position against content or "
+                "Because it is a sum, every score splits into four terms: content or position against content or "
                 "position.",
                 so.top(Plus),
             ),
@@ -249,13 +249,13 @@ HINTS = (
     ),
     Hint(
         "*.attention.context",
-        note="Note 004 counts heads up to H without saying what H is; on these pages it is h.",
+        note="Note 004 counts heads up to H without defining H; on these pages it is h.",
     ),
     Hint(
         "*.attention.residual",
         letter=r"\mathbf{R}",
         why=(
-            Claim("Attention adds to the token what it found instead of replacing it.", so.adds("O")),
+            Claim("Attention adds what it found to the token instead of replacing it.", so.adds("O")),
             Claim(
                 "The sum is normalised in the next step, so no number passes through a block untouched.",
                 so.taken_only_by("X"),
@@ -275,7 +275,7 @@ HINTS = (
         "*.mlp.residual",
         letter=r"\mathbf{R}'",
         why=(
-            Claim("The MLP's result is added to what it was made from.", so.adds("F")),
+            Claim("The MLP's result is added to its input.", so.adds("F")),
             Claim("One more norm follows.", so.taken_only_by("X")),
         ),
     ),
@@ -287,13 +287,13 @@ HINTS = (
         "logits",
         title="Logits",
         below=r"\mathrm{out}",
-        why=(*WHY["own logits"], Claim("The row of place i says what belongs at place i of the answer.")),
+        why=(*WHY["own logits"], Claim("Row i says which token belongs at position i of the answer.")),
     ),
     Hint(
         "probabilities",
         why=(
             Claim("The softmax makes each row of scores probabilities that sum to 1.", so.top(Softmax)),
-            Claim("The largest is the model's answer for this place."),
+            Claim("The largest is the model's answer for this position."),
         ),
     ),
 )

@@ -106,7 +106,7 @@ HINTS = (
         why=(
             *WHY["embed"][1:2],
             Claim(
-                "A convolution with kernel and stride P does the very same sums, with the same weights in another "
+                "A convolution with kernel size and stride P computes the same sums, with the same weights in another "
                 "shape."
             ),
         ),
@@ -121,14 +121,17 @@ HINTS = (
             positions("so that the model can tell left from right and top from bottom."),
         ),
         note="Note 000 calls these positions 2D; the table is a list of N rows in scan order, one for each place of "
-        "the grid, and the sum knows nothing of rows and columns.",
+        "the grid, so the sum itself knows nothing about rows and columns.",
     ),
     Hint(
         "embedding2",
         id="words",
         title="Look up words",
         letter=r"\mathbf{X}_{\mathrm{txt}}",
-        why=(*WHY["row of a table"], Claim("From here on a word and a patch are alike: a token of D numbers.")),
+        why=(
+            *WHY["row of a table"],
+            Claim("From here on, a word and a patch look the same: each is a token of D numbers."),
+        ),
         note=FROM_0,
     ),
     Hint(
@@ -137,8 +140,8 @@ HINTS = (
         title="Add text positions",
         letter=r"\mathbf{X}_{\mathrm{txt}}^{(0)}",
         why=(
-            Claim("Words stand in one line, so one number says where each is."),
-            positions("of a table of their own: the first word is not the first patch."),
+            Claim("Words form one line, so one number gives the position of each."),
+            positions("from their own table: the first word is not the first patch."),
         ),
         note=LONGER,
     ),
@@ -177,9 +180,7 @@ HINTS = (
         role="causal M",
         why=(
             *WHY["no look ahead"][1:],
-            Claim(
-                "Words see the whole picture and the words before them, since the picture stands in front.", so.causal
-            ),
+            Claim("Words see the whole picture and the words before them, because the picture comes first.", so.causal),
         ),
         note=(
             Claim(
@@ -239,8 +240,8 @@ HINTS = (
         title="Text only",
         letter=r"\mathbf{X}_{f,\mathrm{txt}}",
         why=(
-            Claim("Only words are to be predicted, so only the tokens of words are read.", so.ends_in_axis("T")),
-            Claim("What the picture showed has reached them through attention."),
+            Claim("The model predicts words only, so it reads only the tokens of words.", so.ends_in_axis("T")),
+            Claim("Information from the picture has reached them through attention."),
         ),
         note="Note 000 drops the last image position; without a begin token in front of the text, nothing would then "
         "predict the first word.",

@@ -62,11 +62,11 @@ def takes_shape(name: str) -> bool:
 
 
 def _by_trait() -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {trait: set() for trait in TRAITS}
+    ops: dict[str, set[str]] = {trait: set() for trait in TRAITS}
     for op in OPS:
         for trait in op.traits.split():
-            found[trait].add(op.name)
-    return {trait: frozenset(names) for trait, names in found.items()}
+            ops[trait].add(op.name)
+    return {trait: frozenset(names) for trait, names in ops.items()}
 
 
 _BY_TRAIT = _by_trait()

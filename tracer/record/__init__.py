@@ -13,14 +13,26 @@ from tracer.record.ops import (
     ModuleRecord,
     Op,
     Primitive,
-    Returned,
+    ReturnedTensor,
     Source,
     TensorRecord,
 )
-from tracer.record.steps import TOLERANCES, Name, Operand, Step, Symbol, dtype_name, tolerance, verdict, verdict_within
+from tracer.record.steps import (
+    CHANGED,
+    TOLERANCES,
+    Name,
+    Operand,
+    Step,
+    Symbol,
+    dtype_name,
+    tolerance,
+    verdict,
+    verdict_within,
+)
 from tracer.record.trace import Trace
 
 __all__ = [
+    "CHANGED",
     "TOLERANCES",
     "Argument",
     "AttentionRecord",
@@ -32,7 +44,7 @@ __all__ = [
     "Operand",
     "Picture",
     "Primitive",
-    "Returned",
+    "ReturnedTensor",
     "Segment",
     "Source",
     "Step",

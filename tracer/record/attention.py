@@ -13,7 +13,9 @@ class AttentionRecord:
     and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
     can't be recovered, and is empty where they can. `part` names the tower in models of several. `mask` is "none",
     "causal", "windows" or "given"; `over` says what queries and keys are, "tokens" or "channels". `after` names what
-    the model did to the weights between the softmax and the values, which the weights here are from before.
+    the model did to the weights between the softmax and the values, which the weights here are from before. `weights`
+    is the key of the weights `[B, h, S_q, S_k]` that a change put in their place, and `scores` that of the scores which
+    the softmax took, where they do not follow from queries and keys any more.
     """
 
     layer: int
@@ -31,6 +33,8 @@ class AttentionRecord:
     problem: str = ""
     over: str = "tokens"
     after: tuple[str, ...] = ()
+    weights: str = ""
+    scores: str = ""
 
 
 @dataclass(frozen=True, slots=True)

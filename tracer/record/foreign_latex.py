@@ -57,7 +57,7 @@ def mathematics(latex: str, where: str) -> None:
     for word, sign in re.findall(r"\\(?:([A-Za-z]+)|(.?))", latex, re.DOTALL):
         if (word and word not in COMMANDS) or (not word and sign not in SIGNS) or not (word or sign):
             raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(chr(92) + word + sign)}")
-    if found := BLOCKS.search(latex) or re.search(r"\^\^|\\\\\s*[\[*]", latex):
-        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(found.group())}")
+    if block := BLOCKS.search(latex) or re.search(r"\^\^|\\\\\s*[\[*]", latex):
+        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(block.group())}")
     if latex.count(r"\\") > ROWS:
         raise ValueError(f"{where}: expected LaTeX of at most {ROWS} rows, got {latex.count(chr(92) * 2):,}")

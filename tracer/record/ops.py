@@ -136,12 +136,16 @@ class CallRecord:
     def text(self) -> str:
         """Return the call as source code: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without
         defaults."""
-        said = (one.name if one.tensors else f"{one.name}={one.value}" for one in self.arguments if not one.default)
-        return f"{self.name}({', '.join(said)})"
+        arguments = (
+            argument.name if argument.tensors else f"{argument.name}={argument.value}"
+            for argument in self.arguments
+            if not argument.default
+        )
+        return f"{self.name}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class ReturnedTensor:
     """A tensor that forward returned. `name` is its place in what was returned: `logits`, `[1]`,
     `past_key_values.layers[0].keys`, "" for a tensor alone.
 

@@ -1,4 +1,4 @@
-"""What a trace asks of the code that proves its lines, which stands above the record."""
+"""The interface of the code that proves a trace's lines, which is in a higher layer than the record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ class DeferredProver(Prover, Protocol):
     def derived_steps(self) -> Sequence[Any]:
         """The steps of the run with their equations."""
 
-    def spelled(self, steps: Any) -> Any:
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the run by their names."""
+
+    def spell(self, steps: Any) -> Any:
         """Return the trace as its code has it where these steps refute the name of a formula, else None."""
 
     def rewrite(self, change: Callable[[Any], Any]) -> DeferredProver:

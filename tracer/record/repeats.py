@@ -47,15 +47,15 @@ class _Block(NamedTuple):
 
 def repeats(steps: Sequence[Step]) -> tuple[Repeat, ...]:
     """Return the repeats of a book, in order; no two share a step."""
-    found, blocks, at = [], _blocks(steps), 0
+    repeated, blocks, at = [], _blocks(steps), 0
     while at < len(blocks):
         best = max((_repeat(steps, blocks, at, period) for period in range(1, PERIODS + 1)), key=_steps_saved)
         if best.times > 1:
-            found.append(best)
+            repeated.append(best)
             at += best.times * best.period
         else:
             at += 1
-    return tuple(found)
+    return tuple(repeated)
 
 
 def _steps_saved(repeat: Repeat) -> tuple[int, int]:
@@ -65,35 +65,35 @@ def _steps_saved(repeat: Repeat) -> tuple[int, int]:
 
 def _blocks(steps: Sequence[Step]) -> list[_Block]:
     """Return the runs of steps that are in one block each."""
-    found: list[_Block] = []
+    blocks: list[_Block] = []
     for index, step in enumerate(steps):
         number = _number(step)
         if number is None:
             continue
-        last = found[-1] if found else None
+        last = blocks[-1] if blocks else None
         if last is not None and last.number == number and last.stop == index and steps[last.start].layer == step.layer:
-            found[-1] = last._replace(stop=index + 1)
+            blocks[-1] = last._replace(stop=index + 1)
         else:
-            found.append(_Block(number, index, index + 1))
-    return found
+            blocks.append(_Block(number, index, index + 1))
+    return blocks
 
 
 def _number(step: Step) -> str | None:
     """Return the number of a step's block, or None."""
-    said = NUMBERED.findall(step.symbol)
-    return None if step.layer is None else said[-1] if said else str(step.layer + 1)
+    numbers = NUMBERED.findall(step.symbol)
+    return None if step.layer is None else numbers[-1] if numbers else str(step.layer + 1)
 
 
 def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -> Repeat:
     """Return the repeat from a block on with so many kinds of blocks in alternation, or None."""
     first = blocks[at : at + period]
-    times, said = 1, None
+    times, lines = 1, None
     if _follow(first):
-        said = _lines(steps, first)
+        lines = _lines(steps, first)
         while (
             _follow(both := blocks[at + (times - 1) * period : at + (times + 1) * period]) and len(both) == 2 * period
         ):
-            if _lines(steps, both[period:]) != said:
+            if _lines(steps, both[period:]) != lines:
                 break
             times += 1
     numbers = tuple(blocks[at + turn * period].number for turn in range(times))
@@ -103,7 +103,7 @@ def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -
 def _follow(blocks: Sequence[_Block]) -> bool:
     """Return whether blocks are one right behind the other, and counted so."""
     pairs = pairwise(blocks)
-    return all(one.stop == other.start and _after(one.number, 1) == other.number for one, other in pairs)
+    return all(a.stop == b.start and _after(a.number, 1) == b.number for a, b in pairs)
 
 
 def _after(number: str, count: int) -> str:

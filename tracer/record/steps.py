@@ -34,6 +34,8 @@ class Name:
     outside: bool = False
 
 
+CHANGED = ".changed"
+"""The end of the id of a line that changes the value of the line before it."""
 TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """By the dtype in which the model computed, the largest difference of two tensors that are called the same where
 nothing is known of how each cell came about, as a share of the largest value. Proofs have a bound for each cell."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
-from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, Returned
+from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor
 from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
 from tracer.record.steps import Step, Symbol
@@ -37,6 +37,7 @@ class Trace:
     `returned` says of each tensor in `output` which step has it.
     `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward takes
     one; a note says more.
+    `changes` says which lines were changed in this run, and how: `block1.attention.weights=zero`.
     `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
     is no part of the data: nothing saves, copies or compares it. So it is with `replay`, which runs the model again,
     and with `reread`, which proves the lines of an opened file from its tensors.
@@ -49,7 +50,7 @@ class Trace:
     attentions: tuple[AttentionRecord, ...] = ()
     values: Mapping[str, torch.Tensor] = field(default_factory=dict)
     output: object = None
-    returned: tuple[Returned, ...] = ()
+    returned: tuple[ReturnedTensor, ...] = ()
     picture: Picture | None = None
     words: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -64,6 +65,7 @@ class Trace:
     modules: tuple[ModuleRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     opened_error: float | None = None
+    changes: tuple[str, ...] = ()
     later: DeferredProver | None = field(default=None, compare=False)
     replay: Replayer | None = field(default=None, compare=False)
     reread: Prover | None = field(default=None, compare=False)
@@ -112,7 +114,7 @@ class Trace:
             raise ValueError(f"step {quote(waiting[0].id)} can't be proven: the model that ran is no longer there")
         proven = prover(waiting)
         trace = replace(self, steps=tuple(proven.get(step.id, step) for step in self.steps))
-        spelled = self.later.spelled(proven.values()) if self.later else None
+        spelled = self.later.spell(proven.values()) if self.later else None
         if spelled is None:
             return trace
         before = {step.id: step.pending for step in trace.steps}
@@ -229,19 +231,19 @@ class Cell:
         ValueError quotes an operand that the cell was not made of, and an index that is none of its terms.
         """
         if operand not in self.terms:
-            made = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"
-            raise ValueError(f"cell {self.index} of {quote(self.id)} was not made of {quote(operand)}: {made}")
+            sentence = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"
+            raise ValueError(f"cell {self.index} of {quote(self.id)} was not made of {quote(operand)}: {sentence}")
         numbers = self.terms[operand]
         if index is None:
-            index = max(numbers, key=lambda one: (one.counted, abs(one.share or 0), abs(one.value))).index
-        elif operand_cell(index) not in {one.index for one in numbers}:
+            index = max(numbers, key=lambda term: (term.counted, abs(term.share or 0), abs(term.value))).index
+        elif operand_cell(index) not in {term.index for term in numbers}:
             raise ValueError(
                 f"cell {self.index} of {quote(self.id)} was not made of {quote(index)} of {quote(operand)}; "
                 f"the first that it was made of is {numbers[0].index}"
             )
         if operand.startswith("number "):
-            found = next(one for one in numbers if one.index == operand_cell(index))
-            return Cell(operand, found.index, found.value, trace=self.trace)
+            number = next(term for term in numbers if term.index == operand_cell(index))
+            return Cell(operand, number.index, number.value, trace=self.trace)
         return self.trace.cell(operand, index)
 
 

@@ -15,9 +15,8 @@ from functools import cache
 from math import nan
 
 import torch
-from torch.utils._pytree import tree_map_only
 
-from tracer.capture import Recording, Seen, record
+from tracer.capture import OpEvent, Recording, record
 from tracer.capture.composite_calls import Call, Calls
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.ops import having
@@ -37,9 +36,11 @@ from tracer.shapes.scalar_solver import (
     solve_number,
     solve_slice,
 )
+from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
 from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, value_of
 from tracer.shapes.twin_variation import FREE, other_inputs
 from tracer.utils.error_text import reason
+from tracer.utils.internals.torch_internals import tree_map_only
 from tracer.utils.thread_local_rng import seeded_draws
 
 __all__ = ["UNKNOWN", "OpsDiffer", "Solution", "Vocabulary", "base_form", "equal_at", "solve", "value_of"]
@@ -75,7 +76,8 @@ class Vocabulary:
     `names` are the sizes that a dimension can be, in order of preference; `derived` has formulas of some of them.
     `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there
     is one. `inside` returns the mode of tensors without values, if these are used. `held` is a note on sizes that are
-    no symbols. `partly` allows ops that do not run at the sizes of the probes. `ran` caches the probes.
+    no symbols. `small` are sizes below those of the probes, in order of preference. `partly` allows ops that do not run
+    at the sizes of the probes. `ran` caches the probes.
     """
 
     names: tuple[str, ...]
@@ -83,6 +85,7 @@ class Vocabulary:
     build: Callable[[dict[str, int]], tuple]
     inside: Callable[[], AbstractContextManager] | None = None
     held: str = ""
+    small: tuple[dict[str, int], ...] = ()
     partly: bool = False
     device: torch.device | None = None
     ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
@@ -101,8 +104,8 @@ class Vocabulary:
         values, drawn by `other_inputs`.
         """
         key = (*sizes.items(), values)
-        found = None if primitives else self.ran.get(key)
-        if found is None:
+        recording = None if primitives else self.ran.get(key)
+        if recording is None:
             with (self.inside or nullcontext)():
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
@@ -111,22 +114,23 @@ class Vocabulary:
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
-                found = record(module, args, *kwargs, cap=0, attention=False, **alike)
-            kept = [i for i, op in enumerate(found.ops) if op.name != ASKED]
-            opened = [found.opened[i] for i in kept] if primitives else []
-            found = Recording(  # no tensor of the run
-                ops=[found.ops[i] for i in kept],
+                recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
+            kept = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
+            opened = [recording.opened[i] for i in kept] if primitives else []
+            recording = Recording(  # no tensor of the run
+                ops=[recording.ops[i] for i in kept],
                 opened=opened,
                 numbers=kept,
-                scalars=found.scalars,
-                constants=found.constants,
-                returned=found.returned,
+                scalars=recording.scalars,
+                constants=recording.constants,
+                returned=recording.returned,
+                positions=recording.positions,
             )
             if not primitives:
                 if len(self.ran) >= REMEMBERED:
                     self.ran.pop(next(iter(tuple(self.ran))), None)  # other threads add to it
-                self.ran[key] = found
-        return found
+                self.ran[key] = recording
+        return recording
 
     def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
         """Run the model at these sizes on other values of the input and return the recordings.
@@ -134,18 +138,18 @@ class Vocabulary:
         There are `FREE` of them if the model `reads` values, since a number can be equal by chance; else one. Raise the
         model's own error if it runs on no other values.
         """
-        found: list[Recording] = []
+        recordings: list[Recording] = []
         failed = None
         for draw in range(1, FREE + 2):
-            if found and (draw > FREE or not reads):
+            if recordings and (draw > FREE or not reads):
                 break
             try:
-                found.append(self.probe(sizes, primitives=False, values=draw))
+                recordings.append(self.probe(sizes, primitives=False, values=draw))
             except Exception as error:  # values that the model does not take
                 failed = error
-        if failed and not found:
+        if failed and not recordings:
             raise failed
-        return found
+        return recordings
 
     def keep(self, probes: list[dict[str, int]]) -> None:
         """Drop all cached runs except those at these sizes, before the next run of the same model is solved."""
@@ -165,9 +169,11 @@ class Solution:
     There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes for
     the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between runs: a
     formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of slices by
-    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and
-    `diverging` the ops that take something else at other sizes, as (op, producer that differs). `way` is the
-    vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other values.
+    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and `moved` those
+    that depend on sizes. `positions` has a formula of the position of each tensor that is taken from a list, by the op
+    that returned the list and the position in this run. `diverging` are the ops that take something else at other
+    sizes, as (op, producer that differs). `way` is the vocabulary and the probes that it was solved with. `problem` is
+    a note on why there was no run on other values.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -178,12 +184,14 @@ class Solution:
     edges: dict[int, SliceBounds] = field(default_factory=dict)
     brought: frozenset[tuple[int, int]] = frozenset()
     diverging: frozenset[tuple[int, int]] = frozenset()
+    moved: frozenset[tuple[int, int]] = frozenset()
+    positions: dict[tuple[int, int], str] = field(default_factory=dict)
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
 
     @property
     def has_sizes(self) -> bool:
-        """Whether shapes are solved; without named sizes only dependence on values is known."""
+        """True if shapes are solved; without named sizes only dependence on values is known."""
         return bool(self.inputs)
 
     def units(self, sizes: dict[str, int]) -> Units:
@@ -224,24 +232,27 @@ class Solution:
 
 
 def solve(
-    run: list[Seen],
+    run: list[OpEvent],
     sizes: dict[str, int],
     vocabulary: Vocabulary,
     probes: list[dict[str, int]],
     opened=(),
     calls: Calls | None = None,
     returned: Sequence[int | str] = (),
+    constants: Digests | None = None,
+    positions: Mapping[Operand, int] | None = None,
 ) -> Solution:
     """Solve every dimension of `run` at `sizes`, and the numbers of its `calls`, with runs at `probes`.
 
     Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
     changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
-    None, if their dimensions are needed; `returned` has the producers of what the run returned. Raise ValueError for
+    None, if their dimensions are needed; `returned` has the producers of what the run returned, `constants` and
+    `positions` are those of its recording. Raise ValueError for
     too few probes, and `OpsDiffer` if tensors without values run other ops.
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
-    partial = PartialSolution(run, opened, list(scalars_of(calls.made)) if calls else [])
+    partial = PartialSolution(run, opened, list(scalars_of(calls.made)) if calls else [], returned, positions or {})
     partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
     partial.solve_copies()
     held = [""] * len(run)
@@ -271,15 +282,17 @@ def solve(
             others = vocabulary.others(probes[0], reads_values(run))
         except Exception as error:
             problem, others = UNCOMPARED.format(reason(error)), []
-        for other in others:
-            for i in partial.compare(vocabulary.probe(probes[0], primitives=False), other):
+        for recording in others:
+            for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
                 held[i] = OF_DATA
-    partial.diverge(returned, calls.made if calls else ())
-    vocabulary.keep(probes)
+    partial.moved.update(moved_constants(constants or {}, partial.probes))
+    partial.try_small(vocabulary, held)
+    partial.diverge(calls.made if calls else ())
+    vocabulary.keep([*probes, *vocabulary.small])
     return partial.solution(held, (vocabulary, probes), problem)
 
 
-def reads_values(run: list[Seen]) -> bool:
+def reads_values(run: list[OpEvent]) -> bool:
     """Return whether a run asked for the value of a tensor, or computed one whose sizes depend on values."""
     return any(op.name in READS for op in run)
 
@@ -297,28 +310,39 @@ def is_near(value: float, number: float) -> bool:
 class PartialSolution:
     """A partial solution: the ops of a run, and the shapes that are solved so far."""
 
-    def __init__(self, run: list[Seen], opened, scalars: list[Scalars]):
-        self.run, self.opened = run, opened
+    def __init__(
+        self,
+        run: list[OpEvent],
+        opened,
+        scalars: list[Scalars],
+        returned: Sequence[int | str] = (),
+        listed: Mapping = {},
+    ):
+        self.run, self.opened, self.returned, self.listed = run, opened, returned, listed
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
         self.edges: dict[int, SliceBounds] = {}
         self.brought: set[tuple[int, int]] = set()
         self.diverging: set[tuple[int, int]] = set()
+        self.moved: set[tuple[int, int]] = set()
+        self.positions: dict[tuple[int, int], str] = {}
         self.probes: list[tuple[Recording, list[int | None]]] = []
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
-        self.parts: list = [() if one is None else None for one in opened]
-        self.wanted = [i for i, one in enumerate(opened) if one is not None]
+        self.parts: list = [() if decomposition is None else None for decomposition in opened]
+        self.wanted = [i for i, decomposition in enumerate(opened) if decomposition is not None]
 
     def missing_ops(self) -> list[int]:
         """Return the ops that no probe ran."""
-        return [i for i, found in enumerate(self.inputs) if found is None]
+        return [i for i, size in enumerate(self.inputs) if size is None]
 
     def unsolved_ops(self) -> set[int]:
         """Return the ops with an unsolved dimension, such as one that is elsewhere at B = 1."""
         both = enumerate(zip(self.inputs, self.outputs, strict=True))
-        return {i for i, (one, two) in both if one is not None and any(UNKNOWN in shape for shape in (*one, *two))}
+        return {
+            i for i, (first, two) in both if first is not None and any(UNKNOWN in shape for shape in (*first, *two))
+        }
 
     def depends_on_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
         """Return whether an op differs because of the batch: another op runs, or elsewhere, if only B changes.
@@ -339,12 +363,12 @@ class PartialSolution:
     ) -> None:
         """Solve what all probes have, over `names`; solve the ops `again` anew, unless they are unsolved here, too."""
         plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
-        matches = [align(self.run, other.ops) for other in plain]
+        matches = [align(self.run, recording.ops) for recording in plain]
         self.probes = self.probes or list(zip(plain, matches, strict=True))
         if self.wanted:
             places = [
-                {other.numbers[same] for i in self.wanted if (same := match[i]) is not None}
-                for other, match in zip(plain, matches, strict=True)
+                {recording.numbers[same] for i in self.wanted if (same := match[i]) is not None}
+                for recording, match in zip(plain, matches, strict=True)
             ]
             others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
         *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
@@ -352,7 +376,7 @@ class PartialSolution:
         before = {i: (self.inputs[i], self.outputs[i]) for i in again}
         for i in again:
             self.inputs[i] = self.outputs[i] = None
-        new = [i for i, found in enumerate(self.inputs) if found is None]
+        new = [i for i, size in enumerate(self.inputs) if size is None]
         self._solve_ops(solver, others, matches)
         if solver.ambiguous:
             for i in new:
@@ -362,6 +386,8 @@ class PartialSolution:
         for i in before.keys() & {*self.missing_ops(), *self.unsolved_ops()}:
             self.inputs[i], self.outputs[i] = before[i]
         self._solve_scalars(solver, plain, matches)
+        aligned = list(zip(plain, matches, strict=True))
+        self.positions = solve_positions(solver, self.run, self.returned, self.listed, aligned) | self.positions
 
     def _solve_ops(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solve the shapes of all unsolved ops, in order."""
@@ -370,7 +396,7 @@ class PartialSolution:
             if None in places:
                 continue
             if self.inputs[i] is None:
-                same = [op, *(other.ops[j] for other, j in zip(others, places, strict=True))]
+                same = [op, *(probe.ops[j] for probe, j in zip(others, places, strict=True))]
                 self.inputs[i], self.outputs[i] = _solve_op(
                     solver, same, [self._shape_from_producer(tensor) for tensor in op.inputs]
                 )
@@ -381,7 +407,7 @@ class PartialSolution:
 
     def _solve_scalars(self, solver: Solver, others: list[Recording], matches) -> None:
         """Solve the numbers of calls and the bounds of slices that are not solved yet."""
-        owners = [CallIndex(other.scalars, other.numbers) for other in others]
+        owners = [CallIndex(probe.scalars, probe.numbers) for probe in others]
         for key, entry in self.entries.items():
             if key in self.scalars:
                 continue
@@ -389,47 +415,67 @@ class PartialSolution:
             if len(same) <= len(others):
                 continue
             self.scalars[key] = {where: solve_number(solver, vector) for where, vector in find_changing(same)}
-            if any(one.flags != entry.flags or one.values.keys() != entry.values.keys() for one in same):
+            if any(scalar.flags != entry.flags or scalar.values.keys() != entry.values.keys() for scalar in same):
                 self.diverging.update((op, ARGUMENT) for op in range(entry.first, entry.last))
             if entry.name in SLICES and entry.last == entry.first + 1:
                 ops = [self.run[entry.first], *(o.ops[m[entry.first]] for o, m in zip(others, matches, strict=True))]
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def diverge(self, returned: Sequence[int | str], calls: Sequence[Call]) -> None:
+    def try_small(self, vocabulary: Vocabulary, held: Sequence[str]) -> None:
+        """Drop the formulas that a run at sizes below those of the probes contradicts, if the model runs at any."""
+        for at in vocabulary.small:
+            try:
+                probe = vocabulary.probe(at, primitives=False)
+            except Exception:  # a size that the model does not take
+                continue
+            match = align(self.run, probe.ops)
+            small = SmallRun(probe, match, vocabulary.complete(at), held)
+            small.refute_shapes(self.inputs, self.outputs)
+            small.refute_missing_slices(self.entries, self.edges, self.inputs, self.outputs)
+            ops = small.refute_numbers(self.entries, self.scalars, self.edges)
+            self.diverging.update((op, ARGUMENT) for op in ops)
+            small.refute_positions(self.run, self.listed, self.positions)
+            self.probes.append((probe, match))
+            return
+
+    def diverge(self, calls: Sequence[Call]) -> None:
         """Note the ops that take something else in the probes."""
         for probe, match in self.probes:
-            self.diverging.update(diverging(self.run, returned, calls, probe, match))
+            self.diverging.update(diverging(self.run, self.returned, calls, probe, match))
 
-    def compare(self, one: Recording, two: Recording) -> list[int]:
+    def compare(self, reference: Recording, two: Recording) -> list[int]:
         """Return the ops whose results differ in size between two runs on different values.
 
         These sizes lose their symbols. Numbers and constants that differ are marked as data.
         """
-        there, across = align(self.run, one.ops), align(one.ops, two.ops)
+        there, across = align(self.run, reference.ops), align(reference.ops, two.ops)
         match = [None if j is None else across[j] for j in there]
-        found = []
+        differences = []
         for i, (j, k) in enumerate(zip(there, match, strict=True)):
             if j is None or k is None:
                 continue
-            first, second = one.ops[j], two.ops[k]
+            first, second = reference.ops[j], two.ops[k]
             self.inputs[i] = _mask_differences(self.inputs[i], first.inputs, second.inputs)
             outputs = _mask_differences(self.outputs[i], first.outputs, second.outputs)
             if outputs_differ(first, second):
-                found.append(i)
+                differences.append(i)
             self.outputs[i] = outputs
             for place in range(len(first.inputs)):
-                digests = one.constants.get((one.numbers[j], place)), two.constants.get((two.numbers[k], place))
+                digests = (
+                    reference.constants.get((reference.numbers[j], place)),
+                    two.constants.get((two.numbers[k], place)),
+                )
                 if all(digests) and digests[0] != digests[1]:
                     self.brought.add((i, place))
-        owners = [CallIndex(other.scalars, other.numbers) for other in (one, two)]
+        owners = [CallIndex(recording.scalars, recording.numbers) for recording in (reference, two)]
         for key, entry in self.entries.items():
             here, there_ = owners[0].of(entry, there), owners[1].of(entry, match)
             moved = [where for where, _ in find_changing([here, there_])]
             if moved:
                 self.scalars.setdefault(key, {}).update(dict.fromkeys(moved, DATA))
                 self._mark_slice_bounds(entry, {name for name, _ in moved})
-        return found
+        return differences
 
     def _mark_slice_bounds(self, entry: Scalars, moved: set[str]) -> None:
         """Mark the bounds of a slice that depend on the values of the input."""
@@ -451,7 +497,7 @@ class PartialSolution:
         shape, _, maker = tensor
         if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
             return ()
-        shapes = [one for one, *_ in self.run[maker].outputs]
+        shapes = [numeric for numeric, *_ in self.run[maker].outputs]
         return self.outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else ()
 
     def _shape_from_user(self, tensor: tuple) -> tuple | None:
@@ -463,12 +509,20 @@ class PartialSolution:
 
     def solution(self, held: list[str], way, problem: str) -> Solution:
         """Return the solution; dimensions that are not solved are unknown."""
-        for i, found in enumerate(self.parts):
-            if found is None:
+        for i, part in enumerate(self.parts):
+            if part is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
         solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts)
         return Solution(
-            *solved, self.scalars, self.edges, frozenset(self.brought), frozenset(self.diverging), way, problem
+            *solved,
+            self.scalars,
+            self.edges,
+            frozenset(self.brought),
+            frozenset(self.diverging),
+            frozenset(self.moved),
+            self.positions,
+            way,
+            problem,
         )
 
 
@@ -479,21 +533,23 @@ def _outline(part) -> tuple:
     )
 
 
-def _solve_op(solver: Solver, same, made: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
+def _solve_op(solver: Solver, same, solved: Sequence[tuple[str, ...]] = ()) -> tuple[tuple, tuple]:
     """Return the solved shapes of the inputs and outputs of one op, or primitive, in all runs.
 
-    An ambiguous size of an input is taken from its producer's shape, `made`, and one of an output from an input that
+    An ambiguous size of an input is taken from its producer's shape, `solved`, and one of an output from an input that
     has it.
     """
     before, after = (_size_vectors([getattr(op, tensors) for op in same]) for tensors in ("inputs", "outputs"))
     inputs = _solve_tensors(solver, before)
-    if any(made) and any(UNKNOWN in shape for shape in inputs):
-        inputs = _solve_tensors(solver, before, [dict(enumerate(zip(shape))) for shape in made], inputs)
-    own = apply_size_rules(same[0], inputs, same[1:]) if isinstance(same[0], Seen) else {}
+    if any(solved) and any(UNKNOWN in shape for shape in inputs):
+        inputs = _solve_tensors(solver, before, [dict(enumerate(zip(shape))) for shape in solved], inputs)
+    own = apply_size_rules(same[0], inputs, same[1:]) if isinstance(same[0], OpEvent) else {}
     outputs = _solve_tensors(solver, after, [own] * len(after))
     if any(UNKNOWN in shape for shape in outputs):
-        sizes = {v: size for one, shape in zip(before, inputs, strict=True) for v, size in zip(one, shape, strict=True)}
-        taken = [{axis: (sizes.get(v, UNKNOWN),) for axis, v in enumerate(one)} for one in after]
+        sizes = {
+            v: size for entry, shape in zip(before, inputs, strict=True) for v, size in zip(entry, shape, strict=True)
+        }
+        taken = [{axis: (sizes.get(v, UNKNOWN),) for axis, v in enumerate(entry)} for entry in after]
         outputs = _solve_tensors(solver, after, taken, outputs)
     return inputs, outputs
 
@@ -503,7 +559,9 @@ def _size_vectors(tensors: list) -> list[list[tuple[int, ...]]]:
 
     Joins and splits can have more tensors in another run.
     """
-    columns = zip(*([one[min(n, len(one) - 1)] for n in range(len(tensors[0]))] for one in tensors), strict=True)
+    columns = zip(
+        *([tensor[min(n, len(tensor) - 1)] for n in range(len(tensors[0]))] for tensor in tensors), strict=True
+    )
     return [list(zip(*(shape for shape, *_ in same), strict=True)) for same in columns]
 
 
@@ -512,14 +570,14 @@ def _mask_differences(solved, first, second):
     if solved is None or len(first) != len(second):
         return solved
     return tuple(
-        tuple(UNKNOWN if a != b else size for size, a, b in zip(sizes, one, two, strict=True))
-        if len(sizes) == len(one) == len(two)
+        tuple(UNKNOWN if a != b else size for size, a, b in zip(sizes, shape, two, strict=True))
+        if len(sizes) == len(shape) == len(two)
         else sizes
-        for sizes, (one, *_), (two, *_) in zip(solved, first, second, strict=False)
+        for sizes, (shape, *_), (two, *_) in zip(solved, first, second, strict=False)
     ) + tuple(solved[len(first) :])
 
 
-def outputs_differ(first: Seen, second: Seen) -> bool:
+def outputs_differ(first: OpEvent, second: OpEvent) -> bool:
     """Return whether an op computed tensors of other sizes in two runs."""
     return [shape for shape, *_ in first.outputs] != [shape for shape, *_ in second.outputs]
 
@@ -543,4 +601,4 @@ def _solve_tensors(
             return known[n][axis]
         return solver.solve(vector, [text for text in own[n].get(axis, ()) if text != UNKNOWN])
 
-    return tuple(tuple(size(n, axis, v) for axis, v in enumerate(one)) for n, one in enumerate(vectors))
+    return tuple(tuple(size(n, axis, v) for axis, v in enumerate(size_vector)) for n, size_vector in enumerate(vectors))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracer.capture import Recording, Seen
+from tracer.capture import OpEvent, Recording
 from tracer.capture.composite_calls import Call
 from tracer.shapes.scalar_solver import CallIndex
 
@@ -15,7 +15,7 @@ Shapes = tuple[tuple[str, ...], ...]
 
 
 def respell(
-    run: Sequence[Seen],
+    run: Sequence[OpEvent],
     calls: Iterable[Call],
     probes: Sequence[tuple[Recording, Sequence[int | None]]],
     held: Sequence[str],
@@ -27,7 +27,7 @@ def respell(
     `probes` are runs at other sizes, each with the indices of its ops that match this run's. A call is respelled only
     if every probe ran it, too.
     """
-    owners = [CallIndex(other.scalars, other.numbers) for other, _ in probes]
+    owners = [CallIndex(recording.scalars, recording.numbers) for recording, _ in probes]
     for call in calls:
         inside = range(call.first, call.last)
         if not call.inner or not any(held[op] for op in inside):
@@ -45,13 +45,13 @@ def respell(
             )
 
 
-def is_in_probe(run, call: Call, other: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
+def is_in_probe(run, call: Call, probe: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
     """Return whether another run made the same call: of the same name and line, between matching ops."""
     before = next((j for j in reversed(match[: call.first]) if j is not None), -1)
-    after = next((j for j in match[call.last :] if j is not None), len(other.ops))
+    after = next((j for j in match[call.last :] if j is not None), len(probe.ops))
     line = run[call.first].module, run[call.first].line
     return any(
-        (other.ops[op].module, other.ops[op].line) == line and owners.at(call.name, other.numbers[op])
+        (probe.ops[op].module, probe.ops[op].line) == line and owners.at(call.name, probe.numbers[op])
         for op in range(before + 1, after)
     )
 
@@ -61,8 +61,8 @@ def _shape_from_producer(run, tensor: tuple, held, inside: range, outputs: list[
     shape, _, maker = tensor
     if not isinstance(maker, int) or maker in inside or held[maker]:
         return None
-    made = [one for one, *_ in run[maker].outputs]
-    return outputs[maker][made.index(shape)] if made.count(shape) == 1 else None
+    shapes = [numeric for numeric, *_ in run[maker].outputs]
+    return outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else None
 
 
 def _shape_from_user(run, op: int, shape: tuple, held, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:

@@ -68,8 +68,8 @@ def copies(
         def build(at: dict[str, int]) -> tuple:
             wanted: dict[str, dict[int, int]] = {}
             for name, places in axes.items():
-                for given, axis in places:
-                    wanted.setdefault(given, {})[axis] = at[name]
+                for key, axis in places:
+                    wanted.setdefault(key, {})[axis] = at[name]
             inputs = recording.inputs.items()
             changed = {id(tensor): ready(resize(tensor, wanted.get(name, {}))) for name, tensor in inputs}
             return shadow_copy((module, args, kwargs), copied | changed)
@@ -106,23 +106,25 @@ def _axes(name, place, inputs) -> list[tuple[str, int]]:
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"symbols: {quote(name)} is no name for a size, expected letters, digits and _")
     if isinstance(place, int):
-        found = [(given, place) for given, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
+        axes = [(key, place) for key, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
     elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
-        given, axis = place
-        found = [place] if given in inputs and -inputs[given].dim() <= axis < inputs[given].dim() else []
+        key, axis = place
+        axes = [place] if key in inputs and -inputs[key].dim() <= axis < inputs[key].dim() else []
     else:
         raise ValueError(f"symbols: {quote(name)} is said to be {quote(place)}, expected an axis, or (input, axis)")
-    if not found:
-        shapes = ", ".join(f"{given} {list(tensor.shape)}" for given, tensor in inputs.items())
+    if not axes:
+        shapes = ", ".join(f"{key} {list(tensor.shape)}" for key, tensor in inputs.items())
         raise ValueError(f"symbols: {quote(name)} is said to be axis {quote(place)}, which there is not: {shapes}")
-    return [(given, axis % inputs[given].dim()) for given, axis in found]
+    return [(key, axis % inputs[key].dim()) for key, axis in axes]
 
 
 def _size(name: str, places: list[tuple[str, int]], known) -> int:
-    sizes = {known[given].shape[axis]: (given, axis) for given, axis in places}
+    sizes = {known[key].shape[axis]: (key, axis) for key, axis in places}
     if len(sizes) > 1:
-        said = ", ".join(f"{size} in axis {axis} of {quote(given)}" for size, (given, axis) in list(sizes.items())[:2])
-        raise ValueError(f"symbols: {quote(name)} is {said}; expected one input, as in {{{name!r}: {places[0]}}}")
+        sizes_text = ", ".join(
+            f"{size} in axis {axis} of {quote(key)}" for size, (key, axis) in list(sizes.items())[:2]
+        )
+        raise ValueError(f"symbols: {quote(name)} is {sizes_text}; expected one input, as in {{{name!r}: {places[0]}}}")
     return next(iter(sizes))
 
 
@@ -144,22 +146,26 @@ def resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
 
     Its memory layout stays, since the ops depend on it.
     """
-    made = tensor.detach()
+    resized = tensor.detach()
     if not sizes:
-        return made
+        return resized
     for axis, size in sizes.items():
-        made = made.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
-    return made if tensor.is_contiguous() else _with_layout_of(made, tensor)
+        resized = resized.index_select(axis, torch.arange(size, device=tensor.device) % tensor.shape[axis])
+    return resized if tensor.is_contiguous() else _with_layout_of(resized, tensor)
 
 
-def _with_layout_of(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _with_layout_of(resized: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Return the same values with the memory layout of `like`: its order of axes, its gaps, its expanded axes."""
-    whole, strides = made.shape, [0] * made.dim()
+    whole, strides = resized.shape, [0] * resized.dim()
     dense = dense_like = 1
     for axis in sorted(range(like.dim()), key=like.stride):
         if like.stride(axis) == 0:
-            made = made.narrow(axis, 0, 1)
+            resized = resized.narrow(axis, 0, 1)
             continue
         strides[axis] = dense + (like.stride(axis) > dense_like)
         dense, dense_like = strides[axis] * whole[axis], like.stride(axis) * like.shape[axis]
-    return torch.empty_strided(made.shape, strides, dtype=made.dtype, device=made.device).copy_(made).expand(whole)
+    return (
+        torch.empty_strided(resized.shape, strides, dtype=resized.dtype, device=resized.device)
+        .copy_(resized)
+        .expand(whole)
+    )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
-from tracer.capture import Recording, Seen
+from tracer.capture import OpEvent, Recording
 from tracer.capture.composite_calls import Call
 from tracer.capture.op_schema import VIEWS
 from tracer.ops import CONCATENATIONS, having
@@ -40,7 +40,7 @@ def align(run, probe) -> list[int | None]:
     So reshapes count as one op, and copies are matched only if both runs have them.
     """
     if [_key(op) for op in run] == [_key(op) for op in probe]:
-        return [i if _fits(op, other) else None for i, (op, other) in enumerate(zip(run, probe, strict=True))]
+        return [i if _fits(op, probe_op) else None for i, (op, probe_op) in enumerate(zip(run, probe, strict=True))]
     left = [i for i, op in enumerate(run) if op.name not in COPIES]
     right = [i for i, op in enumerate(probe) if op.name not in COPIES]
     result: list[int | None] = [None] * len(run)
@@ -99,19 +99,24 @@ def canonical_name(name: str) -> str:
     return "view" if name in VIEWS and name not in COPIES else name
 
 
-def _fits(one, other) -> bool:
+def _fits(a, b) -> bool:
     def ranks(tensors):
         return [len(shape) for shape, *_ in tensors]
 
-    joins = one.name in JOINS and len(set(ranks(one.inputs) + ranks(other.inputs))) == 1
-    deals = one.name in DEALS and len(set(ranks(one.outputs) + ranks(other.outputs))) == 1
-    return (joins or ranks(one.inputs) == ranks(other.inputs)) and (deals or ranks(one.outputs) == ranks(other.outputs))
+    joins = a.name in JOINS and len(set(ranks(a.inputs) + ranks(b.inputs))) == 1
+    deals = a.name in DEALS and len(set(ranks(a.outputs) + ranks(b.outputs))) == 1
+    return (joins or ranks(a.inputs) == ranks(b.inputs)) and (deals or ranks(a.outputs) == ranks(b.outputs))
+
+
+def _dtypes(tensors: Iterable[tuple]) -> set:
+    """Return the dtypes of the tensors that an op takes or gives."""
+    return {dtype for _, dtype, _ in tensors}
 
 
 class Dataflow:
     """The producers of one run's tensors, behind the ops that only lay data out."""
 
-    def __init__(self, ops: Sequence[Seen], numbers: Sequence[int] | None = None):
+    def __init__(self, ops: Sequence[OpEvent], numbers: Sequence[int] | None = None):
         self.ops = ops
         self._place = {number: i for i, number in enumerate(numbers)} if numbers is not None else None
 
@@ -125,7 +130,7 @@ class Dataflow:
             maker = op.inputs[0][2]
         return maker
 
-    def sources(self, op: Seen) -> list[int | str]:
+    def sources(self, op: OpEvent) -> list[int | str]:
         """Return the producers of what an op takes; one of what is joined again as it was dealt out."""
         makers = [maker for *_, maker in op.inputs]
         if op.name in JOINS and len({*makers}) == 1 and isinstance(makers[0], int):
@@ -139,7 +144,7 @@ class Dataflow:
 
 
 def diverging(
-    run: Sequence[Seen], returned: Sequence[int | str], calls: Iterable[Call], probe: Recording, match: Match
+    run: Sequence[OpEvent], returned: Sequence[int | str], calls: Iterable[Call], probe: Recording, match: Match
 ) -> Iterator[tuple[int, int]]:
     """Yield each op of a run that takes something else in a probe, with the producer that is another one there.
 
@@ -156,6 +161,9 @@ def diverging(
     for i, j in enumerate(match):
         if j is None or times[j] > 1:
             continue
+        run_op, probe_op = run[i], probe.ops[j]
+        if _dtypes(run_op.inputs) == _dtypes(probe_op.inputs) and _dtypes(run_op.outputs) != _dtypes(probe_op.outputs):
+            yield i, ARGUMENT
         before, there = ours.sources(run[i]), theirs.sources(probe.ops[j])
         others = [a for a, b in zip(before, there, strict=False) if differs(a, b)]
         others += before[len(there) :] or ([before[-1]] if len(there) > len(before) > 0 else [])

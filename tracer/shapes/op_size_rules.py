@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
-from tracer.capture import Seen
+from tracer.capture import OpEvent
 from tracer.ops import schema
-from tracer.shapes.floor_division import floor_divide
+from tracer.shapes.formulas.floor_division import floor_divide
 
 Shape = tuple[str, ...]
 
 
-def apply_size_rules(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] = ()) -> dict[int, list[str]]:
+def apply_size_rules(op: OpEvent, inputs: Sequence[Shape], others: Sequence[OpEvent] = ()) -> dict[int, list[str]]:
     """Return formulas for axes of an op's outputs over the symbolic shapes of its inputs, from its arguments.
 
     An axis of a pooling that rounds up has two formulas, since the last window can be left out. An axis whose input has
@@ -23,12 +23,12 @@ def apply_size_rules(op: Seen, inputs: Sequence[Shape], others: Sequence[Seen] =
     if rule == "merge":
         return dict(_merge_axes([op, *others], inputs))
     reader = READERS.get(rule)
-    if reader is None or not inputs or not all(one.settings for one in (op, *others)):
+    if reader is None or not inputs or not all(run_op.settings for run_op in (op, *others)):
         return {}
-    found = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
+    formulas_by_axis = {axis: formulas for axis, formulas in reader(op, inputs) if formulas}
     if reader is _padding:
-        found |= dict(_fill_windows([op, *others], inputs))
-    return found
+        formulas_by_axis |= dict(_fill_windows([op, *others], inputs))
+    return formulas_by_axis
 
 
 def _window_count(size: str, window: int, stride: int, padding: int, dilation: int, up: bool = False) -> list[str]:
@@ -44,13 +44,13 @@ def _window_count(size: str, window: int, stride: int, padding: int, dilation: i
     return [floor_divide(size, offset + stride, stride)]
 
 
-def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+def _convolution(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
     stride, padding, dilation, transposed, extra = op.settings[3:8]
     windows = inputs[1][2:]
     for i, (size, window) in enumerate(zip(inputs[0][2:], windows, strict=True)):
         if size == "?" or not window.isdecimal():
             continue
-        s, p, d = (_at(given, i) for given in (stride, padding, dilation))
+        s, p, d = (_at(setting, i) for setting in (stride, padding, dilation))
         if transposed:
             offset = d * (int(window) - 1) + 1 + _at(extra, i) - 2 * p - s
             yield i + 2, [f"{s}*({size}) + {offset}"]
@@ -58,18 +58,18 @@ def _convolution(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
             yield i + 2, _window_count(size, int(window), s, p, d)
 
 
-def _pooling(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+def _pooling(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
     windows, stride, padding, *rest = op.settings[1:]
     dilation, up = (1, rest[0]) if op.name.startswith("avg") else (rest[0], rest[1])
     count = len(windows)
     rank = len(inputs[0])
     for i in range(count):
         window = _at(windows, i)
-        s, p, d = (_at(one, i) for one in (stride or windows, padding, dilation))
+        s, p, d = (_at(setting, i) for setting in (stride or windows, padding, dilation))
         yield rank - count + i, _window_count(inputs[0][rank - count + i], window, s, p, d, up)
 
 
-def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+def _slice(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
     axis, start, end, step = op.settings[1:5]
     axis %= len(inputs[0])
     size, length = inputs[0][axis], op.inputs[0][0][axis]
@@ -80,12 +80,12 @@ def _slice(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
         yield axis, [floor_divide(f"{last} - ({first})", step - 1, step)]
 
 
-def _unfold(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+def _unfold(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
     axis, window, step = op.settings[1:4]
     yield axis % len(inputs[0]), _window_count(inputs[0][axis], window, step, 0, 1)
 
 
-def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
+def _padding(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
     pads, rank = op.settings[1], len(inputs[0])
     for i in range(len(pads) // 2):
         size = inputs[0][rank - 1 - i]
@@ -93,7 +93,7 @@ def _padding(op: Seen, inputs) -> Iterator[tuple[int, list[str]]]:
             yield rank - 1 - i, [f"({size}) + {pads[2 * i] + pads[2 * i + 1]}"]
 
 
-def _fill_windows(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+def _fill_windows(same: list[OpEvent], inputs) -> Iterator[tuple[int, list[str]]]:
     """Yield axes that are padded to the next multiple of a number, if only one number fits all runs."""
     rank = len(inputs[0])
     for i in range(len(same[0].settings[1]) // 2):
@@ -106,7 +106,7 @@ def _fill_windows(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
             yield axis, [f"{windows[0]}*({floor_divide(inputs[0][axis], windows[0] - 1, windows[0])})"]
 
 
-def _merge_axes(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
+def _merge_axes(same: list[OpEvent], inputs) -> Iterator[tuple[int, list[str]]]:
     """Yield the axes that a reshape merges from several, the same ones in all runs."""
     groups = {_groups(op.inputs[0][0], op.outputs[0][0]) for op in same}
     for axis, parts in enumerate(min(groups) if len(groups) == 1 else ()):
@@ -117,7 +117,7 @@ def _merge_axes(same: list[Seen], inputs) -> Iterator[tuple[int, list[str]]]:
         yield from _remaining_axis(same, inputs[0])
 
 
-def _remaining_axis(same: list[Seen], before: Shape) -> Iterator[tuple[int, list[str]]]:
+def _remaining_axis(same: list[OpEvent], before: Shape) -> Iterator[tuple[int, list[str]]]:
     """Yield the one axis of a reshape that takes the remaining size, if all others have one size in all runs."""
     shapes = [(op.inputs[0][0], op.outputs[0][0]) for op in same]
     first = next(i for i in range(len(before)) if any(i >= len(b) or a[i] != b[i] for a, b in shapes))
@@ -131,7 +131,7 @@ def _remaining_axis(same: list[Seen], before: Shape) -> Iterator[tuple[int, list
 
 def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the axes that each axis of a result is merged from; empty if one is split."""
-    left, found = list(range(len(before))), []
+    left, groups = list(range(len(before))), []
     for size in after:
         parts: list[int] = []
         while (
@@ -142,15 +142,15 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...
             parts.append(left.pop(0))
         if prod(before[part] for part in parts) != size:
             return ()
-        found.append(tuple(parts))
-    return tuple(found) if not left else ()
+        groups.append(tuple(parts))
+    return tuple(groups) if not left else ()
 
 
-def _at(given, position: int) -> int:
+def _at(setting, position: int) -> int:
     """Return the number at a position; a single number is for all axes."""
-    if isinstance(given, int):
-        return given
-    return given[position] if len(given) > 1 else given[0]
+    if isinstance(setting, int):
+        return setting
+    return setting[position] if len(setting) > 1 else setting[0]
 
 
 READERS = {

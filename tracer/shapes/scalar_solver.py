@@ -48,11 +48,11 @@ class SliceBounds(NamedTuple):
 
 def flatten(entry: Scalars) -> dict[Where, int | float]:
     """Return the numbers of one call as a flat dictionary."""
-    found: dict[Where, int | float] = {}
+    flat: dict[Where, int | float] = {}
     for name, value in entry.values.items():
-        for place, one in enumerate(value if isinstance(value, tuple) else (value,)):
-            found[name, place] = one
-    return found
+        for place, item in enumerate(value if isinstance(value, tuple) else (value,)):
+            flat[name, place] = item
+    return flat
 
 
 class CallIndex:
@@ -73,9 +73,9 @@ class CallIndex:
         """Return the same call as one of the run, whose ops match the indices in `match`; None if there is none."""
         for op in range(entry.first, min(entry.last, len(match))):
             if (same := match[op]) is not None:
-                found = self._found.get((entry.name, self._places[same]))
-                if found is not None:
-                    return found
+                position = self._found.get((entry.name, self._places[same]))
+                if position is not None:
+                    return position
         return None
 
 
@@ -85,8 +85,8 @@ def find_changing(entries: Sequence[Scalars | None]) -> Iterator[tuple[Where, tu
     if len(values) < len(entries):
         return
     for where in values[0]:
-        if all(where in one for one in values):
-            vector = tuple(one[where] for one in values)
+        if all(where in number for number in values):
+            vector = tuple(number[where] for number in values)
             if any(value != vector[0] and (value == value or vector[0] == vector[0]) for value in vector):
                 yield where, vector
 
@@ -97,18 +97,18 @@ def solve_number(solver: Solver, vector: tuple[int | float, ...]) -> str:
         return UNKNOWN
     if all(value == int(value) for value in vector):
         whole = tuple(int(value) for value in vector)
-        found = solver.number(whole)
-        if found == UNKNOWN:
-            found = _solve_signed(lambda one: solver.solve(one), whole)
-        return found if found != UNKNOWN else _solve_signed(lambda one: _solve_monomial(solver, one), vector)
-    return _solve_signed(lambda one: _solve_float(solver, one), vector)
+        formula = solver.number(whole)
+        if formula == UNKNOWN:
+            formula = _solve_signed(lambda sizes: solver.solve(sizes), whole)
+        return formula if formula != UNKNOWN else _solve_signed(lambda sizes: _solve_monomial(solver, sizes), vector)
+    return _solve_signed(lambda sizes: _solve_float(solver, sizes), vector)
 
 
 def _solve_signed(solve: Callable[[tuple], str], vector: tuple) -> str:
     """Solve a positive number, or a negative one with a minus; "?" for mixed signs."""
     if max(vector) < 0:
-        found = solve(tuple(-value for value in vector))
-        return found if found == UNKNOWN else f"-({found})"
+        negated = solve(tuple(-value for value in vector))
+        return negated if negated == UNKNOWN else f"-({negated})"
     return solve(vector) if min(vector) > 0 else UNKNOWN
 
 
@@ -126,9 +126,9 @@ def _solve_float(solver: Solver, vector: tuple[float, ...]) -> str:
         whole = _as_integers([inverse(value) for value in vector])
         if whole is None:
             continue
-        found = solver.solve(whole)
-        if found != UNKNOWN and fits(solver, said := text.format(found), vector):
-            return said
+        formula = solver.solve(whole)
+        if formula != UNKNOWN and fits(solver, scaled := text.format(formula), vector):
+            return scaled
     return _solve_monomial(solver, vector)
 
 
@@ -151,14 +151,14 @@ def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
         (f"1/log({name})", [1 / value for value in values]) for (name, _), (_, values) in zip(atoms, logs, strict=False)
     ]
     for text, values in factors:
-        if (said := _scale_formula(vector, text, values)) is not None and fits(solver, said, vector):
-            return said
-    for (one, a), (other, b) in combinations_with_replacement(factors, 2):
+        if (formula := _scale_formula(vector, text, values)) is not None and fits(solver, formula, vector):
+            return formula
+    for (left, a), (right, b) in combinations_with_replacement(factors, 2):
         if abs(vector[1] * a[0] * b[0] - vector[0] * a[1] * b[1]) > WHOLE * vector[1] * a[0] * b[0]:
             continue
-        said = _scale_formula(vector, f"({one})*({other})", [x * y for x, y in zip(a, b, strict=True)])
-        if said is not None and fits(solver, said, vector):
-            return said
+        formula = _scale_formula(vector, f"({left})*({right})", [x * y for x, y in zip(a, b, strict=True)])
+        if formula is not None and fits(solver, formula, vector):
+            return formula
     return UNKNOWN
 
 
@@ -169,12 +169,12 @@ def _power(name: str, power: float) -> str:
 def _scale_formula(vector, text: str, values: list[float]) -> str | None:
     """Return `c·text` if all values have the same factor c, a short fraction or the root of one; else None."""
     factor = vector[0] / values[0]
-    if any(abs(value - factor * one) > WHOLE * value for value, one in zip(vector, values, strict=True)):
+    if any(abs(value - factor * known) > WHOLE * value for value, known in zip(vector, values, strict=True)):
         return None
-    for said, number in ((f"{{}}*({text})", factor), (f"sqrt({{}})*({text})", factor * factor)):
+    for pattern, number in ((f"{{}}*({text})", factor), (f"sqrt({{}})*({text})", factor * factor)):
         near = Fraction(number).limit_denominator(DENOMINATOR)
         if 0 < near.numerator <= DENOMINATOR and abs(float(near) - number) <= WHOLE * number:
-            return said.format(f"({near})") if near != 1 else text
+            return pattern.format(f"({near})") if near != 1 else text
     return None
 
 
@@ -195,25 +195,32 @@ def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, input
     for entry, op in zip(entries, ops, strict=True):
         shape = op.inputs[0][0]
         n = shape[entry.values["dim"] % len(shape)]
-        if entry.name == "select":
-            start = entry.values["index"] % n if n else 0
-            stop = start + 1
-        else:
-            said, end = (entry.values.get(name, default) for name, default in (("start", 0), ("end", n)))
-            start = min(max(said + n, 0) if said < 0 else said, n)
-            stop = min(max(end + n, start) if end < 0 else end, n)
-            reach.append(-said if said < 0 and -said >= n else end if n <= end < ALL else 0)
+        if entry.name != "select":
+            start_value, end = entry.values.get("start", 0), entry.values.get("end", n)
+            reach.append(-start_value if start_value < 0 and -start_value >= n else end if n <= end < ALL else 0)
+        start, stop = clamp_slice(entry, n)
         starts.append(start)
-        stops.append(max(start, stop))
+        stops.append(stop)
         sizes.append(n)
     axis = entries[0].values["dim"] % len(ops[0].inputs[0][0])
     whole = inputs[0][axis] if inputs else UNKNOWN
     bound = reach[0] if reach and len({*reach}) == 1 and len({*sizes}) > 1 else 0
-    start, stop = (_solve_bound(solver, tuple(one), tuple(sizes), whole) for one in (starts, stops))
+    start, stop = (solve_bound(solver, tuple(number), tuple(sizes), whole) for number in (starts, stops))
     return SliceBounds(start, stop, bound)
 
 
-def _solve_bound(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
+def clamp_slice(entry: Scalars, n: int) -> tuple[int, int]:
+    """Return the bounds of the slice that a call takes of an axis of size n, counted from the front."""
+    if entry.name == "select":
+        start = entry.values["index"] % n if n else 0
+        return start, start + 1
+    start, end = (entry.values.get(name, default) for name, default in (("start", 0), ("end", n)))
+    start = min(max(start + n, 0) if start < 0 else start, n)
+    return start, max(start, min(max(end + n, start) if end < 0 else end, n))
+
+
+def solve_bound(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
+    """Return the formula of a position along axes of these sizes, which `whole` is the formula of."""
     if len({*vector}) == 1:
         return str(vector[0])
     behind = {n - value for value, n in zip(vector, sizes, strict=True)}

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tracer.utils.internals.torch_internals import fake_tensor_mode
+
 
 def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
     """Return a deep copy in which each tensor is replaced by the entry of `shared` for its id, or copied.
@@ -29,8 +31,8 @@ class _Detaching(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func is torch.Tensor.__deepcopy__ and not (args[0].is_leaf and args[0].layout in DEEP):
             tensor, memo = args
-            memo[id(tensor)] = made = tensor.detach().clone()
-            return made
+            memo[id(tensor)] = copied = tensor.detach().clone()
+            return copied
         return func(*args, **(kwargs or {}))
 
 
@@ -51,12 +53,11 @@ def without_values(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], An
 
 def valueless_mode() -> Any:
     """Return a mode in which tensors have shapes but no values. It raises, without logging, if a size does not fit."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # loads a part of PyTorch that takes a second
+    mode = fake_tensor_mode()
+    getLogger(type(mode).__module__).addFilter(_is_for_reader)
+    return mode
 
-    getLogger(FakeTensorMode.__module__).addFilter(_is_for_reader)
-    return FakeTensorMode(allow_non_fake_inputs=True)
 
-
-def _is_for_reader(said: LogRecord) -> bool:
+def _is_for_reader(message: LogRecord) -> bool:
     """Return whether a log message is for the reader; that an op refused a size is not, since others follow."""
-    return not said.getMessage().startswith("failed while attempting to run meta")
+    return not message.getMessage().startswith("failed while attempting to run meta")

@@ -10,8 +10,8 @@ from math import gcd
 
 import sympy
 
-from tracer.shapes.composite_formulas import find_composites
-from tracer.shapes.floor_division import normalise_floors, to_ceilings
+from tracer.shapes.formulas.composite_formulas import find_composites
+from tracer.shapes.formulas.floor_division import normalise_floors, to_ceilings
 from tracer.symbols import formula_parser
 from tracer.symbols.notation import parse
 
@@ -66,11 +66,11 @@ class Solver:
 
     def _add_candidates(self, values: list[tuple]) -> None:
         """Add candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
-        found, atoms = self._found, self._atoms
+        candidates, atoms = self._found, self._atoms
 
         def offer(vector, text):
             if all(v == int(v) for v in vector):
-                found.setdefault(tuple(int(v) for v in vector), []).append(text)
+                candidates.setdefault(tuple(int(v) for v in vector), []).append(text)
 
         each = range(len(atoms))
         for i in each:
@@ -103,31 +103,31 @@ class Solver:
         only in a remainder that is 0.
         """
         answer = self._answers.get(vector)
-        said = next((text for text in own if self._fits(text, vector)), None) if own else None
-        if said is not None and self._candidates(vector):
-            said = None
+        formula = next((text for text in own if self._fits(text, vector)), None) if own else None
+        if formula is not None and self._candidates(vector):
+            formula = None
         if vector in self._whole:
             if answer is None:
                 self._answers[vector] = self._remember(self._whole[vector], vector)
             return self._whole[vector]
-        if said is not None:
+        if formula is not None:
             if answer is None or answer == UNKNOWN:
-                self._answers[vector] = self._remember(said, vector)
-            elif not self._are_equal([answer, said]):
-                self._mark_ambiguous(answer, said, vector)
-            return _factor(said)
+                self._answers[vector] = self._remember(formula, vector)
+            elif not self._are_equal([answer, formula]):
+                self._mark_ambiguous(answer, formula, vector)
+            return _factor(formula)
         if answer is None:
             answer = self._answers[vector] = self._solve(vector)
         return UNKNOWN if vector in self.ambiguous else answer
 
-    def _mark_ambiguous(self, one: str, other: str, vector: tuple[int, ...]) -> None:
+    def _mark_ambiguous(self, first: str, second: str, vector: tuple[int, ...]) -> None:
         """Mark two formulas of ops as ambiguous.
 
         If they differ only in rounding, and nothing is rounded at multiples of the sizes of the runs, both become the
         exact quotient.
         """
-        exact = _drop_rounding(other)
-        if self._are_equal([one, other, exact], self._units) and self._fits(exact, vector):
+        exact = _drop_rounding(second)
+        if self._are_equal([first, second, exact], self._units) and self._fits(exact, vector):
             self._whole[vector] = exact
         self.ambiguous.add(vector)
 
@@ -183,8 +183,8 @@ class Solver:
         """
         first, *others = {self.base(text): text for text in candidates}.items()
         return all(
-            equal_at(first[0], other, units) or (bool(units) and equal_at(parse(first[1]), parse(text), units))
-            for other, text in others
+            equal_at(first[0], probe_sizes, units) or (bool(units) and equal_at(parse(first[1]), parse(text), units))
+            for probe_sizes, text in others
         )
 
     def _fits(self, text: str, vector) -> bool:
@@ -203,14 +203,14 @@ def common_divisors(runs: Sequence[dict[str, int]]) -> Units:
 
 
 @lru_cache(maxsize=4096)
-def equal_at(one: sympy.Expr, other: sympy.Expr, units: Units) -> bool:
+def equal_at(a: sympy.Expr, b: sympy.Expr, units: Units) -> bool:
     """Return whether two expressions have the same value at all sizes: T - ⌈T/2⌉ is ⌊T/2⌋.
 
     Only expressions that round can differ in form.
     """
-    if not (one.has(sympy.floor) or other.has(sympy.floor)):
+    if not (a.has(sympy.floor) or b.has(sympy.floor)):
         return False
-    names, texts = sorted(map(str, one.free_symbols | other.free_symbols)), (str(one), str(other))
+    names, texts = sorted(map(str, a.free_symbols | b.free_symbols)), (str(a), str(b))
     draw, unit = random.Random(0), dict(units)
     for _ in range(SAMPLES):
         sizes = {name: unit.get(name, 1) * draw.randrange(1, 1000) for name in names}
@@ -229,8 +229,8 @@ def base_form(text: str, derived: tuple) -> sympy.Expr:
 def _drop_rounding(text: str) -> str:
     """Return a formula without its rounding, `H/8` for `floor(H/8 + 1/2)`."""
 
-    def inside(found) -> sympy.Expr:
-        return found.args[0].as_coeff_Add()[1]
+    def inside(rounded) -> sympy.Expr:
+        return rounded.args[0].as_coeff_Add()[1]
 
     return _factor(str(normalise_floors(parse(text)).replace(lambda part: isinstance(part, sympy.floor), inside)))
 
@@ -268,8 +268,8 @@ def _compile(text: str):
     if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
         sympy.floor, sympy.ceiling
     ):  # in floating point it may be rounded to its neighbour
-        said = str(expression)  # what cancels is no size of it
-        return names, lambda *values: formula_parser.value(said, dict(zip(names, values, strict=True)))
+        source = str(expression)  # what cancels is no size of it
+        return names, lambda *values: formula_parser.value(source, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
 

@@ -45,8 +45,8 @@ def vary(
     """
     generator = torch.Generator().manual_seed(how.seed)
     if isinstance(module, Function) and not module.owned:
-        given = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
-        return module, *shadow_copy((args, kwargs), given)
+        replaced = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
+        return module, *shadow_copy((args, kwargs), replaced)
     inputs = {id(tensor): tensor for _, tensor in named_tensors("", (args, kwargs))}
     kept = {id(parameter) for part in shared for parameter in part.parameters()}
     memo: dict[int, Tensor] = {}
@@ -58,8 +58,8 @@ def vary(
         if id(parameter) in kept:
             memo[id(parameter)] = parameter
         elif type(parameter) is nn.Parameter:
-            made = other_weights(parameter, generator, how.wide) if how.weights else _cast(parameter, how.wide)
-            memo[id(parameter)] = nn.Parameter(made, requires_grad=parameter.requires_grad)
+            varied = other_weights(parameter, generator, how.wide) if how.weights else _cast(parameter, how.wide)
+            memo[id(parameter)] = nn.Parameter(varied, requires_grad=parameter.requires_grad)
     for tensor in (*module.buffers(), *State(module).tensors):  # also those that are plain attributes
         if id(tensor) not in memo and type(tensor) is Tensor:
             memo[id(tensor)] = _cast(tensor, how.wide)
@@ -76,13 +76,13 @@ def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> 
     order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
     values = parameter.detach().flatten()[order]
     del order  # an embedding is large, and each of these as large as it is
-    made = _normal(values, generator).mul_(SPREAD).exp_().mul_(values)
+    weights = _normal(values, generator).mul_(SPREAD).exp_().mul_(values)
     if (zero := values == 0).any():
-        made[zero] = SPREAD * _normal(made[zero], generator)
-    return _like(parameter, made, wide)
+        weights[zero] = SPREAD * _normal(weights[zero], generator)
+    return _like(parameter, weights, wide)
 
 
-def other_inputs(given: Any, draw: int) -> Any:
+def other_inputs(inputs: Any, draw: int) -> Any:
     """Return nested inputs with other values in their tensors.
 
     The first `FREE` draws keep only shapes and dtypes. Later ones keep masks and positions, and the integers of each
@@ -90,16 +90,16 @@ def other_inputs(given: Any, draw: int) -> Any:
     """
     generator = torch.Generator().manual_seed(draw)
     free = draw if draw <= FREE else 0
-    known = {id(tensor): tensor for _, tensor in named_tensors("", given) if tensor.numel()}
+    known = {id(tensor): tensor for _, tensor in named_tensors("", inputs) if tensor.numel()}
     changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
     if known and not any(map(_has_changed, known.values(), changed.values())):
         raise ValueError("its inputs have no other values")
-    return shadow_copy(given, changed)
+    return shadow_copy(inputs, changed)
 
 
-def _has_changed(one: Tensor, other: Tensor) -> bool:
+def _has_changed(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors have different numbers; False if these can't be read."""
-    return not (one.is_meta or one.is_nested or one.layout != torch.strided) and not torch.equal(one, other)
+    return not (a.is_meta or a.is_nested or a.layout != torch.strided) and not torch.equal(a, b)
 
 
 def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False, free: int = 0) -> Tensor:
@@ -178,5 +178,5 @@ def _cast(tensor: Tensor, wide: bool) -> Tensor:
 def _like(tensor: Tensor, values: Tensor, wide: bool) -> Tensor:
     """Return the values in the shape and memory layout of a tensor."""
     dtype = WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype
-    made = torch.empty_like(tensor, dtype=dtype, requires_grad=False)
-    return made.copy_(values.reshape(tensor.shape))
+    tensor_like = torch.empty_like(tensor, dtype=dtype, requires_grad=False)
+    return tensor_like.copy_(values.reshape(tensor.shape))

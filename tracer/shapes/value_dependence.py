@@ -16,7 +16,7 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
 
     The first is None if nothing differs. The note says why there was no such run, or is empty.
     """
-    if recording.calls is None or any(one.is_meta for one in (*recording.inputs.values(), *module.parameters())):
+    if recording.calls is None or any(tensor.is_meta for tensor in (*recording.inputs.values(), *module.parameters())):
         return None, ""
     note = ""
     try:
@@ -36,13 +36,13 @@ def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
         vocabulary.probe({}, primitives=False)
         return None
     run = recording.ops
-    found = PartialSolution(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
-    entries, places = list(found.entries.values()), list(range(len(run)))
+    partial_solution = PartialSolution(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
+    entries, places = list(partial_solution.entries.values()), list(range(len(run)))
     traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
     held = [""] * len(run)
-    for other in vocabulary.others({}, reads_values(run)):
-        for i in found.compare(traced, other):
+    for elsewhere in vocabulary.others({}, reads_values(run)):
+        for i in partial_solution.compare(traced, elsewhere):
             held[i] = OF_DATA
-    if not (any(held) or found.scalars or found.brought):
+    if not (any(held) or partial_solution.scalars or partial_solution.brought):
         return None
-    return Solution((), (), tuple(held), scalars=found.scalars, brought=frozenset(found.brought))
+    return Solution((), (), tuple(held), scalars=partial_solution.scalars, brought=frozenset(partial_solution.brought))

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import sympy
-from torch._ops import OpOverloadPacket
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from tracer.symbols.formula_parser import LETTERS
 from tracer.symbols.notation import parse
+from tracer.utils.internals.torch_internals import OpOverloadPacket
 
-_FUSED = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
+FUSED = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
 """Fused attention of devices that PyTorch's own counter does not know."""
 _PRODUCTS = (
     "mm", "mv", "dot", "conv", "rnn", "lstm", "gru", "linear", "linalg", "matmul", "attention", "encoder_layer", "fft",
@@ -37,7 +37,7 @@ def attention_flops(q, k, v, *rest, out_val=None, out_shape=None, **options) -> 
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     overloads = {packet: formula for packet, formula in flop_registry.items() if isinstance(packet, OpOverloadPacket)}
-    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(_FUSED, attention_flops)
+    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(FUSED, attention_flops)
     return named | {f"{name}_": formula for name, formula in named.items()}  # in place
 
 
@@ -111,5 +111,5 @@ def total(formulas: Sequence[tuple[str, str, int | None]], depths: dict[str, tup
         name, count = depths.get(part, ("", 0))
         costs = list(blocks.values())
         whole += parse(name) * costs[0] if len(costs) == count and len(set(costs)) == 1 else sum(costs)
-    said = str(whole)
-    return said if len(said) <= LETTERS else "?"
+    sum_text = str(whole)
+    return sum_text if len(sum_text) <= LETTERS else "?"

@@ -46,11 +46,11 @@ class _Reader:
         self.tokens = []
         at, end = 0, len(text.rstrip())
         while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise ValueError
-            at = found.end()
-            self.tokens.append(found.group().strip())
+            at = match.end()
+            self.tokens.append(match.group().strip())
         self.tokens.append("")
         self.at = self.depth = 0
 
@@ -240,8 +240,8 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
                 return Fraction(floor(first))
             case "ceiling":
                 return Fraction(ceil(first))
-        for other in rest:
-            first = small(first + other if tree[0] == "+" else first * other)
+        for term in rest:
+            first = small(first + term if tree[0] == "+" else first * term)
         return first
 
     try:

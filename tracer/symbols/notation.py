@@ -26,50 +26,50 @@ MEANINGS = {
     "T": "text length in tokens",
     "T_max": "the longest text that the model can read, in tokens",
     "V": "size of the vocabulary: how many different tokens there are",
-    "n": "number of tokens of the input, of whatever kind",
+    "n": "number of tokens of the input, whatever its kind",
     "F": "frames of a video",
     "tau": "frames of a tubelet",
-    "M": "values that were measured: samples of a sound, values of a series, points of a cloud",
-    "P_t": "values in a row that make a patch of a time series",
-    "w": "samples of a frame of sound",
+    "M": "measured values: samples of a sound, values of a series, points of a cloud",
+    "P_t": "values in one patch of a time series",
+    "w": "samples in one frame of sound",
     "s": "hop: samples from the beginning of one frame of sound to that of the next",
-    "k": "nearest points that make a group",
+    "k": "points in a group",
     "c": "numbers that describe a group of points",
     "S": "sequence length: tokens that go through the blocks together",
-    "D": "model width: how many numbers stand for one token",
+    "D": "model width: numbers per token",
     "d_ff": "hidden width of the MLP: numbers per token between its two layers",
     "h": "number of attention heads",
     "d_k": "width of one head: numbers in a query, a key or a value",
     "L": "number of blocks, one after the other",
-    "K": "number of possible answers: classes, or sentences to choose among",
-    "R": "reach: the farthest distance between tokens that relative positions tell apart",
-    "N_v": "number of visible patches: those that the encoder is given",
+    "K": "number of possible answers: classes, or sentences to choose from",
+    "R": "reach: the largest distance between tokens that relative positions distinguish",
+    "N_v": "number of visible patches: those that the encoder gets",
     "N_h": "number of hidden patches: those that the decoder predicts",
     "L_dec": "number of blocks of the decoder",
-    "D_e": "width of the space in which photos and sentences are compared: numbers for each",
+    "D_e": "width of the space in which photos and sentences are compared",
     "h_kv": "number of heads of keys and values, each shared by h/h_kv heads of queries",
-    "D_v": "width of the vision tower: how many numbers stand for one patch in it",
+    "D_v": "width of the vision tower: numbers per patch",
     "h_v": "number of attention heads of the vision tower",
     "d_v": "width of one head of the vision tower",
     "d_ffv": "hidden width of the MLPs of the vision tower",
     "L_v": "number of blocks of the vision tower",
-    "D_dec": "width of the decoder: how many numbers stand for one token in it",
+    "D_dec": "width of the decoder: numbers per token",
     "h_dec": "number of attention heads of the decoder",
     "d_dec": "width of one head of the decoder",
     "d_ffdec": "hidden width of the MLPs of the decoder",
     "R_g": "number of register tokens: extra tokens without pixels",
     "T_d": "length of the decoder's text, in tokens",
-    "T_f": "frames that the model sees of a video, one after the other",
-    "T_a": "samples of a sound: numbers that were measured one after the other",
+    "T_f": "frames of a video that the model sees",
+    "T_a": "samples of a sound",
     "F_a": "frames of a sound: columns of its spectrogram, one after the other",
-    "n_mel": "mel bins: bands of pitch, each with a number in every frame of a sound",
+    "n_mel": "mel bins: frequency bands, one number each per frame of sound",
     "S_a": "the longest sound that the encoder can read, in tokens",
-    "N_q": "number of queries: what the model looks for, such as things in a photo, at most",
+    "N_q": "number of queries: the largest number of objects that the model can find",
     "L_f": "levels: maps of the same photo from coarse to fine",
-    "T_c": "context length: values of a series that the model is given",
-    "T_p": "prediction length: values of a series that the model tells ahead",
+    "T_c": "context length: values of a series that the model gets",
+    "T_p": "prediction length: values of a series that the model predicts",
     "s_t": "stride: values from the beginning of one patch of a series to that of the next",
-    "m": "variates: series that were measured side by side",
+    "m": "variates: series measured in parallel",
 }
 """What each size is, for a reader who meets it for the first time."""
 NAMED = "a size that the caller named"
@@ -249,12 +249,12 @@ class SizePrinter(LatexPrinter):
         return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
 
     def _print_floor(self, expr, exp=None):
-        return self._rounded(expr, "floor", exp)
+        return self._print_rounding(expr, "floor", exp)
 
     def _print_ceiling(self, expr, exp=None):
-        return self._rounded(expr, "ceil", exp)
+        return self._print_rounding(expr, "ceil", exp)
 
-    def _rounded(self, expr, name: str, exp: str | None) -> str:
+    def _print_rounding(self, expr, name: str, exp: str | None) -> str:
         inside = self._print(sympy.together(expr.args[0]))
         text = rf"\left\l{name} {inside} \right\r{name}"
         return text if exp is None else f"{text}^{{{exp}}}"

@@ -7,25 +7,20 @@ equations. The lines cover the ops of the run, and are executed and proven.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.composite_calls import Calls, refs
+from tracer.capture.composite_calls import Calls, ChangedValue, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
-from tracer.expr.function_call import Scalar
+from tracer.expr.function_call import Opaque, Scalar
 from tracer.expr.layout.projection_layouts import IsContiguous
 from tracer.expr.math.algebra import Plus
 from tracer.expr.math.comparisons import Compare
 from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import ModuleTree
-from tracer.graph.passes.cancel_unbind import cancel_unbinds
-from tracer.graph.passes.fuse_slice_writes import fuse_slice_writes
-from tracer.graph.passes.fuse_topk_moe import fuse_moe
-from tracer.graph.passes.recognize_idioms import recognise_idioms
-from tracer.graph.passes.roll_loops import roll_loops
+from tracer.graph.passes import run_passes
 from tracer.graph.value_shapes import HERE, OF_INPUT, Shapes
 from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
@@ -39,18 +34,23 @@ from tracer.textbook.fused_attention import fused_lines
 from tracer.textbook.hints import Hint, Hints
 from tracer.textbook.parameter_symbols import Names
 from tracer.textbook.roles import Roles
-from tracer.textbook.step_selection import Plan
-from tracer.textbook.steps import Found, Line, Place, opaque
+from tracer.textbook.step_selection import StepPlan
+from tracer.textbook.steps import DerivedStep, Line, Place, opaque
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import describe_error
 
 BROUGHT = (
     "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
 )
+MOVED = f"{HERE}: {{}} came from outside of PyTorch and is another tensor at other sizes."
 SIZED = "A size of it follows from the values of the input."
 
 KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
 
+
+CHANGED = "The model does not do this: the run was changed here ({})."
+LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
+"""The letter at the start of a tensor's name, with its accent."""
 
 GIVEN = ("input ", "parameter ", "constant ")
 """Prefixes of the keys of values that no op of the run computed."""
@@ -60,10 +60,10 @@ HELD = 64
 
 
 @dataclass
-class Book:
+class Textbook:
     """The lines of a run in order, mapped to its ops, and a sentence on each problem."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[DerivedStep] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     returned: tuple[str, ...] = ()
     """For each tensor that forward returned, the key of its line or of an input; "" if it has none."""
@@ -74,22 +74,22 @@ class Book:
     idioms: frozenset[int] = frozenset()
     """The ops of calls that were recognised as a named function."""
 
-    def at(self, calls: Calls) -> Book | None:
+    def at(self, calls: Calls) -> Textbook | None:
         """Return the book for a run of the same request at other sizes; None if that lacks one of its values."""
-        every = (ref for call in calls.made for one in (call, *call.inner) for ref in one.outputs)
+        every = (ref for call in calls.made for inner_call in (call, *call.inner) for ref in inner_call.outputs)
         shapes = {ref.key: ref.shape for ref in every}
         if not all(step.key in shapes for step in self.found if step.key):
             return None
-        found = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
-        return Book(found, returned=self.returned, fitted=self.fitted, lent=True, idioms=self.idioms)
+        steps = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
+        return Textbook(steps, returned=self.returned, fitted=self.fitted, lent=True, idioms=self.idioms)
 
 
-class Lender(NamedTuple):
+class ReusableTextbook(NamedTuple):
     """A book that is reusable at other sizes, with the solution and the sizes of its derivation."""
 
     solution: Solution
     sizes: dict[str, int]
-    book: Book
+    book: Textbook
 
     def lends(self, sizes: dict[str, int]) -> bool:
         """Return whether all sizes that differ now were unique, and not 1, in the derivation."""
@@ -114,7 +114,7 @@ def derive(
     hints: tuple[Hint, ...] = (),
     lend: bool = False,
     spelled: frozenset[int] = frozenset(),
-) -> Book:
+) -> Textbook:
     """Return the book of a run with recorded calls.
 
     `same(a, b)` returns whether two sizes are equal, `fits(a, b)` whether they can be, if one of them has no symbol,
@@ -127,25 +127,25 @@ def derive(
         raise ValueError("a run whose calls were not recorded has no equations to derive")
     numbers = _numbers(recording, calls)
     key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled, tuple(numbers.items())
-    found = _books.get(key)
-    if found is None or found[0] is not solution or (found[1].lent and not lend):
+    entry = _books.get(key)
+    if entry is None or entry[0] is not solution or (entry[1].lent and not lend):
         outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, tuple(numbers.items())
         book = _borrow(outline, calls, solution, sizes) if lend else None
         if book is None:
             book = _derive(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
             if solution is not None and solution.has_sizes and _anywhere(book):
-                _lenders.put(outline, Lender(solution, dict(sizes), book))
-        found = solution, book
-        _books.put(key, found)
-    return found[1]
+                _lenders.put(outline, ReusableTextbook(solution, dict(sizes), book))
+        entry = solution, book
+        _books.put(key, entry)
+    return entry[1]
 
 
-def _borrow(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Book | None:
+def _borrow(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Textbook | None:
     lender = _lenders.get(outline)
     return lender.book.at(calls) if lender and lender.solution is solution and lender.lends(sizes) else None
 
 
-def _anywhere(book: Book) -> bool:
+def _anywhere(book: Textbook) -> bool:
     """Return whether nothing in a book holds at the sizes of its run alone."""
     return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.found)
 
@@ -161,15 +161,12 @@ def _derive(
     hints: Hints,
     numbers: dict[str, float],
     spelled: frozenset[int],
-) -> Book:
-    named: set[int] = set()
-    graph = Graph.of(calls, has_lowering)
-    named_too = partial(recognise_idioms, numbers=numbers, spelled=spelled, named=named)
-    for rewrite in (fuse_slice_writes, cancel_unbinds, named_too, fuse_moe, roll_loops):
-        graph = rewrite(graph)
+) -> Textbook:
+    recorded, calls = calls, calls.without_changes()
+    graph, named = run_passes(Graph.of(calls, has_lowering), numbers, spelled)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = ModuleTree(graph)
-    plan = Plan(graph, shapes, places, hints.apart)
+    plan = StepPlan(graph, shapes, places, hints.apart)
     roles = Roles(plan, places)
     parts = {key: step_labels.part(roles, key, shapes.of(key)) for key in plan.lines}
     first = step_labels.ids(roles, parts)
@@ -177,14 +174,16 @@ def _derive(
     ids = step_labels.apply_hint_ids(roles, first, hinted)
     writer = ExpressionBuilder(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
+    changes = {change.before.key: change for change in recorded.changes}
+    writer.changed = {key: _mark_changed(writer.line(key)) for key in changes if key in ids}
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts)
-    book, owned, masks = Book(fitted=hints.fitted, idioms=frozenset(named)), set(), {}
+    book, owned, masks = Textbook(fitted=hints.fitted, idioms=frozenset(named)), set(), {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
         owned.update(ops)
-        made, layer, call = graph.ref[key], places.layer(module), roles.call(key)
+        value, layer, call = graph.ref[key], places.layer(module), roles.call(key)
         shapes.remarks.clear()
         try:
             shapes.plain = False
@@ -197,11 +196,11 @@ def _derive(
                 _print_once(line["tensor"], line["equation"])
                 _fit(line["equation"], line["tensor"].shape, fits, here)
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, ops, equation)
-            _print_once(writer.tensor(key), equation)
+            _print_once(writer.line(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
             before, equation, note = (), writer.opaque(key, describe_error(error)), ""
         if part == "one":
-            writer.condition = writer.tensor(key)
+            writer.condition = writer.line(key)
         if part in ("X", "Y"):
             equation = _stream_first(roles, ids, equation)
         if part == "H" and not note.startswith(HERE):
@@ -210,50 +209,91 @@ def _derive(
             kind = "causal M" if equation.has(CausalMask) else "prefix M"
             part, equation = kind, writer.with_condition(equation)
             hint = hints.of(first[key], kind, module)
-            subject.masks[writer.tensor(key).key] = equation
+            subject.masks[writer.line(key).key] = equation
         for line in before:
-            told = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
-            at = len(book.found) if told.layer == layer else _block(book, places, module, layer)
-            book.found.insert(at, Found(told, _kernel(recording, graph, plan, key), ()))
+            fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
+            at = len(book.found) if fused_line.layer == layer else _block(book, places, module, layer)
+            book.found.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
         outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
-        remarks = [*shapes.remarks, *(BROUGHT.format(f"${one.name}$") for one in outside)]
+        remarks = [*shapes.remarks, *(BROUGHT.format(f"${outsider.name}$") for outsider in outside)]
+        remarks += [
+            MOVED.format(f"${outsider.name}$") for outsider in tensors(equation) if outsider.key in shapes.moved
+        ]
         remarks += [SIZED] if shapes.depends_on_values(key) else []
         if any(remark.startswith(HERE) for remark in remarks) and note.startswith(HERE):
             note = ""
         subject.equations[key] = equation
         context = Context(subject, key, part, equation)
         note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, *remarks, hint.remark(context))))
-        said = hint.reason(why(context), context)
+        explanation = hint.reason(why(context), context)
         line = Line(
             ids[key],
             hint.stage or step_labels.stage(roles, key, part),
-            hint.title or step_labels.title(part, call.name if call else "", equation, roles.result(key)),
-            writer.tensor(key),
+            hint.title or step_labels.title(part, roles.last_name(key), equation, roles.result(key)),
+            writer.line(key),
             equation,
             Place(module, output=_output(key)),
-            said.text,
+            explanation.text,
             layer=layer,
             note=note,
-            facts=said.facts,
-            refuted=said.refuted,
-            outside=frozenset(one.key for one in outside),
+            facts=explanation.facts,
+            refuted=explanation.refuted,
+            outside=frozenset(outsider.key for outsider in outside),
             of_input=any(remark.endswith(OF_INPUT) for remark in remarks)
             or (SIZED in remarks and equation.has(OneHot)),
             idiom=not book.idioms.isdisjoint(ops),
         )
-        book.found.append(Found(line, _op(key), ops, key, made.shape, made.dtype, shapes.solved.get(key)))
+        book.found.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
+        if key in changes:
+            book.found.append(_changed_line(writer, line, changes[key], recorded, shapes))
     lines = {step.key for step in book.found}
-    held = (plan.held(ref.key) for ref in graph.outputs)
+    held = (plan.unchanged_source(ref.key) for ref in graph.outputs)
+    held = (changes[key].after.key if key in changes else key for key in held)
     book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in held)
     return book
 
 
-def _print_once(made: Tensor, equation: Node) -> None:
+def _mark_changed(line: Tensor) -> Tensor:
+    """Return the tensor that stands in the place of a line whose value was changed: its letter with a caron."""
+    return Tensor(LETTER.sub(r"\\check{\g<0>}", line.name, count=1), line.shape, f"{line.key}.changed")
+
+
+def _changed_line(
+    writer: ExpressionBuilder, line: Line, change: ChangedValue, calls: Calls, shapes: Shapes
+) -> DerivedStep:
+    """Return the line of a changed value, which stands after the line that was changed."""
+    key = change.after.key
+    try:
+        equation = writer.change(change, calls)
+        _print_once(writer.changed[change.before.key], equation)
+    except Exception as error:  # any function may be a change: the line stays open
+        equation = Opaque(line.tensor, name="change", reason=describe_error(error), result=line.tensor.shape)
+    changed = replace(
+        line,
+        id=f"{line.id}.changed",
+        title=f"{line.title}, changed",
+        tensor=writer.changed[change.before.key],
+        equation=equation,
+        place=line.place and line.place._replace(output=_output(key)),
+        why=CHANGED.format(change.text),
+        note=KERNEL if kernels(equation) else "",
+        facts=(),
+        refuted=(),
+        outside=frozenset(),
+        of_input=False,
+        idiom=False,
+    )
+    calls_of_change = calls.made[change.first : change.last]
+    ops = tuple(range(calls_of_change[0].first, calls_of_change[-1].last)) if calls_of_change else ()
+    return DerivedStep(changed, _op(key), ops, key, change.after.shape, change.after.dtype, shapes.solved.get(key))
+
+
+def _print_once(tensor: Tensor, equation: Node) -> None:
     """Print a line once, so that an error in printing is known before the line is needed."""
-    statement(made, equation)
+    statement(tensor, equation)
 
 
-def _block(book: Book, places: ModuleTree, module: str, layer: int | None) -> int:
+def _block(book: Textbook, places: ModuleTree, module: str, layer: int | None) -> int:
     """Return the index of the first line of the block that contains a module; lines that all blocks share come before
     it."""
     for number, step in enumerate(book.found):
@@ -266,8 +306,8 @@ def _block(book: Book, places: ModuleTree, module: str, layer: int | None) -> in
 def _numbers(recording: Recording, calls: Calls) -> dict[str, float]:
     """Return the scalar constants of a run by their keys."""
     keys = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
-    found = {key: recording.kept.get(key) for key in sorted(keys) if key.startswith("constant ")}
-    return {key: float(one) for key, one in found.items() if one is not None and one.is_floating_point()}
+    values = {key: recording.kept.get(key) for key in sorted(keys) if key.startswith("constant ")}
+    return {key: float(value) for key, value in values.items() if value is not None and value.is_floating_point()}
 
 
 def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
@@ -279,9 +319,9 @@ def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
     return equation
 
 
-def _kernel(recording: Recording, graph: Graph, plan: Plan, key: str) -> int:
+def _kernel(recording: Recording, graph: Graph, plan: StepPlan, key: str) -> int:
     """Return the op of a fused attention that computes it."""
-    call = graph.call_of(plan.computed(key))
+    call = graph.call_of(plan.computed_key(key))
     return next((i for i in reversed(range(call.first, call.last)) if not recording.ops[i].layout), call.last - 1)
 
 
@@ -292,8 +332,8 @@ def _op(key: str) -> int:
 
 def _output(key: str) -> int:
     """Return the output position of a value in its op."""
-    found = re.match(r"\d*\.?(\d*)", key)
-    return int(found[1]) if found and found[1] else 0
+    match = re.match(r"\d*\.?(\d*)", key)
+    return int(match[1]) if match and match[1] else 0
 
 
 def _fit(equation: Node, stated: tuple, fits, here) -> str:
@@ -309,7 +349,7 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
     return ""
 
 
-def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
+def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
     """Return a note if a line can be different at other sizes, else ""."""
     raw = plan.raw(key)
     taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
@@ -320,26 +360,26 @@ def _bound(graph: Graph, plan: Plan, shapes: Shapes, key: str, ops: tuple[int, .
     if shapes.plain:
         return f"{HERE}: its layout is not known in symbols."
     compared = (node for node in equation.atoms(Compare) if node.get("sign") in ("=", r"\ne"))
-    numbers = (one.value for node in compared for one in node.operands if isinstance(one, Scalar))
+    numbers = (operand.value for node in compared for operand in node.operands if isinstance(operand, Scalar))
     if any(number.is_Integer and number > 1 for number in numbers):
         return f"{HERE}: the code compares with a number, which may be another one there."
     return ""
 
 
-def _same_shape(made: tuple, stated: tuple, same) -> None:
-    if len(made) != len(stated) or not all(map(same, made, stated)):
-        raise ShapeError(f"the equation gives {made}, the run {stated}")
+def _same_shape(inferred: tuple, stated: tuple, same) -> None:
+    if len(inferred) != len(stated) or not all(map(same, inferred, stated)):
+        raise ShapeError(f"the equation gives {inferred}, the run {stated}")
 
 
-def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]:
+def _ops(graph: Graph, plan: StepPlan, key: str, owned: set[int]) -> tuple[int, ...]:
     """Return the ops that lead from other lines to this one, without those that another line owns."""
-    found: set[int] = set()
+    ops: set[int] = set()
 
     def cover(index: int) -> None:
         waiting = [graph.calls[index]]
         while waiting:
             call = waiting.pop()
-            found.update(range(call.first, call.last))
+            ops.update(range(call.first, call.last))
             waiting += call.inner
 
     def layouts(at: str) -> None:
@@ -358,4 +398,4 @@ def _ops(graph: Graph, plan: Plan, key: str, owned: set[int]) -> tuple[int, ...]
             cover(index)
             for ref in graph.inputs[index]:
                 layouts(ref.key)
-    return tuple(sorted(found - owned))
+    return tuple(sorted(ops - owned))

@@ -40,7 +40,7 @@ OF_PARTS = {
 
 def why(context: Context) -> Why:
     """Return the claims for a line; none if no explanation is known."""
-    part, equation, made, users = context.part, context.equation, context.operand_roles, context.user_roles
+    part, equation, operand_roles, users = context.part, context.equation, context.operand_roles, context.user_roles
     name = OF_PARTS.get(part, "")
     match part:
         case "I" if equation.has(Unfold):
@@ -50,7 +50,7 @@ def why(context: Context) -> Why:
         case "cls":
             name = "take" if "classes" in context.run.parts.values() else "taken"
         case "position":
-            name = "patch positions" if made & {"I", "sequence"} else "position"
+            name = "patch positions" if operand_roles & {"I", "sequence"} else "position"
         case "norm1" | "norm2" if isinstance(equation, RMSNorm):
             name = "rms"
         case "norm1" | "norm2" if context.role != "norm" and isinstance(equation, LayerNorm):
@@ -63,9 +63,9 @@ def why(context: Context) -> Why:
             name = scores(equation, context.run.masks)
         case "H":
             name = "grouped" if equation.has(RepeatKV) else "fused context" if is_fused(context) else "context"
-        case "X" | "Y" if "O" in made:
+        case "X" | "Y" if "O" in operand_roles:
             name = "residual"
-        case "X" | "Y" if "F" in made:
+        case "X" | "Y" if "F" in operand_roles:
             last = context.run.roles.of[context.key] == "X"
             name = "residual2" if part == "X" and last else "sum before norm" if part == "Y" else ""
         case "U" if context.widths() == ("D", "d_ff"):

@@ -17,23 +17,23 @@ from tracer.expr.nn.token_embedding import Lookup
 from tracer.textbook.claims import Claim, Why
 from tracer.textbook.claims import predicates as so
 
-ONE_SCALE = Claim("This brings all tokens to one scale before they are read.", so.top(LayerNorm, RMSNorm))
-CENTRED = "is shifted to mean 0 and scaled to variance 1, but for a small ε that keeps the root from 0"
+ONE_SCALE = Claim("This brings all tokens to one scale before the next step reads them.", so.top(LayerNorm, RMSNorm))
+CENTRED = "is shifted to mean 0 and scaled to variance 1. A small ε keeps the root from being 0"
 RESCALED = (
     Claim("A trainable γ and β then rescale and shift it.", so.norm_of_kind(LayerNorm, 1, 2)),
     Claim("A trainable γ then rescales it.", so.norm_of_kind(LayerNorm, 1)),
 )
-OWN = Claim("Its γ and β are its own.", so.both(so.norm_of_kind(LayerNorm, 1, 2), so.own_parameters))
+OWN = Claim("It has its own γ and β.", so.both(so.norm_of_kind(LayerNorm, 1, 2), so.own_parameters))
 ENDS = Claim("This is the block's output.", so.ends_its_block)
 GOES_ON = Claim("The next block reads it.", so.both(so.ends_its_block, so.read_by_a_block), optional=True)
 SHARPEST = Claim(
-    "Scores that are much too large make the softmax give nearly all of a row to one token, and leave it hardly any "
-    "gradient."
+    "If scores are too large, the softmax gives nearly all of a row to one token, and hardly any gradient."
 )
 SPREAD = Claim(
-    "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by that.", so.over_root
+    "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by √d_k.",
+    so.over_root,
 )
-FROM_0 = (Claim("Note 000 counts tokens from 1 to V, the code from 0 to V − 1.", so.top(Lookup)),)
+FROM_0 = (Claim("Note 000 counts tokens from 1 to V, but the code counts from 0 to V − 1.", so.top(Lookup)),)
 """A note of tables of tokens."""
 LONGER = (Claim("Note 000 has a table with T rows; the code keeps a longer one and takes its first T.", so.first_rows),)
 """A note of tables of positions."""
@@ -44,31 +44,33 @@ COMPARED = (
     Claim("Every query meets every key: one number for each pair of channels.", so.of_channels),
 )  # fmt: skip
 MIXED = (
-    Claim("Each token's mixture of the values, weighted by its row of shares.", so.mixes_values),
-    Claim("Each channel's mixture of the values, weighted by its row of shares.", so.of_channels),
-    Claim("The values are mixed by each row of shares. The equation adds something to that mixture."),
+    Claim("Each token's mixture of the values, weighted by its row of the attention weights.", so.mixes_values),
+    Claim("Each channel's mixture of the values, weighted by its row of the attention weights.", so.of_channels),
+    Claim("Each row of the attention weights mixes the values. The equation adds something to that mixture."),
 )
 JOINED = (
-    Claim("The heads, which worked apart, are laid side by side again.", so.heads_joined),
-    Claim("With one head there is nothing to lay side by side: the mixture is d_k wide.",
+    Claim("The heads, which worked independently, are concatenated again.", so.heads_joined),
+    Claim("With one head there is nothing to concatenate: the mixture is d_k wide.",
           so.both(so.one_head, so.ends_in("d_k"))),
-    Claim("With one head there is nothing to lay side by side.", so.one_head),
+    Claim("With one head there is nothing to concatenate.", so.one_head),
 )  # fmt: skip
 BEFORE_AND_AFTER = so.between_products
 COLLAPSE = Claim(
-    "Without this nonlinearity the two matrices around it would collapse into one.",
+    "Without this nonlinearity, the two matrices around it would collapse into one.",
     so.both(so.part("G"), BEFORE_AND_AFTER),
 )
-PLACES_MATTER = Claim("The dot products of attention compare what tokens hold.")
-TALKED = Claim("It has read from the others through attention.", so.both(so.takes_that_token, so.open_to_first))
+PLACES_MATTER = Claim("The dot products of attention compare what tokens contain.")
+TALKED = Claim(
+    "It has collected information from the others through attention.", so.both(so.takes_that_token, so.open_to_first)
+)
 
 
 def positions(tail: str) -> tuple[Claim, ...]:
     """Return the claims for a vector that is added for each position: learned, fixed, or of unknown origin."""
     return (
-        Claim(f"A trainable vector for each place is added, {tail}", so.adds_trainable),
-        Claim(f"A fixed vector for each place, which training does not change, is added, {tail}", so.adds_fixed),
-        Claim(f"A vector for each place is added, {tail}", so.top(Plus)),
+        Claim(f"A trainable vector for each position is added, {tail}", so.adds_trainable),
+        Claim(f"A fixed vector for each position, which training does not change, is added, {tail}", so.adds_fixed),
+        Claim(f"A vector for each position is added, {tail}", so.top(Plus)),
     )
 
 
@@ -82,28 +84,33 @@ WHY: dict[str, Why] = {
     "norm1": (
         Claim(f"Each token {CENTRED}.", so.top(LayerNorm)),
         RESCALED,
-        Claim("No token sees another here.", so.top(LayerNorm)),
+        Claim("Each token is normalised by itself.", so.top(LayerNorm)),
     ),
     "query": (
         (
-            Claim("What each token is looking for, once per head.", so.both(so.of_attention("Q"), so.several_heads)),
-            Claim("What each token is looking for.", so.of_attention("Q")),
+            Claim("What each token is looking for, once per head.",
+                  so.both(so.of_attention("Q"), so.whole_heads("Q"), so.several_heads)),
+            Claim("What each token is looking for.", so.both(so.of_attention("Q"), so.whole_heads("Q"))),
+            Claim("The numbers of each query that change with its place. The others stay as they are.",
+                  so.of_attention("Q")),
             Claim("What each channel is looking for.", so.both(so.of_channels, so.part("Q"))),
         ),
         (
-            Claim("One matrix product makes all heads; its columns are then dealt out, d_k to each head.",
+            Claim("One matrix product computes all heads; its columns are then split, d_k to each head.",
                   so.both(so.several_heads, so.has(SplitHeads), so.ends_in("d_k"))),
-            Claim("The product brings it from D numbers down to d_k, a small space that is made for comparing.",
+            Claim("The product brings it from D numbers down to d_k, a small space for comparing tokens.",
                   so.both(so.one_head, so.widths("D", "d_k"), so.without(so.widens))),
         ),
     ),
     "learned query": (
-        Claim("What is looked for here is made of parameters alone, by no token of the input: the same is asked of "
+        Claim("These queries come from parameters alone, not from a token of the input, so they are the same for "
               "every input.", so.both(so.of_attention("Q"), so.depends("p"))),
     ),
     "key": (
         (
-            Claim("What each token offers to be found by.", so.of_attention("K")),
+            Claim("What each token offers to be found by.", so.both(so.of_attention("K"), so.whole_heads("K"))),
+            Claim("The numbers of each key that change with its place. The others stay as they are.",
+                  so.of_attention("K")),
             Claim("What each channel offers to be found by.", so.both(so.of_channels, so.part("K"))),
         ),
         Claim("Queries are compared with keys, never with the tokens themselves, so a token may look for something "
@@ -122,18 +129,18 @@ WHY: dict[str, Why] = {
         COMPARED,
         SPREAD,
         (
-            Claim("The mask is added: 0 where a token may look, -∞ where it may not. The softmax makes of -∞ a share "
-                  "of exactly 0.", so.both(so.has_causal_mask, so.by_infinity)),
-            Claim("The mask is added: 0 where a token may look, so low a number where it may not that the softmax "
-                  "makes of it a share of exactly 0.", so.both(so.has_causal_mask, so.by_a_low_number)),
-            Claim("The mask is added: 0 where a token may look, a low number where it may not.", so.has_causal_mask),
+            Claim("The mask is added: 0 where a token may attend, -∞ where it may not. The softmax turns -∞ into a "
+                  "weight of exactly 0.", so.both(so.has_causal_mask, so.by_infinity)),
+            Claim("The mask is added: 0 where a token may attend, so low a number where it may not that the softmax "
+                  "turns it into a weight of exactly 0.", so.both(so.has_causal_mask, so.by_a_low_number)),
+            Claim("The mask is added: 0 where a token may attend, a low number where it may not.", so.has_causal_mask),
         ),
     ),
     "weights": (
         (
-            Claim("Each row of scores becomes shares that sum to 1: how much this token takes from every token.",
+            Claim("Each row of scores becomes weights that sum to 1: how much this token takes from every token.",
                   so.softmax_of_scores),
-            Claim("Each row of scores becomes shares.", so.of_channels),
+            Claim("Each row of scores becomes weights.", so.of_channels),
         ),
         Claim("This is the tensor that attention maps show."),
     ),
@@ -142,17 +149,18 @@ WHY: dict[str, Why] = {
         (
             Claim("So far the heads have worked independently. This product mixes what they found and brings it to the "
                   "model's width.", so.both(so.of_attention("O"), so.heads_apart, so.linear, so.ends_in("D"))),
-            Claim("What was found is d_k wide, the token D. This product brings it back, so that the two can be "
+            Claim("The result of attention is d_k wide, but a token is D wide. This product brings it back to D, so "
+                  "that the two can be "
                   "added.", so.both(so.of_attention("O"), so.one_head, so.linear, so.widths("d_k", "D"))),
-            Claim("One more product with a trainable matrix, for what attention found. It works on each token "
+            Claim("One more product, with a trainable matrix, transforms what attention found. It works on each token "
                   "alone.", so.linear),
-            Claim("One more product, for what attention found. It works on each token alone.", so.part("O")),
+            Claim("One more product transforms what attention found. It works on each token alone.", so.part("O")),
         ),
     ),
     "residual": (
-        Claim("Attention adds to the token what it found instead of replacing it.", so.adds("O")),
+        Claim("Attention adds what it found to the token instead of replacing it.", so.adds("O")),
         (
-            Claim("The sum also gives gradients a straight way back through the block.", so.straight),
+            Claim("The sum also gives gradients a direct way back through the block.", so.straight),
             Claim("The norm comes after this sum.", so.taken_only_by("X")),
         ),
     ),
@@ -168,10 +176,10 @@ WHY: dict[str, Why] = {
                   so.both(so.linear, so.widths("D", "d_ff"), so.widens)),
             Claim("Each token alone goes from D to d_ff numbers.", so.widths("D", "d_ff")),
         ),
-        Claim("Attention moves information between tokens; the MLP works on each token with what it has.", so.linear),
+        Claim("Attention moves information between tokens; the MLP works on each token alone.", so.linear),
     ),
     "GELU": (bends("GELU", GELU, "-0.17"), COLLAPSE),
-    "GELUTanh": (bends("This GELU, an approximation by tanh,", GELUTanh, "-0.18"), COLLAPSE),
+    "GELUTanh": (bends("This GELU, which is approximated with tanh,", GELUTanh, "-0.18"), COLLAPSE),
     "ReLU": (Claim("ReLU keeps what is positive and sets the rest to 0.", so.top(ReLU)), COLLAPSE),
     "contract": (
         Claim("Back from d_ff to D numbers, so that the result fits the residual stream.", so.widths("d_ff", "D")),
@@ -179,7 +187,7 @@ WHY: dict[str, Why] = {
             Claim("The MLP of this block has {mlp_matrices} of {mlp} weights in all, its attention "
                   "{attention_matrices} of {attention}.", so.weights_known, so.weights_of_the_block),
             Claim("This product works on each token alone.", so.linear),
-            Claim("It is the last of the MLP."),
+            Claim("It is the last step of the MLP."),
         ),
     ),
     "residual2": (Claim("The MLP's result is added too.", so.adds("F")), ENDS, GOES_ON),
@@ -189,17 +197,17 @@ WHY: dict[str, Why] = {
     ),
     "packed": (
         (
-            Claim("Queries, keys and values in one matrix product instead of three: the three matrices lie side by "
-                  "side in one.", so.packs(3)),
-            Claim("Two of queries, keys and values in one matrix product instead of two: the two matrices lie side by "
+            Claim("One matrix product computes queries, keys and values at once: the three matrices lie side by side "
+                  "in one.", so.packs(3)),
+            Claim("One matrix product computes two of queries, keys and values at once: the two matrices lie side by "
                   "side in one.", so.packs(2)),
         ),
-        Claim("It is the same arithmetic, and a large product keeps the machine busier than several small ones."),
+        Claim("The arithmetic is the same, and one large product uses the hardware better than several small ones."),
     ),
     "fused context": (
         MIXED,
         JOINED,
-        Claim("One kernel does all of attention here, and this is the first tensor that comes out of it.", so.is_fused),
+        Claim("One kernel computes all of attention here, and this is the first tensor that it returns.", so.is_fused),
     ),
     "norm after": (
         Claim(f"After the residual sum, as in the first transformer, each token {CENTRED}.",
@@ -213,16 +221,16 @@ WHY: dict[str, Why] = {
         GOES_ON,
     ),
     "sum before norm": (
-        Claim("The MLP adds to the token what it computed instead of replacing it.", so.adds("F")),
+        Claim("The MLP adds what it computed to the token instead of replacing it.", so.adds("F")),
         Claim("The norm comes after this sum.", so.taken_only_by("X")),
     ),
     "convolved": (
-        Claim("A convolution whose stride is its kernel's side looks at each patch once: it is the unfold operator "
-              "(chw: channel, row, column) and one matrix product, which is how the equation says it.",
+        Claim("A convolution whose stride is its kernel's side reads each patch once: it is the unfold operator (chw: "
+              "channel, row, column) followed by one matrix product, and the equation writes it so.",
               so.has(Unfold)),
         Claim("Each patch becomes a token of D numbers.", so.ends_in("D")),
     ),
-    "take": (Claim("Of all tokens the head reads the first alone, CLS.", so.takes_that_token), TALKED),
+    "take": (Claim("Of all tokens, the head reads only the first, CLS.", so.takes_that_token), TALKED),
     "classes": (
         (
             Claim("One last matrix product gives a score for each class, the logit.",
@@ -234,31 +242,31 @@ WHY: dict[str, Why] = {
     "cls": (
         (
             Claim("One more token is put in front: a vector of parameters, the same for every input. It holds no "
-                  "pixels; all that it gets to know of them comes through attention.", so.begins_with_parameter),
+                  "pixels; whatever it learns about them comes through attention.", so.begins_with_parameter),
             Claim("Tokens are put in front whose numbers are parameters, the same for every input. They hold no "
-                  "pixels; all that they get to know of them comes through attention.", so.begins_with_parameters),
+                  "pixels; whatever they learn about them comes through attention.", so.begins_with_parameters),
         ),
     ),
-    "patch positions": (PLACES_MATTER, positions("so that every token carries what it shows and where it lies.")),
+    "patch positions": (PLACES_MATTER, positions("so that every token carries what it shows and where it is.")),
     "lookup": (
         (
-            Claim("Each token is a number, and the number says which row of the table it gets.", so.top(Lookup)),
-            Claim("Each token is a number, and the number picks a row of the table, which the equation goes on with.",
+            Claim("Each token is a number, and this number selects a row of the table.", so.top(Lookup)),
+            Claim("Each token is a number that selects a row of the table, and the equation continues with that row.",
                   so.has(Lookup)),
         ),
-        Claim("The rows are trainable: tokens that are used alike can come to lie near each other.", so.trainable),
+        Claim("The rows are trainable: training can move tokens that are used alike close together.", so.trainable),
     ),
     "position": (PLACES_MATTER, positions("so that every token carries what it is and where it stands.")),
     "places": (
         (
-            Claim("The places are numbered from 0. The numbers are the same for every text; one that goes on from a "
-                  "cache would start later.", so.top(PositionIds)),
-            Claim("The places are numbered: the numbers are the same for every text.", so.depends("c")),
+            Claim("The positions are numbered from 0. The numbers are the same for every text; a text that continues "
+                  "from a cache would start at a later number.", so.top(PositionIds)),
+            Claim("The positions are numbered, and the numbers are the same for every text.", so.depends("c")),
         ),
     ),
     "one": (
-        Claim("Some programs lay several short texts behind each other in one row, and their place numbers then start "
-              "anew inside it. The code asks whether that is so here; it is not, so the plain causal mask is right.",
+        Claim("Some programs put several short texts into one row, and their position numbers then start again inside "
+              "the row. The code checks whether that is the case here. It is not, so the plain causal mask is right.",
               so.depends("c")),
     ),
     "type": (
@@ -269,24 +277,27 @@ WHY: dict[str, Why] = {
     ),
     "mask": (
         (
-            Claim("0 where a token may look, -∞ where it may not: at itself and before, never ahead.",
+            Claim("0 where a token may attend, -∞ where it may not: a token attends to itself and to earlier tokens, "
+                  "never to later ones.",
                   so.both(so.has(CausalMask), so.by_infinity)),
-            Claim("0 where a token may look, the lowest number there is where it may not: at itself and before, never "
-                  "ahead.", so.both(so.has(CausalMask), so.by_a_low_number)),
-            Claim("0 where a token may look, a low number where it may not: at itself and before, never ahead.",
+            Claim("0 where a token may attend, the lowest number there is where it may not: a token attends to itself "
+                  "and to earlier tokens, never to later ones.", so.both(so.has(CausalMask), so.by_a_low_number)),
+            Claim("0 where a token may attend, a low number where it may not: a token attends to itself and to "
+                  "earlier tokens, never to later ones.",
                   so.has(CausalMask)),
         ),
-        Claim("It is made once, and all blocks add it to their scores.", so.causal),
+        Claim("It is computed once, and all blocks add it to their scores.", so.causal),
     ),
     "flag": (
-        Claim("0 where a token may look, -∞ where it may not: at itself and before, never ahead.",
+        Claim("0 where a token may attend, -∞ where it may not: a token attends to itself and to earlier tokens, "
+              "never to later ones.",
               so.both(so.has(CausalMask), so.by_infinity)),
-        Claim("The fused kernel is only told that the mask is causal, and never holds it.", so.is_fused),
-        Claim("All blocks have it.", so.causal),
+        Claim("The fused kernel is told that the mask is causal, and never stores the mask.", so.is_fused),
+        Claim("All blocks have this mask.", so.causal),
     ),
     "types": (
-        Claim("Each token has the number of the sentence that it stands in. No input says it here, so it is the same "
-              "for every text.", so.without(so.depends("x"))),
+        Claim("Each token gets the number of its sentence. No input sets these numbers here, so they are the same for "
+              "every text.", so.without(so.depends("x"))),
     ),
     "taken": (Claim("This takes the first token, CLS, for the whole input.", so.takes_that_token), TALKED),
     "one scale": (ONE_SCALE,),
@@ -295,14 +306,14 @@ WHY: dict[str, Why] = {
         RESCALED,
     ),
     "norm": (
-        Claim("Every block added to the residual stream, and nothing has normalised the last sum.",
+        Claim("Every block has added to the residual stream, and nothing has normalised the last sum.",
               so.behind_all_blocks),
         ONE_SCALE,
     ),
     "tied": (
-        Claim("Every token of the vocabulary gets a score: how well its row of the embedding table fits what the model "
-              "makes of the place.", so.tied),
-        Claim("The same table is read at both ends, which saves its parameters once.", so.tied),
+        Claim("Every token of the vocabulary gets a score: how well its row of the embedding table fits the model's "
+              "output at that position.", so.tied),
+        Claim("The model uses the same table at both ends, which saves the parameters of a second one.", so.tied),
     ),
     "first": (
         Claim("The first token stands for the whole text.", so.part("first", "cls")),
@@ -310,44 +321,45 @@ WHY: dict[str, Why] = {
     ),
     "pool": (
         Claim("One more matrix product turns the first token into a vector for tasks on whole texts.", so.linear),
-        Claim("BERT's authors had it tell whether one sentence follows another."),
+        Claim("In the BERT paper, it served to tell whether one sentence follows another."),
     ),
     "tanh": (
         Claim("Each number is squashed to between -1 and 1, so that no single one outweighs the rest.", so.top(Tanh)),
         Claim("The result is the model's summary of the text."),
     ),
     "rms": (
-        Claim("Each token is divided by the root of its mean square, but for a small ε that keeps the root from 0.",
+        Claim("Each token is divided by the root of its mean square. A small ε keeps the root from being 0.",
               so.top(RMSNorm)),
         Claim("A trainable γ then rescales it.", so.norm_of_kind(RMSNorm, 1)),
         Claim("Nothing is subtracted, which is less work than a layer norm.", so.top(RMSNorm)),
     ),
     "angles": (
-        Claim("Every place gets an angle for each pair of numbers: fast for the first pairs, slow for the last. "
-              "Nothing is added to the tokens; queries and keys will be turned by these angles.",
+        Claim("Every position gets an angle for each pair of numbers, which grows fast for the first pairs and slowly "
+              "for the last. Nothing is added to the tokens; later steps rotate queries and keys by these angles.",
               so.taken_only_by("cosine", "sine")),
     ),
     "cosine": (
-        Claim("The cosines of the angles. They are the same for all blocks and heads, so they are made once.",
+        Claim("These are the cosines of the angles. They are the same for all blocks and heads, so they are computed "
+              "once.",
               so.both(so.has(Cosine), so.without(so.depends("x")))),
     ),
     "sine": (
-        Claim("The sines of the angles. Together with the cosines they turn a pair of numbers in its plane.",
+        Claim("These are the sines of the angles. Together with the cosines, they rotate a pair of numbers in its "
+              "plane.",
               so.has(Sine)),
     ),
     "turned": (
         (
-            Claim("Each pair of numbers is turned by the angle of its place. The product of a query and a key then "
-                  "changes with how far apart the two stand, but not with where.",
+            Claim("Each pair of numbers is rotated by the angle of its position. The product of a query and a key "
+                  "then depends on the distance between the two, but not on their positions.",
                   so.both(so.made_of("cosine", "sine"), so.top(ApplyRotary, Plus))),
-            Claim("Pairs of numbers are turned by the angle of their place.", so.made_of("cosine", "sine")),
+            Claim("Pairs of numbers are rotated by the angle of their position.", so.made_of("cosine", "sine")),
         ),
     ),
     "grouped": (
         Claim("Each token's mixture of the values, the heads side by side.", so.mixes_values),
-        Claim("Several heads of queries share one head of keys and values, which is repeated for them: fewer numbers "
-              "to "
-              "keep for every token.", so.has(RepeatKV)),
+        Claim("Several heads of queries share one head of keys and values, which is repeated for them. This leaves "
+              "fewer numbers to cache for every token.", so.has(RepeatKV)),
     ),
     "gate": (
         (
@@ -355,11 +367,11 @@ WHY: dict[str, Why] = {
                   so.both(so.linear, so.widths("D", "d_ff"), so.widens)),
             Claim("The first of two products that bring each token from D to d_ff numbers.", so.linear),
         ),
-        Claim("This one decides what is let through.", so.taken_by("G")),
+        Claim("This one decides how much of the other passes.", so.taken_by("G")),
     ),
     "SiLU": (
         bends("SiLU", SiLU, "-0.28"),
-        Claim("It is the gate's bend.", so.part("activated gate")),
+        Claim("It is the activation of the gate.", so.part("activated gate")),
     ),
     "gated": (
         Claim("The gate is multiplied with the expanded token, number by number. What the gate sends to 0 is gone.",
@@ -367,10 +379,10 @@ WHY: dict[str, Why] = {
     ),
     "head": (
         (
-            Claim("At every place, each token of the vocabulary gets a score: how well it would come next.",
-                  so.both(so.linear, so.ends_in("V"), so.causal)),
-            Claim("At every place, each token of the vocabulary gets a score: how well it fits there.",
-                  so.both(so.linear, so.ends_in("V"))),
+            Claim("At every position, each token of the vocabulary gets a score: how likely it is to come next.",
+                  so.both(so.scores_by_matrix, so.ends_in("V"), so.causal)),
+            Claim("At every position, each token of the vocabulary gets a score: how well it fits there.",
+                  so.both(so.scores_by_matrix, so.ends_in("V"))),
         ),
         Claim("The softmax of a row of scores gives probabilities."),
     ),
@@ -385,23 +397,23 @@ WHY: dict[str, Why] = {
         Claim("This step only rearranges the numbers.", so.rearranges),
     ),
     "embed": (
-        Claim("Pixel values side by side say little."),
+        Claim("A list of pixel values says little by itself."),
         Claim("A trainable matrix, the same for every patch, turns each patch into a token of D numbers.",
               so.both(so.linear, so.ends_in("D"))),
-        Claim("There, similar content can lie close together."),
+        Claim("In that space, similar contents can lie close together."),
     ),
     "order": (
-        Claim("Attention by itself does not know in which order its tokens stand."),
-        positions("so that every token carries what it shows and where it lies."),
+        Claim("Attention by itself does not know the order of its tokens."),
+        positions("so that every token carries what it shows and where it is."),
     ),
     "no look ahead": (
-        Claim("A model that is to predict the next token must not see it.", so.causal),
-        Claim("This matrix has 0 where a token may look, at itself and before, and -∞ where it may not.",
+        Claim("A model that predicts the next token must not see it.", so.causal),
+        Claim("This matrix has 0 where a token may attend, to itself and to earlier tokens, and -∞ where it may not.",
               so.both(so.has(CausalMask), so.by_infinity)),
-        Claim("It is made once, and added to the scores of every block.", so.causal),
+        Claim("It is computed once and added to the scores of every block.", so.causal),
     ),
     "row of a table": (
-        Claim("A token is only a number, and its size means nothing."),
+        Claim("A token is only a number, and how large it is means nothing."),
         Claim("The number picks a row of E, D trainable numbers.", so.both(so.part("E"), so.trainable)),
     ),
     "tied logits": (
@@ -410,7 +422,7 @@ WHY: dict[str, Why] = {
               "numbers.", so.tied),
     ),
     "own logits": (
-        Claim("A matrix of its own turns each token into a score for every entry of the vocabulary.",
+        Claim("A separate matrix turns each token into a score for every entry of the vocabulary.",
               so.both(so.linear, so.ends_in("V"), so.without(so.tied))),
     ),
     "probable next": (

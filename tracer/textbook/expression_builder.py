@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.capture.composite_calls import Call, Layout, Ref, refs
+from tracer.capture.composite_calls import Call, Calls, ChangedValue, Layout, Ref, refs
 from tracer.expr import Node, ShapeError, Tensor, infer
 from tracer.expr.function_call import Kernel, Opaque
 from tracer.expr.layout.gather_scatter import IndexPut
@@ -16,21 +16,21 @@ from tracer.expr.nn.attention_masks import Provided
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache, contiguous_strides, from_strides
 from tracer.graph.value_shapes import Shapes
-from tracer.lowering.aten import node
+from tracer.lowering.aten import has_lowering, node
 from tracer.lowering.call_arguments import BoundCall
-from tracer.lowering.loop import lower_loop
+from tracer.lowering.loop import NoSteps, lower_loop
 from tracer.lowering.rearrangements import RearrangePrinter
 from tracer.lowering.simplify_named import simplify
 from tracer.ops import base, having, schema
 from tracer.record import dtype_name
 from tracer.textbook.parameter_symbols import Names
-from tracer.textbook.step_selection import Plan
+from tracer.textbook.step_selection import StepPlan
 
 BROADCASTING = having("broadcast")
 """Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
-class Unsupported(ValueError):
+class NoPattern(ValueError):
     """Raised for a layout that no pattern describes."""
 
 
@@ -49,20 +49,20 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
         memory, wanted = lies.table().reshape(-1), places.table().reshape(-1)
         order = np.argsort(memory)
         nearest = order[np.searchsorted(memory, wanted, sorter=order).clip(max=len(order) - 1)]
-        found = memory[nearest] == wanted
-        inside, outside = bool(found.all()), not found.any()
+        is_inside = memory[nearest] == wanted
+        inside, outside = bool(is_inside.all()), not is_inside.any()
         numbers = IndexMap(part.shape, nearest.__getitem__)
     if outside or not places.size:
         return None
     if not inside:
-        raise Unsupported(f"a write into {into} through {part}")
+        raise NoPattern(f"a write into {into} through {part}")
     return numbers
 
 
 class ExpressionBuilder:
     """A builder of equations, with a `Tensor` for every named value of the run."""
 
-    def __init__(self, graph: Graph, plan: Plan, names: Names, shapes: Shapes, fits):
+    def __init__(self, graph: Graph, plan: StepPlan, names: Names, shapes: Shapes, fits):
         self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
         self.ids: dict[str, str] = {}
         self.condition: Tensor | None = None
@@ -71,27 +71,55 @@ class ExpressionBuilder:
         self._layouts = RearrangePrinter(shapes)
         self._maps = IndexMapCache()
         self._parts: dict[str, Tensor] = {}
+        self.changed: dict[str, Tensor] = {}
+        """The tensors that stand in the place of lines whose values an intervention replaced, by the lines' keys."""
 
     def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> ExpressionBuilder:
         """Return a builder for a subgraph with these tensors as its inputs."""
-        one = ExpressionBuilder(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
-        one._parts, one._maps = parts, self._maps
-        return one
+        builder = ExpressionBuilder(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
+        builder._parts, builder._maps = parts, self._maps
+        return builder
 
     def tensor(self, key: str) -> Tensor:
         """Return the tensor of a line or of an input."""
         if key in self._parts:
             return self._parts[key]
-        shape = self.shapes.of(key)
+        if key in self.changed:
+            return self.changed[key]
         if key in self.plan.named:
-            return Tensor(self.names.of[key], shape, self.ids[key])
+            return self.line(key)
+        shape = self.shapes.of(key)
         if key.startswith("parameter "):
             return Tensor(self.names.parameter(key), shape, key)
         if key.startswith("input "):
-            return Tensor(self.names.given(key), shape, key)
+            return Tensor(self.names.input_symbol(key), shape, key)
         if key not in self._constants:
             self._constants[key] = rf"\mathbf{{C}}_{{{len(self._constants) + 1}}}"
         return Tensor(self._constants[key], shape, key)
+
+    def line(self, key: str) -> Tensor:
+        """Return the tensor that a line computes, which is not what later lines read if it was changed."""
+        return Tensor(self.names.of[key], self.shapes.of(key), self.ids[key])
+
+    def own(self, key: str) -> Tensor:
+        """Return the tensor that a value computed in steps has inside of its own equation, also if it was changed."""
+        return self.line(key) if key in self.changed else self.tensor(key)
+
+    def change(self, change: ChangedValue, calls: Calls) -> Node:
+        """Return the right side of the line of a changed value, from the calls that computed it."""
+        inside = Calls(calls.made[change.first : change.last], outputs=(change.after,))
+        graph = Graph.of(inside, has_lowering)
+        read = {key for key in graph.ref if key in self.plan.named}
+        changed = {
+            candidate.after.key: self.changed[candidate.before.key]
+            for candidate in calls.changes
+            if candidate.before.key in self.changed
+        }
+        parts = {key: self.tensor(key) for key in read} | changed | {change.before.key: self.line(change.before.key)}
+        parts.pop(change.after.key, None)
+        builder = self.within(graph, NoSteps(graph), parts)
+        builder._constants = self._constants
+        return builder.value(change.after.key)
 
     def with_condition(self, mask: Node) -> Node:
         """Return a causal mask, with the condition that the code tested before it used the mask, if any."""
@@ -103,17 +131,17 @@ class ExpressionBuilder:
         if raw is None:
             start = self.plan.named_root(self.graph.layout_source(key))
             return simplify(self._apply_chain(self._start(start), start, key))
-        if raw != key and (made := self._merge_layouts(raw, key)) is not None:
-            return made
-        made = self._lower_call(raw)
-        return simplify(made if raw == key else self._apply_chain(made, raw, key), self.shapes.of(key))
+        if raw != key and (expression := self._merge_layouts(raw, key)) is not None:
+            return expression
+        expression = self._lower_call(raw)
+        return simplify(expression if raw == key else self._apply_chain(expression, raw, key), self.shapes.of(key))
 
     def opaque(self, key: str, reason: str) -> Node:
         """Return the right side of a line without an equation: its call, with its lines and inputs as operands."""
         raw = self.plan.raw(key)
         index = self.graph.producer[raw or key]
         calls = (index,) if raw is None else self.plan.inside[raw]
-        roots = (self.graph.root(ref.key) for one in calls for ref in self.graph.inputs[one])
+        roots = (self.graph.root(ref.key) for call in calls for ref in self.graph.inputs[call])
         outside = (root for root in roots if root not in self.graph.producer)
         operands = dict.fromkeys((*self.plan.operands(key), *outside))
         name = base(self.graph.calls[index].name)
@@ -125,25 +153,25 @@ class ExpressionBuilder:
         name, _, matrix = schema(call.name).operands.partition(" ")
         if not name or not call.arguments[matrix].key.startswith("parameter "):
             return None
-        given, laid = call.arguments[name].key, self._map(raw, key)
+        operand_key, laid = call.arguments[name].key, self._map(raw, key)
         count = graph.shape(raw)[-1]
         if len(laid.shape) < 2 or laid.shape[-1] != count or (laid.at(laid.cells) % count != laid.cells % count).any():
             return None
-        from_line = self._from_line(given)
+        from_line = self._from_line(operand_key)
         if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
             return None
         start, places, since = from_line
-        places = self._maps.rows(places, graph.shape(given)[-1], laid)
-        shape = (*self.shapes.of(key)[:-1], self.shapes.of(given)[-1])
-        chain = [*graph.chain(key, raw), raw, given, start]
+        places = self._maps.rows(places, graph.shape(operand_key)[-1], laid)
+        shape = (*self.shapes.of(key)[:-1], self.shapes.of(operand_key)[-1])
+        chain = [*graph.chain(key, raw), raw, operand_key, start]
         operand = self._rearrange(self.tensor(start), places, chain, start, shape, False)
         if operand is None:
             return None
-        operand = self._cast(operand, graph.chain(given, since))
-        made = self._bind(call, 0, False)
-        made.arguments[name] = simplify(operand)
-        made.with_layout(name, shape, places.shape)
-        return simplify(self._cast(node(made), graph.chain(key, raw)))
+        operand = self._cast(operand, graph.chain(operand_key, since))
+        bound = self._bind(call, 0, False)
+        bound.arguments[name] = simplify(operand)
+        bound.with_layout(name, shape, places.shape)
+        return simplify(self._cast(node(bound), graph.chain(key, raw)))
 
     def _from_line(self, key: str) -> tuple[str, IndexMap, str] | None:
         """Return the line that a value is a rearrangement of, the index map, and the source of both in the run; or
@@ -156,9 +184,9 @@ class ExpressionBuilder:
 
     def attention(self, key: str) -> tuple[BoundCall, Callable[[Node], Node]]:
         """Return the bound call of a fused attention, and a function that applies the layouts after it."""
-        raw = self.plan.computed(key)
-        given = self._bind(self.graph.call_of(raw), 0, False)
-        return given, lambda made: made if raw == key else self._apply_chain(made, raw, key)
+        raw = self.plan.computed_key(key)
+        bound = self._bind(self.graph.call_of(raw), 0, False)
+        return bound, lambda expression: expression if raw == key else self._apply_chain(expression, raw, key)
 
     def _start(self, key: str) -> Node:
         """Return the node at the start of a chain."""
@@ -188,20 +216,22 @@ class ExpressionBuilder:
             return self._lower_overwrite(call)
         if call.name == "turns":
             return lower_loop(self, call)
-        made = node(self._bind(call, position, name in BROADCASTING))
-        if name in BROADCASTING and not self._as_stated(made, key):
+        expression = node(self._bind(call, position, name in BROADCASTING))
+        if name in BROADCASTING and not self._as_stated(expression, key):
             return simplify(node(self._bind(call, position, False)))
-        return simplify(made)
+        return simplify(expression)
 
-    def _as_stated(self, made: Node, key: str) -> bool:
+    def _as_stated(self, expression: Node, key: str) -> bool:
         """Return whether a node without leading axes of size 1 still has the shape of the run."""
         try:
-            found = infer(made, self.fits)
+            inferred = infer(expression, self.fits)
         except ShapeError:
             return False
         stated = self.shapes.of(key)
-        ones = any(one == 1 != size for one, size in zip(found, stated, strict=False))  # at other sizes it is not
-        return len(found) == len(stated) and not ones and all(map(self.fits, found, stated))
+        ones = any(
+            length == 1 != size for length, size in zip(inferred, stated, strict=False)
+        )  # at other sizes it is not
+        return len(inferred) == len(stated) and not ones and all(map(self.fits, inferred, stated))
 
     def _bind(self, call: Call, position: int, loose: bool) -> BoundCall:
         arguments: dict[str, Any] = {}
@@ -212,17 +242,17 @@ class ExpressionBuilder:
             if isinstance(value, Ref):
                 arguments[name] = self.value(value.key, loose)
                 shapes[name], numerics[name], dtypes[name] = self.shapes.of(value.key), value.shape, value.dtype
-            elif isinstance(value, tuple) and any(isinstance(one, Ref) for one in value):
-                several = [one if isinstance(one, Ref) else None for one in value]
-                arguments[name] = [self.value(one.key) if isinstance(one, Ref) else one for one in value]
-                shapes[name] = [one and self.shapes.of(one.key) for one in several]
-                numerics[name] = [one and one.shape for one in several]
-                dtypes[name] = [one and one.dtype for one in several]
+            elif isinstance(value, tuple) and any(isinstance(item, Ref) for item in value):
+                several = [item if isinstance(item, Ref) else None for item in value]
+                arguments[name] = [self.value(item.key) if isinstance(item, Ref) else item for item in value]
+                shapes[name] = [item and self.shapes.of(item.key) for item in several]
+                numerics[name] = [item and item.shape for item in several]
+                dtypes[name] = [item and item.dtype for item in several]
             else:
                 arguments[name] = list(value) if isinstance(value, tuple) else value
-        made = call.outputs[position]
-        shape, numbers, remarks = self.shapes.of(made.key), self.shapes.varying_numbers(call), self.shapes.remarks
-        given = BoundCall(
+        result = call.outputs[position]
+        shape, numbers, remarks = self.shapes.of(result.key), self.shapes.varying_numbers(call), self.shapes.remarks
+        bound = BoundCall(
             call.func,
             arguments,
             shapes,
@@ -230,20 +260,20 @@ class ExpressionBuilder:
             dtypes,
             position,
             shape,
-            made.shape,
+            result.shape,
             numbers,
             lambda text: remarks.setdefault(text),
             self.shapes.sizes,
         )
-        given.of_data = frozenset(
-            name
+        bound.unnamed = {
+            name: self.shapes.unnamed_axes(value.key)
             for name, value in call.arguments.items()
-            if isinstance(value, Ref) and self.shapes.depends_on_values(value.key)
-        )
+            if isinstance(value, Ref)
+        }
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.tied(weight.key):
-            given.tied = frozenset((weight,))
-        return given
+            bound.tied = frozenset((weight,))
+        return bound
 
     def _lower_overwrite(self, call: Call) -> Node:
         """Return a tensor after a write into a slice of it. Raise Unsupported if it is no slice of each axis."""
@@ -253,7 +283,7 @@ class ExpressionBuilder:
         if places.equals(IndexMap(into.shape)):
             return self.value(new.key)
         if (pattern := self._maps.pattern(places, into.shape)) is None:
-            raise Unsupported(f"a write into {into} through {part}")
+            raise NoPattern(f"a write into {into} through {part}")
         ranges: list[Any] = []
         shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
         chain, used = self._views(new.key, into), set[str]()
@@ -292,62 +322,64 @@ class ExpressionBuilder:
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
         return self._maps.of(self.graph.shape(start), chain)
 
-    def _apply_chain(self, made: Node, start: str, end: str, *, loose: bool = False) -> Node:
-        """Return `made`, the value `start`, with the layouts and casts of the chain to `end`."""
-        return self._cast(self._apply_layouts(made, start, end, loose), self.graph.chain(end, start))
+    def _apply_chain(self, expression: Node, start: str, end: str, *, loose: bool = False) -> Node:
+        """Return `expression`, the value `start`, with the layouts and casts of the chain to `end`."""
+        return self._cast(self._apply_layouts(expression, start, end, loose), self.graph.chain(end, start))
 
-    def _cast(self, made: Node, chain: list[str]) -> Node:
-        """Return `made` with the casts of a chain that lose precision."""
+    def _cast(self, expression: Node, chain: list[str]) -> Node:
+        """Return `expression` with the casts of a chain that lose precision."""
         for key in chain:
             if dtype := self.graph.rounding_dtype(key):
-                made = Cast(made, to=dtype_name(dtype))
-        return made
+                expression = Cast(expression, to=dtype_name(dtype))
+        return expression
 
-    def _apply_layouts(self, made: Node, start: str, end: str, loose: bool) -> Node:
-        """Return `made`, the value `start`, with the layouts of the chain to `end`."""
+    def _apply_layouts(self, expression: Node, start: str, end: str, loose: bool) -> Node:
+        """Return `expression`, the value `start`, with the layouts of the chain to `end`."""
         if start == end:
-            return made
+            return expression
         chain = self.graph.chain(end, start)
         self.shapes.remark(chain)
         if all(self.graph.kind[self.graph.producer[key]] == "same" for key in chain) and (
             self.graph.shape(start) == self.graph.shape(end)
         ):
-            return made
-        found = self._rearrange(made, self._map(start, end), chain, start, self.shapes.of(end), loose)
-        if found is not None:
-            return simplify(found)
+            return expression
+        rearranged = self._rearrange(expression, self._map(start, end), chain, start, self.shapes.of(end), loose)
+        if rearranged is not None:
+            return simplify(rearranged)
         if len(chain) == 1:
-            return self._kernel(made, end)
+            return self._kernel(expression, end)
         middle = chain[-2]
-        return self._apply_layouts(self._apply_layouts(made, start, middle, False), middle, end, loose)
+        return self._apply_layouts(self._apply_layouts(expression, start, middle, False), middle, end, loose)
 
-    def _kernel(self, made: Node, end: str) -> Node:
+    def _kernel(self, expression: Node, end: str) -> Node:
         """Return a layout without a pattern, by PyTorch's own op."""
         call = self.graph.call_of(end)
         others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
         if any(isinstance(value, Ref) for name, value in others.items() if name != first):
-            raise Unsupported(f"{call.name} of {call.arguments[first].shape}")
+            raise NoPattern(f"{call.name} of {call.arguments[first].shape}")
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == end)
-        return Kernel.of(call.func, {**others, first: made}, position, self.shapes.of(end))
+        return Kernel.of(call.func, {**others, first: expression}, position, self.shapes.of(end))
 
     def _rearrange_line(self, end: str, root: str, key: str, loose: bool) -> Node:
         """Return the value `key` as a rearrangement of the line at `end`, both rearranged from `root`."""
         chain = [*self.graph.chain(end, root), *self.graph.chain(key, root), root]
         places, after = self._inverse(root, key), self.shapes.of(key)
-        found = self._rearrange(self.tensor(end), places, chain, end, after, loose)
-        if found is None:
-            raise Unsupported(f"the layout between {end} and {key}")
-        return self._cast(simplify(found), self.graph.chain(key, root))
+        rearranged = self._rearrange(self.tensor(end), places, chain, end, after, loose)
+        if rearranged is None:
+            raise NoPattern(f"the layout between {end} and {key}")
+        return self._cast(simplify(rearranged), self.graph.chain(key, root))
 
     def _inverse(self, root: str, key: str) -> IndexMap:
         """Return the index map from a computed value's line to `key`, both rearranged from `root`."""
         there = self._map(root, self.plan.ends[root])
         return self._maps.inverse(there, self.graph.shape(root), self._map(root, key) if key != root else None)
 
-    def _rearrange(self, made: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool) -> Node | None:
-        """Return `made`, the value `start`, with this index map, in the shape `after`; None if it has no pattern."""
+    def _rearrange(
+        self, expression: Node, places: IndexMap, chain, start: str, after: tuple, loose: bool
+    ) -> Node | None:
+        """Return `expression`, the value `start`, with this index map, in the shape `after`; None without a pattern."""
         pattern = self._maps.pattern(places, self.graph.shape(start))
         if pattern is None:
             return None
-        return self._layouts.node(made, pattern, chain, self.shapes.of(start), after, loose)
+        return self._layouts.node(expression, pattern, chain, self.shapes.of(start), after, loose)

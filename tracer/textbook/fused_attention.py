@@ -34,19 +34,19 @@ def fused_lines(
     The kernel never stores scores and weights. `masks` are the masks by tower (`part`) and length that have a line; a
     new one is added. Claims on these lines are evaluated on `subject`.
     """
-    given, laid = writer.attention(key)
-    q, k, v = given["query"], given["key"], given["value"]
-    shapes = {name: given.shape(name) for name in ("query", "key", "value")}
+    bound, laid = writer.attention(key)
+    q, k, v = bound["query"], bound["key"], bound["value"]
+    shapes = {name: bound.shape(name) for name in ("query", "key", "value")}
     heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
-    if given.get("enable_gqa") and heads != shared:
+    if bound.get("enable_gqa") and heads != shared:
         k, v = RepeatKV(k, heads[0]), RepeatKV(v, heads[0])
-    made, lines = writer.tensor(key), []
-    base = made.key.removesuffix(".context")
-    q, scaling = _split_scale(writer, given, q)
-    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scaling is None else scale(given, q @ k.T, scaling)
+    result, lines = writer.line(key), []
+    base = result.key.removesuffix(".context")
+    q, scaling = _split_scale(writer, bound, q)
+    scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scaling is None else scale(bound, q @ k.T, scaling)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
-    mask = given.get("attn_mask")
-    if given.get("is_causal"):
+    mask = bound.get("attn_mask")
+    if bound.get("is_causal"):
         if (part, S_q, S_k) not in masks:
             id = ".".join(filter(None, (part, "mask")))
             hidden = Tensor(
@@ -58,13 +58,16 @@ def fused_lines(
             lines.append(_line("mask", hidden, subject.masks[hidden.key], WHY["flag"]) | {"layer": None})
         scores = Plus(scores, masks[part, S_q, S_k])
     elif mask is not None:
-        shown = str(given.dtype("attn_mask")) == "torch.bool"
+        shown = str(bound.dtype("attn_mask")) == "torch.bool"
         scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
     shape = (*shapes["query"][:-2], S_q, S_k)
-    said = Tensor(_letter(made, "S"), shape, _free(writer, f"{base}.scores"))
-    weights = Tensor(_letter(made, "A"), shape, _free(writer, f"{base}.weights"))
+    score_tensor = Tensor(_letter(result, "S"), shape, _free(writer, f"{base}.scores"))
+    weights = Tensor(_letter(result, "A"), shape, _free(writer, f"{base}.weights"))
     reason = WHY.get(reason_of(scores, subject.masks), ())
-    lines += [_line("scores", said, scores, reason), _line("weights", weights, Softmax(said), WHY["weights"])]
+    lines += [
+        _line("scores", score_tensor, scores, reason),
+        _line("weights", weights, Softmax(score_tensor), WHY["weights"]),
+    ]
     return tuple(_apply_hints(line, hints, subject, key) for line in lines), laid(weights @ v)
 
 
@@ -77,18 +80,18 @@ def _free(writer, id: str) -> str:
     return whole
 
 
-def _split_scale(writer, given, q: Node) -> tuple[Node, float | None]:
+def _split_scale(writer, bound, q: Node) -> tuple[Node, float | None]:
     """Return the queries and the scale of the scores.
 
     If queries were multiplied by 1/√d_k before they were split into heads, that factor is removed. The usual scale is
     None.
     """
-    scaling, inner = given.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
+    scaling, inner = bound.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
     factor = _factor(inner)
     if scaling == 1 and factor is not None:
-        width = given.shape("query")[-1]
+        width = bound.shape("query")[-1]
         usual = (
-            abs(float(factor) * given.numeric("query")[-1] ** 0.5 - 1) <= NEAR
+            abs(float(factor) * bound.numeric("query")[-1] ** 0.5 - 1) <= NEAR
             if factor.is_number
             else (writer.shapes.same(factor**-2, width))
         )
@@ -110,16 +113,16 @@ def _apply_hints(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
     part = PARTS[line["tensor"].key.rpartition(".")[2].rstrip("0123456789")]
     hint = hints.of(line["id"], part)
     context = Context(subject, key, part, line["equation"])
-    said = hint.reason(line.pop("why"), context)
-    told = {"why": said.text, "facts": said.facts, "refuted": said.refuted}
-    return {**line, **told, "title": hint.title or line["title"], "note": hint.remark(context)}
+    explanation = hint.reason(line.pop("why"), context)
+    texts = {"why": explanation.text, "facts": explanation.facts, "refuted": explanation.refuted}
+    return {**line, **texts, "title": hint.title or line["title"], "note": hint.remark(context)}
 
 
-def _letter(made: Tensor, letter: str) -> str:
+def _letter(tensor: Tensor, letter: str) -> str:
     """Return the letter of a line before the result, with the same accents and indices."""
-    name = made.name.replace(r"\mathbf{H}", rf"\mathbf{{{letter}}}")
-    return name if name != made.name else rf"\mathbf{{{letter}}}_{{\text{{{made.key.replace('_', ' ')}}}}}"
+    name = tensor.name.replace(r"\mathbf{H}", rf"\mathbf{{{letter}}}")
+    return name if name != tensor.name else rf"\mathbf{{{letter}}}_{{\text{{{tensor.key.replace('_', ' ')}}}}}"
 
 
-def _line(step: str, made: Tensor, equation: Node, why: Why) -> dict:
-    return {"id": made.key, "title": TITLES[step], "tensor": made, "equation": equation, "why": why}
+def _line(step: str, tensor: Tensor, equation: Node, why: Why) -> dict:
+    return {"id": tensor.key, "title": TITLES[step], "tensor": tensor, "equation": equation, "why": why}

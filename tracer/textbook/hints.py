@@ -45,8 +45,8 @@ class Hint:
 
     def fits(self, at: str, role: str, module: str) -> bool:
         """Return whether it applies to this line."""
-        given = (at, self.at), (role, self.role), (module, self.module)
-        return all(fnmatchcase(found, pattern) for found, pattern in given)
+        conditions = (at, self.at), (role, self.role), (module, self.module)
+        return all(fnmatchcase(value, pattern) for value, pattern in conditions)
 
     def says(self) -> bool:
         """Return whether it sets anything for lines."""
@@ -55,14 +55,16 @@ class Hint:
     def reason(self, derived: Why, context: Context) -> Explanation:
         """Return the explanation of the line, from the hint or as derived, with its source."""
         own = (Claim(self.why),) if isinstance(self.why, str) else self.why
-        found = explain(own or derived, context, strict=bool(own))
+        explanation = explain(own or derived, context, strict=bool(own))
         source = f"Source: {self.source}." if self.source else ""
-        return found._replace(text=" ".join(filter(None, (found.text, source))))
+        return explanation._replace(text=" ".join(filter(None, (explanation.text, source))))
 
     def remark(self, context: Context) -> str:
         """Return the note on how texts differ from this line, without claims that the run contradicts."""
         claims = () if isinstance(self.note, str) else cast(tuple[Claim, ...], self.note)
-        return self.note if isinstance(self.note, str) else " ".join(filter(None, (one.of(context) for one in claims)))
+        return (
+            self.note if isinstance(self.note, str) else " ".join(filter(None, (claim.of(context) for claim in claims)))
+        )
 
 
 SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart"))
@@ -78,22 +80,22 @@ class Hints:
 
     def of(self, at: str, role: str = "", module: str = "") -> Hint:
         """Return all hints for a line, merged into one."""
-        found = [hint for hint in self._hints if hint.fits(at, role, module) and hint.says()]
-        self.fitted.update(found)
-        said = {name: value for hint in found for name in SAID if (value := getattr(hint, name))}
-        return Hint(at, role, module, **said)
+        matching = [hint for hint in self._hints if hint.fits(at, role, module) and hint.says()]
+        self.fitted.update(matching)
+        texts = {name: value for hint in matching for name in SAID if (value := getattr(hint, name))}
+        return Hint(at, role, module, **texts)
 
-    def letter(self, given: str) -> str:
+    def letter(self, name: str) -> str:
         """Return the letter of a parameter or an input, by its key; "" if no hint sets one."""
-        found = [hint for hint in self._hints if hint.at.startswith(GIVEN) and fnmatchcase(given, hint.at)]
-        self.fitted.update(found)
-        return found[-1].letter if found else ""
+        matching = [hint for hint in self._hints if hint.at.startswith(GIVEN) and fnmatchcase(name, hint.at)]
+        self.fitted.update(matching)
+        return matching[-1].letter if matching else ""
 
     def apart(self, call: str, module: str) -> bool:
         """Return whether a hint gives the result of a call a line of its own."""
-        found = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
-        self.fitted.update(found)
-        return bool(found)
+        matching = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
+        self.fitted.update(matching)
+        return bool(matching)
 
 
 def idle(hints: Sequence[Hint], books: Iterable) -> list[Hint]:

@@ -24,14 +24,14 @@ TOKENS = "input_ids", "ids", "tokens", "t"
 class Names(Letters):
     """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *hints):
+        super().__init__(*hints)
         self._users = self._uses()
         self._parameters: dict[str, str] = {}
 
     def _uses(self) -> dict[str, list[tuple[str, str]]]:
         """Return the lines that use a parameter, each with the name of its call."""
-        found: dict[str, list[tuple[str, str]]] = {}
+        uses: dict[str, list[tuple[str, str]]] = {}
         plan, graph = self._roles.plan, self._graph
         for key in plan.lines:
             raw = plan.raw(key)
@@ -39,20 +39,20 @@ class Names(Letters):
                 for ref in refs(graph.calls[index].arguments):
                     root = graph.root(ref.key)
                     if root.startswith("parameter "):
-                        found.setdefault(root, []).append((key, base(graph.calls[index].name)))
-        return found
+                        uses.setdefault(root, []).append((key, base(graph.calls[index].name)))
+        return uses
 
-    def given(self, key: str) -> str:
+    def input_symbol(self, key: str) -> str:
         """Return the LaTeX of an input, by its key `input NAME`.
 
         Token ids are **t**, positions of selected tokens **π**, a photo **X**_img, else **x**, unless a hint sets
         another letter.
         """
         if key not in self._parameters:
-            ref, name, said = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
+            ref, name, hinted = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
             numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
-            if said:
-                letter, below, _ = self._by_hand(said, "")
+            if hinted:
+                letter, below, _ = self._by_hand(hinted, "")
             elif numbers and self._places_of_tokens(key):
                 letter, below = r"\boldsymbol{\pi}", ""
             elif numbers and ("id" in name or name in TOKENS):
@@ -73,9 +73,9 @@ class Names(Letters):
     def parameter(self, key: str) -> str:
         """Return the LaTeX of a parameter or buffer, by its key `parameter PATH`."""
         if key not in self._parameters:
-            said, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
-            made = self._by_hand(said, module) if said else self._parameter(key)
-            self._parameters[key] = self._unlike(*made, plain=bool(said))
+            hinted, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
+            symbol = self._by_hand(hinted, module) if hinted else self._parameter(key)
+            self._parameters[key] = self._unlike(*symbol, plain=bool(hinted))
         return self._parameters[key]
 
     def _parameter(self, key: str) -> tuple[str, str, str]:
@@ -88,10 +88,10 @@ class Names(Letters):
         above = self.above(module)
         calls = {call for _, call in uses}
         if calls & {"experts"}:
-            call = self._graph.call_of(self._roles.plan.computed(uses[0][0]))
+            call = self._graph.call_of(self._roles.plan.computed_key(uses[0][0]))
             weights = [ref.key for ref in call.arguments["weights"]]
             rank = len(self._graph.shape(key))
-            number = 1 + [one for one in weights if len(self._graph.shape(one)) == rank].index(key)
+            number = 1 + [weight for weight in weights if len(self._graph.shape(weight)) == rank].index(key)
             return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
         of_norm = bool(calls & NORMS) or "norm" in self._kind(lines).lower()
         mark = self._below(line, role, of_norm) or text(own_name(module))
@@ -132,8 +132,8 @@ class Names(Letters):
     def _kind_of_places(self, key: str, own: str) -> str:
         """Return the subscript of one of several position tables, from its name."""
         word = next((short for known, short in TOWERS.items() if known in own.lower()), "")
-        others = [other for other in self._users if other != key and "pos" in other.rpartition(".")[2].lower()]
-        alike = [other for other in others if not self.above(other.removeprefix("parameter ").rpartition(".")[0])]
+        others = [table for table in self._users if table != key and "pos" in table.rpartition(".")[2].lower()]
+        alike = [table for table in others if not self.above(table.removeprefix("parameter ").rpartition(".")[0])]
         return rf"\mathrm{{{word}}}" if word and alike else ""
 
     def _below(self, line: str | None, role: str, of_norm: bool) -> str:
@@ -151,7 +151,7 @@ class Names(Letters):
             shape = self._shapes.of(line)
             return OF_HEADS.get(str(shape[-1]) if shape else "", WEIGHTS["Z"])
         plain = role.rstrip("'")
-        if plain in OF_GATED and self._roles.gated(line):
+        if plain in OF_GATED and self._roles.is_gated(line):
             return OF_GATED[plain]
         return WEIGHTS.get(role, plain if plain in ("Q", "K", "V", "O", "QKV", "QK", "KV") else "")
 
@@ -160,8 +160,8 @@ class Names(Letters):
         graph = self._graph
         calls = (graph.calls[index] for index in graph.consumers[key])
         numbers = [call.arguments["indices"].key for call in calls if base(call.name) == "embedding"]
-        if any(graph.depends[one] == "x" for one in numbers):
-            others = [other for other in self._tables() if other != key and self._of_tokens(other)]
+        if any(graph.depends[number] == "x" for number in numbers):
+            others = [table for table in self._tables() if table != key and self._of_tokens(table)]
             return r"\mathbf{E}", text(own_name(module)) if others else ""
         if "type" in module.lower():
             return r"\mathbf{E}", r"\mathrm{type}"
@@ -179,8 +179,8 @@ class Names(Letters):
         return "embedding" in calls and "linear" in calls
 
     def _tables(self) -> set[str]:
-        found = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
-        return {key for key in found if self._graph.ref[key].dtype.is_floating_point}
+        tables = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
+        return {key for key in tables if self._graph.ref[key].dtype.is_floating_point}
 
     def _kind(self, lines) -> str:
         return self._roles.kind(next(iter(lines))) if lines else ""

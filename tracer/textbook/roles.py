@@ -29,8 +29,9 @@ from tracer.ops import (
     PROJECTIONS,
     SOFTMAXES,
     base,
+    is_layout,
 )
-from tracer.textbook.step_selection import Plan
+from tracer.textbook.step_selection import StepPlan
 
 if TYPE_CHECKING:
     from tracer.graph.passes.loop_body import LoopBody
@@ -47,21 +48,21 @@ class Roles:
     values that are not split into heads. `mixed` has the learned weights that mix two values.
     """
 
-    def __init__(self, plan: Plan, places: ModuleTree):
+    def __init__(self, plan: StepPlan, places: ModuleTree):
         self.plan, self.graph, self.places = plan, plan.graph, places
         self.of: dict[str, str] = {}
         self.nth: dict[str, int] = {}
         self.alone: set[str] = set()
         self.first: dict[str, str] = {}
         self.mixed: dict[str, str] = {}
-        self.share_photo: dict[str, str] = {}
+        self.shared_letters: dict[str, str] = {}
         """Projections that are used as a whole, with their letters: queries, keys and values."""
         self.linear: set[str] = set()
         """The lines of queries, keys, values and results of linear attention."""
         self.returned: dict[str, str] = {}
         """The output field of each returned value."""
         for ref, place in zip(self.graph.outputs, self.graph.run.places, strict=True):
-            self.returned.setdefault(plan.held(ref.key), place)
+            self.returned.setdefault(plan.unchanged_source(ref.key), place)
         self.operands = {key: plan.operands(key) for key in plan.lines}
         self.users: dict[str, list[str]] = defaultdict(list)
         for key in plan.lines:
@@ -82,14 +83,19 @@ class Roles:
         raw = self.plan.raw(key)
         return None if raw is None else self.graph.producing_call(raw)
 
-    def given(self, key: str) -> tuple[Ref, ...]:
+    def call_inputs(self, key: str) -> tuple[Ref, ...]:
         """Return the operands of the call of a line that computes."""
-        return self.graph.inputs[self.graph.producer[self.plan.computed(key)]]
+        return self.graph.inputs[self.graph.producer[self.plan.computed_key(key)]]
 
     def name(self, key: str) -> str:
         """Return the name of that call, "" for a layout."""
         call = self.call(key)
         return "" if call is None else base(call.name)
+
+    def last_name(self, key: str) -> str:
+        """Return the name of the call that a line ends with: of a loop, the last call of an iteration."""
+        call = self.call(key)
+        return base(call.arguments["turn"].calls[-1].name) if call and call.name == "turns" else self.name(key)
 
     def module(self, key: str) -> str:
         return (self.call(key) or self.graph.call_of(key)).module
@@ -107,34 +113,39 @@ class Roles:
 
     def trail(self, key: str) -> list[str]:
         """Return the lines from a value up to its projection, which is last, as long as they are as large."""
-        found, at = [], self.plan.upstream(key)
-        while at is not None and len(found) < 6:
-            found.append(at)
+        trail, at = [], self.plan.upstream(key)
+        while at is not None and len(trail) < 6:
+            trail.append(at)
             if self.name(at) in PROJECTIONS:
                 break
-            above = [one for one in self.operands[at] if self.graph.count(one) * HALF >= self.graph.count(at)]
+            above = [
+                operand for operand in self.operands[at] if self.graph.count(operand) * HALF >= self.graph.count(at)
+            ]
             at = above[0] if above else None
-        return found
+        return trail
 
     def _attention(self, site: AttentionSite) -> None:
-        given = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
-        trails = {letter: self.trail(key) for letter, key in given.items()}
+        operands = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
+        trails = {letter: self.trail(key) for letter, key in operands.items()}
         shared = Counter(trail[-1] for trail in trails.values() if trail)
         for letter, trail in trails.items():
             if not trail:
                 continue
             projected = self.name(trail[-1]) in PROJECTIONS
-            whole = projected and self._whole(trail, given[letter])
+            whole = projected and self._whole(trail, operands[letter])
             packed = projected and shared[trail[-1]] > 1 and not whole
             if whole:
-                self.share_photo[trail[-1]] = "".join(one for one, other in trails.items() if other[-1:] == trail[-1:])
+                self.shared_letters[trail[-1]] = "".join(
+                    which for which, operand in trails.items() if operand[-1:] == trail[-1:]
+                )
             if packed:
                 self.of.setdefault(
-                    trail[-1], "".join(one for one, other in trails.items() if other and other[-1] == trail[-1])
+                    trail[-1],
+                    "".join(which for which, operand in trails.items() if operand and operand[-1] == trail[-1]),
                 )
             own = trail[: -1 if packed else None][::-1] if projected else trail[:1]
-            made = self.plan.raw(trail[-1]) or trail[-1]
-            if self.graph.shape(made)[:-1] == self.graph.shape(given[letter])[:-1]:
+            line = self.plan.raw(trail[-1]) or trail[-1]
+            if self.graph.shape(line)[:-1] == self.graph.shape(operands[letter])[:-1]:
                 self.alone.update(own)
             for primes, key in enumerate(own):
                 self.of.setdefault(key, letter + "'" * primes)
@@ -144,27 +155,27 @@ class Roles:
             self.of.setdefault(weights, "A")
             for key in self.operands[weights]:
                 self.of.setdefault(key, "S")
-                for other in self.operands[key]:
-                    if found := bias_role(self.graph, other):
-                        self.of.setdefault(other, found)
-                    elif self._hides(other, key):
-                        self.of.setdefault(other, "M")
+                for operand in self.operands[key]:
+                    if bias := bias_role(self.graph, operand):
+                        self.of.setdefault(operand, bias)
+                    elif self._hides(operand, key):
+                        self.of.setdefault(operand, "M")
         mask = self.graph.calls[site.call].arguments.get("attn_mask") if site.fused else None
-        if mask is not None and (made := self.plan.upstream(mask.key)) is not None:
-            self.of.setdefault(made, bias_role(self.graph, made) or "M")
-        made = self.plan.downstream(site.result)
-        if made is not None:
-            self.of.setdefault(made, "H")
+        if mask is not None and (line := self.plan.upstream(mask.key)) is not None:
+            self.of.setdefault(line, bias_role(self.graph, line) or "M")
+        line = self.plan.downstream(site.result)
+        if line is not None:
+            self.of.setdefault(line, "H")
             if site.linear:
-                self.linear.add(made)
+                self.linear.add(line)
                 if (memory := self.plan.downstream(self.graph.calls[site.call].outputs[0].key)) is not None:
                     self.of.setdefault(memory, "memory")
-                for key in self.operands[made]:
+                for key in self.operands[line]:
                     self.of.setdefault(key, "normaliser")
-            for other in self.operands[made] if site.fused else ():  # a bias that is read inside the mask of a kernel
-                if found := bias_role(self.graph, other):
-                    self.of.setdefault(other, found)
-            for key in self.users[made]:
+            for operand in self.operands[line] if site.fused else ():  # a bias that is read inside the mask of a kernel
+                if bias := bias_role(self.graph, operand):
+                    self.of.setdefault(operand, bias)
+            for key in self.users[line]:
                 if self.name(key) in PROJECTIONS:
                     self.of.setdefault(key, "O")
 
@@ -172,7 +183,7 @@ class Roles:
         """Return whether a projection's result is used as a whole, not sliced."""
         graph, count = self.graph, self.graph.count(self.plan.raw(trail[-1]) or trail[-1])
         laid = graph.chain(key, graph.root(key))
-        return all(graph.count(one) >= count for one in (*laid, *trail[:-1]))
+        return all(graph.count(line) >= count for line in (*laid, *trail[:-1]))
 
     def _hides(self, key: str, scores: str) -> bool:
         """Return whether a line can be the mask of scores: of their rows and columns, from positions or comparisons."""
@@ -189,12 +200,12 @@ class Roles:
             if call is None or key in self.of:
                 continue
             inside = self.inside(key)
-            given = self.given(key)
-            computed = all(graph.depends[ref.key] == "x" for ref in given)
+            operands = self.call_inputs(key)
+            computed = all(graph.depends[ref.key] == "x" for ref in operands)
             adds = computed or "O" in self.of_operands(key)  # to queries that are 0 for a start, too
-            two = len(given) == 2 and given[0].shape == given[1].shape and len(given[0].shape) > 1
-            start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in given}
-            if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in given])):
+            two = len(operands) == 2 and operands[0].shape == operands[1].shape and len(operands[0].shape) > 1
+            start = two and self.places.numbers(call.module) and inputs & {graph.root(ref.key) for ref in operands}
+            if self.name(key) == "add" and two and (weight := self._mixed_by([ref.key for ref in operands])):
                 self.of[key], self.mixed[key] = "mix", weight
             elif self.name(key) == "add" and two and _adds_positions(self, key):
                 self.of[key] = "placed"
@@ -204,7 +215,7 @@ class Roles:
                 self.of[key] = "norm"
             elif self._bends(key) and self._between_maps(key):
                 self.of[key] = "G"
-            elif self.name(key) == "mul" and computed and len(given) == 2 and "G" in self.of_operands(key):
+            elif self.name(key) == "mul" and computed and len(operands) == 2 and "G" in self.of_operands(key):
                 self.of[key] = "gated"
             elif "cumsum" in inside and self.name(key) == "all" and graph.depends[key] == "c":
                 self.of[key] = "one"
@@ -218,13 +229,13 @@ class Roles:
                 else:
                     self.of[key] = f"X{marks}" if block else "R"
 
-    def _mixed_by(self, given: list[str]) -> str:
+    def _mixed_by(self, operands: list[str]) -> str:
         """Return the parameter of a weighted sum of two values with learned weights; "" for any other sum.
 
         Such a sum mixes a token with the one before. It is no residual sum.
         """
         weights = []
-        for root in map(self.graph.root, given):
+        for root in map(self.graph.root, operands):
             call = self.graph.producing_call(root)
             if call is None or base(call.name) != "mul" or root in self.plan.named or root in self.plan.ends:
                 return ""
@@ -242,29 +253,31 @@ class Roles:
         inside = self.inside(key)
         if len(self.operands[key]) != 1 or not inside <= POINTWISE or inside <= ARITHMETIC:
             return False
-        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed(key)])
-        given = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
-        return not any(self.graph.root(ref.key).startswith("parameter ") for ref in given)
+        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed_key(key)])
+        references = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
+        return not any(self.graph.root(ref.key).startswith("parameter ") for ref in references)
 
     def of_operands(self, key: str) -> set[str | None]:
         """Return the roles of a line's operands."""
         return {self.of.get(operand) for operand in self.operands[key]}
 
-    def _in_block(self, key: str, other: str) -> bool:
-        return self.places.prefix(self.module(key)) == self.places.prefix(self.module(other))
+    def _in_block(self, key: str, line: str) -> bool:
+        return self.places.prefix(self.module(key)) == self.places.prefix(self.module(line))
 
     def _between_maps(self, key: str) -> bool:
         """Return whether an activation is between two linear maps, with a gate perhaps: an MLP's."""
         if not any(self.name(operand) in LINEAR for operand in self.operands[key]):
             return False
         after = [
-            user for one in self.users[key] for user in ([one, *self.users[one]] if self.name(one) == "mul" else [one])
+            user
+            for consumer in self.users[key]
+            for user in ([consumer, *self.users[consumer]] if self.name(consumer) == "mul" else [consumer])
         ]
         inside = self.places.numbers(self.module(key)) or "mlp" in self.module(key).lower()
         return bool(inside) and any(self.name(user) in LINEAR for user in after)
 
     def _mlps(self) -> None:
-        for key in (one for one in self.plan.lines if one not in self.of and self.name(one) in LINEAR):
+        for key in (line for line in self.plan.lines if line not in self.of and self.name(line) in LINEAR):
             used = {self.of.get(user) for user in self.users[key]}
             if "G" in used:
                 bends = [user for user in self.users[key] if self.of.get(user) == "G"]
@@ -276,19 +289,24 @@ class Roles:
                 self.of[key] = "F"
 
         for key in self.plan.lines:  # what attention or an MLP made, scaled by parameters
-            made = self.operands[key]
-            if key not in self.of and self.name(key) == "mul" and len(made) == 1 and self.of.get(made[0]) in ("O", "F"):
-                self.of[key] = f"{self.of[made[0]]}'"
+            operands = self.operands[key]
+            if (
+                key not in self.of
+                and self.name(key) == "mul"
+                and len(operands) == 1
+                and self.of.get(operands[0]) in ("O", "F")
+            ):
+                self.of[key] = f"{self.of[operands[0]]}'"
 
-    def gated(self, key: str) -> bool:
+    def is_gated(self, key: str) -> bool:
         """Return whether the MLP of a line has a gate."""
-        near = {self.of.get(one) for one in (*self.users[key], *self.operands[key])}
+        near = {self.of.get(neighbour) for neighbour in (*self.users[key], *self.operands[key])}
         return self.of.get(key) in ("gate", "gated") or "gated" in near
 
     def _ends(self) -> None:
         """Assign roles to the logits, the input of the first block, and the token that a head reads."""
         if self.graph.outputs:
-            first = self._computed(self.graph.outputs[0].key)
+            first = self._computed_line(self.graph.outputs[0].key)
             if first is not None and self.of.get(first) in (None, "F", "O"):
                 before = self.operands[first]
                 shares = self.name(first) in SOFTMAXES and len(before) == 1 and before[0] not in self.of
@@ -310,7 +328,7 @@ class Roles:
                 outside = not self.places.numbers(self.module(operand))
                 if outside and self.of.get(operand) in (None, "R", "norm", *TOKENS):
                     self.first.setdefault(operand, tower)
-            inner = [one for one in inner if self.places.tower(self.module(one)) != tower]
+            inner = [line for line in inner if self.places.tower(self.module(line)) != tower]
 
     def result(self, key: str) -> str | None:
         """Return the title of a returned value: "Output", "Output: pooler_output"; None if it is not returned."""
@@ -324,12 +342,12 @@ class Roles:
         main = next(iter(self.returned)) == key
         return "" if main else self.returned[key].rpartition(".")[2].partition("[")[0]
 
-    def _computed(self, key: str) -> str | None:
+    def _computed_line(self, key: str) -> str | None:
         """Return the line of a returned value, before the layouts that only serve the return."""
-        found = self.plan.upstream(key)
-        while found in self.plan.results:
-            found = self.plan.upstream(self.graph.layout_source(found))
-        return found
+        line = self.plan.upstream(key)
+        while line in self.plan.results:
+            line = self.plan.upstream(self.graph.layout_source(line))
+        return line
 
     def _layout(self, key: str) -> str:
         """Return the role of a layout: the first token or some of a sequence, or a sequence as a grid; or ""."""
@@ -348,20 +366,20 @@ class Roles:
     def learned_first(self, key: str) -> bool:
         """Return whether a line is a sequence that begins with a parameter: a CLS token."""
         call = self.call(key) if self.of.get(key) == "sequence" else None
-        given = self.given(key) if call else ()
-        return bool(given) and self.graph.root(given[0].key).startswith("parameter ")
+        operands = self.call_inputs(key) if call else ()
+        return bool(operands) and self.graph.root(operands[0].key).startswith("parameter ")
 
     def tied(self, key: str) -> bool:
         """Return whether the matrix of a line is an embedding table, too."""
         raw = self.plan.raw(key)
-        given = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()
-        users = (index for ref in given for index in self.graph.consumers[self.graph.root(ref.key)])
+        operands = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()
+        users = (index for ref in operands for index in self.graph.consumers[self.graph.root(ref.key)])
         return any(base(self.graph.calls[index].name) == "embedding" for index in users)
 
     def _count_norms(self) -> None:
         """Assign each norm its number in its block; 0 after all blocks."""
         count: Counter = Counter()
-        for key in (one for one in self.plan.lines if self.of.get(one) == "norm"):
+        for key in (line for line in self.plan.lines if self.of.get(line) == "norm"):
             block = self.places.prefix(self.module(key))
             if block:
                 count[block] += 1
@@ -371,7 +389,7 @@ class Roles:
 
     def _behind_blocks(self, before: tuple[str, ...]) -> bool:
         """Return whether these lines, if there are any, are in blocks, so that their users come after them."""
-        return bool(before) and all(self.places.numbers(self.module(one)) for one in before)
+        return bool(before) and all(self.places.numbers(self.module(line)) for line in before)
 
 
 TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
@@ -391,12 +409,12 @@ def _find_embeddings(roles: Roles) -> None:
             continue
         if key in roles.of or roles.places.numbers(call.module):
             continue
-        given = {graph.root(ref.key) for ref in roles.given(key)}
+        roots = {graph.root(ref.key) for ref in roles.call_inputs(key)}
         patches = any(roles.of.get(operand) == "patches" for operand in roles.operands[key])
-        cut = name == "conv2d" and given & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
+        cut = name == "conv2d" and roots & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
         if (name in LINEAR and patches) or cut:
             roles.of[key] = "I"
-        elif name in JOINS and any(_of_patches(roles, one) for one in roles.operands[key]):
+        elif name in JOINS and any(_of_patches(roles, source) for source in roles.operands[key]):
             roles.of[key] = "sequence"
         elif name == "gather" and roles.of_operands(key) & TOKENS:
             roles.of[key] = "chosen tokens"
@@ -413,7 +431,7 @@ def _find_embeddings(roles: Roles) -> None:
         elif name in ("cos", "sin") or ({"cos", "sin"} & roles.inside(key) and name == "mul"):
             roles.of[key] = "cosine" if "cos" in roles.inside(key) else "sine"
             for operand in roles.operands[key]:
-                roles.of.setdefault(operand, "angles")
+                roles.of.setdefault(operand, "angles" if graph.ref[operand].dtype.is_floating_point else "places")
                 for places in roles.operands[operand]:
                     if not graph.ref[places].dtype.is_floating_point:
                         roles.of.setdefault(places, "places")
@@ -431,9 +449,9 @@ def _of_position(path: str) -> bool:
 def _adds_positions(roles: Roles, key: str) -> bool:
     """Return whether a sum of tokens and positions is used for queries and keys alone."""
     users = {roles.of.get(user, "")[:1] for user in roles.users[key]}
-    given = [roles.graph.root(ref.key) for ref in roles.given(key)]
-    made = [call.module if (call := roles.graph.producing_call(root)) is not None else root for root in given]
-    return bool(users) and users <= {"Q", "K"} and any(map(_of_position, made))
+    roots = [roles.graph.root(ref.key) for ref in roles.call_inputs(key)]
+    modules = [call.module if (call := roles.graph.producing_call(root)) is not None else root for root in roots]
+    return bool(users) and users <= {"Q", "K"} and any(map(_of_position, modules))
 
 
 def _of_patches(roles: Roles, key: str) -> bool:
@@ -459,13 +477,13 @@ def _assign_index_role(roles: Roles, numbers: str) -> None:
 
 def _adds_places(roles: Roles, key: str) -> bool:
     """Return whether a sum adds something to tokens that is the same for all inputs."""
-    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed(key)]]
+    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed_key(key)]]
     for call in inside:
         if base(call.name) == "embedding":
             _assign_index_role(roles, call.arguments["indices"].key)
-    given = roles.given(key)
+    operands = roles.call_inputs(key)
     tokens = roles.of_operands(key) & TOKENS
-    same = [ref for ref in given if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
+    same = [ref for ref in operands if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
     tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
     placed = any(roles.of.get(operand) == "P" for operand in roles.operands[key])
     return bool(tokens) and (bool(same) or placed)
@@ -480,7 +498,7 @@ def _find_experts(roles: Roles) -> None:
             continue
         roles.of[key] = "F"
         x, gates = (graph.root(call.arguments[name].key) for name in ("x", "gates"))
-        chosen = graph.root(one.key) if (one := call.arguments["chosen"]) is not None else ""
+        chosen = graph.root(indices.key) if (indices := call.arguments["chosen"]) is not None else ""
         lines = {graph.root(line): line for line in roles.plan.lines}
         for name, role in ((chosen, "chosen"), (gates, "gates")):
             if name in lines:
@@ -510,24 +528,38 @@ def _find_loops(roles: Roles) -> None:
     now = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what in PARTS}
     for key, turn in turns.items():
         if turn.own in now and turn.own not in states:  # a step on the way to a state
+            if any(_opens_gate(later, turn.own) for later in turns.values()):
+                roles.of.setdefault(key, "pre-activations")
             continue
         wholes = {at: roles.graph.root(of) for at, what, _, of, _ in turn.places if what in PARTS}
         before = {at for at, what, _, of, _ in turn.places if what == CARRY and of == turn.own}
-        cell = any(one.name == "lstm_cell" and one.outputs[1].key == turn.key for one in turn.calls)
+        cell = any(body_call.name == "lstm_cell" and body_call.outputs[1].key == turn.key for body_call in turn.calls)
         roles.of.setdefault(key, ("cell" if cell else "state") if turn.own in states else "read")
         if not before:
             continue
         carried = set()
-        for one in turn.calls:
-            given = [ref.key for ref in refs(one.arguments)]
-            name = base(one.name)
-            role = "decay" if name == "mul" and before & set(given) else "enter" if name == "add" else ""
+        for body_call in turn.calls:
+            keys = [ref.key for ref in refs(body_call.arguments)]
+            name = base(body_call.name)
+            role = "decay" if name == "mul" and before & set(keys) else "enter" if name == "add" else ""
             if role == "decay":
-                carried |= {ref.key for ref in one.outputs}
-            for at in given if role == "decay" or carried & set(given) else ():
+                carried |= {ref.key for ref in body_call.outputs}
+            for at in keys if role == "decay" or carried & set(keys) else ():
                 if role and wholes.get(at) in lines:
                     roles.of.setdefault(lines[wholes[at]], role)
                     _step_size(roles, lines[wholes[at]], role)
+
+
+def _opens_gate(turn: LoopBody, sequence: str) -> bool:
+    """Return whether a loop computes a gate, a sigmoid, from parts of a value and sums with them."""
+    carried = {at for at, what, _, of, _ in turn.places if what in PARTS and of == sequence}
+    for call in turn.calls:
+        if carried & {ref.key for ref in refs(call.arguments)}:
+            if base(call.name) == "sigmoid":
+                return True
+            if base(call.name) == "add" or is_layout(call.name):
+                carried |= {ref.key for ref in call.outputs}
+    return False
 
 
 def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
@@ -535,27 +567,27 @@ def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
 
     The sources are Hochreiter and Schmidhuber 1997, and Beck et al. 2024.
     """
-    found: dict[tuple, dict[str, LoopBody]] = {}
+    cells: dict[tuple, dict[str, LoopBody]] = {}
     for key, turn in turns.items():
         if turn.own in carried and (call := roles.call(key)) is not None:
-            found.setdefault((call.module, call.call), {})[key] = turn
-    for states in found.values():
+            cells.setdefault((call.module, call.call), {})[key] = turn
+    for states in cells.values():
         own = {turn.own: key for key, turn in states.items()}
         mapped, divides = set(), set()
         for turn in turns.values():
             of = {at: own.get(sequence) for at, _, _, sequence, _ in turn.places}
-            for one in turn.calls:
-                name, given = base(one.name), [of.get(ref.key) for ref in refs(one.arguments)]
-                joined = next(filter(None, given), None) if name in CONCATENATIONS else None
-                of |= {ref.key: joined for ref in one.outputs if joined}
-                mapped.update(given if name in LINEAR | MATMULS else ())
-                divides.update(given[1:2] if name == "div" else ())
+            for body_call in turn.calls:
+                name, operand_states = base(body_call.name), [of.get(ref.key) for ref in refs(body_call.arguments)]
+                joined = next(filter(None, operand_states), None) if name in CONCATENATIONS else None
+                of |= {ref.key: joined for ref in body_call.outputs if joined}
+                mapped.update(operand_states if name in LINEAR | MATMULS else ())
+                divides.update(operand_states[1:2] if name == "div" else ())
         for key, turn in states.items() if mapped - {None} and states.keys() - mapped else ():
-            made = {base(one.name) for one in turn.calls if turn.key in {ref.key for ref in one.outputs}}
-            if key not in mapped and made != {"lstm_cell"}:
-                roles.of[key] = (
-                    "stabiliser" if made == {"maximum"} else "state normaliser" if key in divides else "cell"
-                )
+            ops = {
+                base(body_call.name) for body_call in turn.calls if turn.key in {ref.key for ref in body_call.outputs}
+            }
+            if key not in mapped and ops != {"lstm_cell"}:
+                roles.of[key] = "stabiliser" if ops == {"maximum"} else "state normaliser" if key in divides else "cell"
 
 
 def _step_size(roles: Roles, line: str, role: str) -> None:

@@ -11,7 +11,7 @@ from tracer.textbook.hints import Hint
 from tracer.textbook.roles import Roles
 
 
-class Said(NamedTuple):
+class StepLabel(NamedTuple):
     """The labels of a role: its stage, its title, and the end of its id."""
 
     stage: str
@@ -20,91 +20,92 @@ class Said(NamedTuple):
 
 
 SAID = {
-    "patches": Said("patches", "Cut into patches", "patches"),
-    "I": Said("embedding", "Embed the patches", "embedding"),
-    "sequence": Said("embedding", "Make the sequence", "sequence"),
-    "cls in front": Said("embedding", "CLS in front", "sequence"),
-    "E": Said("embedding", "Look up the tokens", "embedding"),
-    "P": Said("position", "Positions", "positions"),
-    "position": Said("position", "Add positions", "position"),
-    "places": Said("position", "Number the positions", "places"),
-    "one": Said("attention", "Check that positions are contiguous", "one"),
-    "M": Said("attention", "Mask", "mask"),
-    "bias": Said("position", "Bias of the distance", "bias"),
-    "ALiBi": Said("position", "ALiBi: slopes times positions", "alibi"),
-    "causal M": Said("attention", "Causal mask", "mask"),
-    "prefix M": Said("attention", "Prefix mask", "mask"),
-    "types": Said("embedding", "Token-type ids", "types"),
-    "angles": Said("position", "Angles", "angles"),
-    "cosine": Said("position", "Cosine", "cosine"),
-    "sine": Said("position", "Sine", "sine"),
-    "first norm": Said("norm", "Normalise", "embedding.norm"),
-    "norm1": Said("norm", "Normalise each token", "norm1"),
-    "norm2": Said("norm", "Normalise again", "norm2"),
-    "norm": Said("norm", "Normalise"),
-    "last norm": Said("norm", "Last norm", "norm"),
-    **dict.fromkeys(("QKV", "QK", "KV"), Said("attention", "Packed product", "attention.packed")),
-    "Q": Said("attention", "Queries", "attention.query"),
-    "K": Said("attention", "Keys", "attention.key"),
-    "V": Said("attention", "Values", "attention.value"),
-    "turned Q": Said("position", "Rotate queries (RoPE)", "attention.turned query"),
-    "turned K": Said("position", "Rotate keys (RoPE)", "attention.turned key"),
-    "S": Said("attention", "Scores", "attention.scores"),
-    "masked S": Said("attention", "Scores", "attention.scores"),
-    "A": Said("attention", "Attention weights", "attention.weights"),
-    "H": Said("attention", "Context", "attention.context"),
-    "linear Q": Said("attention", "Queries", "attention.query"),
-    "linear K": Said("attention", "Keys", "attention.key"),
-    "linear V": Said("attention", "Values", "attention.value"),
-    "linear H": Said("attention", "Context", "attention.context"),
-    "features Q": Said("attention", "Features of the queries", "attention.query features"),
-    "features K": Said("attention", "Features of the keys", "attention.key features"),
-    "shared QKV": Said("attention", "Queries, keys and values", "attention.shared"),
-    "shared QK": Said("attention", "Queries and keys", "attention.shared"),
-    "shared KV": Said("attention", "Keys and values", "attention.shared"),
-    "memory": Said("attention", "Keys times values", "attention.memory"),
-    "normaliser": Said("attention", "Sum of the weights", "attention.normaliser"),
-    "O": Said("attention", "Output projection", "attention.output"),
-    "scaled O": Said("attention", "Scale the attention output", "attention.scaled"),
-    "scaled F": Said("mlp", "Scale the result", "mlp.scaled"),
-    "X": Said("", "Residual sum", "residual"),
-    "Y": Said("", "Residual sum", "residual"),
-    "R": Said("", "Sum", "sum"),
-    "mix": Said("", "Mix of two"),
-    "placed": Said("position", "Add positions", "attention.placed"),
-    "gate": Said("mlp", "Gate", "mlp.gate"),
-    "U": Said("mlp", "Expand", "mlp.hidden"),
-    "G": Said("mlp", "Activate", "mlp.activation"),
-    "activated gate": Said("mlp", "Activate the gate", "mlp.activation"),
-    "gated": Said("mlp", "Gate (element-wise product)", "mlp.gated"),
-    "F": Said("mlp", "Contract", "mlp.output"),
-    "state": Said("recurrence", "Recurrence", "state"),
-    "cell": Said("recurrence", "State of the cell", "cell"),
-    "state normaliser": Said("recurrence", "Normaliser of the cell", "normaliser"),
-    "stabiliser": Said("recurrence", "Largest exponent", "stabiliser"),
-    "read": Said("recurrence", "Read the state", "read"),
-    "decay": Said("recurrence", "State decay", "stays"),
-    "enter": Said("recurrence", "State input", "enters"),
-    "delta": Said("recurrence", "Step in time", "step"),
-    "router": Said("experts", "Scores of the experts"),
-    "routed": Said("experts", "Shares of the experts"),
-    "top": Said("experts", "Shares of the chosen experts"),
-    "chosen": Said("experts", "Chosen experts"),
-    "gates": Said("experts", "Gates"),
-    "experts": Said("mlp", "Mixture of experts", "mlp.output"),
-    "cls": Said("head", "Take the CLS token", "cls"),
-    "first": Said("head", "Take the first token", "first"),
-    "every token": Said("embedding", "Broadcast one vector to all tokens", "every"),
-    "chosen tokens": Said("patches", "Choose tokens", "chosen"),
-    "put": Said("embedding", "Scatter tokens back", "put"),
-    "tokens": Said("head", "Take some of the tokens", "tokens"),
-    "grid": Said("head", "Tokens to a grid", "grid"),
-    "pixels": Said("head", "Unpatchify", "logits"),
-    "Z": Said("head", "Output", "logits"),
-    "result": Said("head", "Output", "output"),
-    "shares": Said("head", "Probabilities", "probabilities"),
-    "classes": Said("head", "Classify", "logits"),
-    "vocabulary": Said("head", "Score every token", "logits"),
+    "patches": StepLabel("patches", "Cut into patches", "patches"),
+    "I": StepLabel("embedding", "Embed the patches", "embedding"),
+    "sequence": StepLabel("embedding", "Make the sequence", "sequence"),
+    "cls in front": StepLabel("embedding", "CLS in front", "sequence"),
+    "E": StepLabel("embedding", "Look up the tokens", "embedding"),
+    "P": StepLabel("position", "Positions", "positions"),
+    "position": StepLabel("position", "Add positions", "position"),
+    "places": StepLabel("position", "Number the positions", "places"),
+    "one": StepLabel("attention", "Check that positions are contiguous", "one"),
+    "M": StepLabel("attention", "Mask", "mask"),
+    "bias": StepLabel("position", "Bias of the distance", "bias"),
+    "ALiBi": StepLabel("position", "ALiBi: slopes times positions", "alibi"),
+    "causal M": StepLabel("attention", "Causal mask", "mask"),
+    "prefix M": StepLabel("attention", "Prefix mask", "mask"),
+    "types": StepLabel("embedding", "Token-type ids", "types"),
+    "angles": StepLabel("position", "Angles", "angles"),
+    "cosine": StepLabel("position", "Cosine", "cosine"),
+    "sine": StepLabel("position", "Sine", "sine"),
+    "first norm": StepLabel("norm", "Normalise", "embedding.norm"),
+    "norm1": StepLabel("norm", "Normalise each token", "norm1"),
+    "norm2": StepLabel("norm", "Normalise again", "norm2"),
+    "norm": StepLabel("norm", "Normalise"),
+    "last norm": StepLabel("norm", "Last norm", "norm"),
+    **dict.fromkeys(("QKV", "QK", "KV"), StepLabel("attention", "Packed product", "attention.packed")),
+    "Q": StepLabel("attention", "Queries", "attention.query"),
+    "K": StepLabel("attention", "Keys", "attention.key"),
+    "V": StepLabel("attention", "Values", "attention.value"),
+    "turned Q": StepLabel("position", "Rotate queries (RoPE)", "attention.turned query"),
+    "turned K": StepLabel("position", "Rotate keys (RoPE)", "attention.turned key"),
+    "S": StepLabel("attention", "Scores", "attention.scores"),
+    "masked S": StepLabel("attention", "Scores", "attention.scores"),
+    "A": StepLabel("attention", "Attention weights", "attention.weights"),
+    "H": StepLabel("attention", "Context", "attention.context"),
+    "linear Q": StepLabel("attention", "Queries", "attention.query"),
+    "linear K": StepLabel("attention", "Keys", "attention.key"),
+    "linear V": StepLabel("attention", "Values", "attention.value"),
+    "linear H": StepLabel("attention", "Context", "attention.context"),
+    "features Q": StepLabel("attention", "Features of the queries", "attention.query features"),
+    "features K": StepLabel("attention", "Features of the keys", "attention.key features"),
+    "shared QKV": StepLabel("attention", "Queries, keys and values", "attention.shared"),
+    "shared QK": StepLabel("attention", "Queries and keys", "attention.shared"),
+    "shared KV": StepLabel("attention", "Keys and values", "attention.shared"),
+    "memory": StepLabel("attention", "Keys times values", "attention.memory"),
+    "normaliser": StepLabel("attention", "Sum of the weights", "attention.normaliser"),
+    "O": StepLabel("attention", "Output projection", "attention.output"),
+    "scaled O": StepLabel("attention", "Scale the attention output", "attention.scaled"),
+    "scaled F": StepLabel("mlp", "Scale the result", "mlp.scaled"),
+    "X": StepLabel("", "Residual sum", "residual"),
+    "Y": StepLabel("", "Residual sum", "residual"),
+    "R": StepLabel("", "Sum", "sum"),
+    "mix": StepLabel("", "Mix of two"),
+    "placed": StepLabel("position", "Add positions", "attention.placed"),
+    "gate": StepLabel("mlp", "Gate", "mlp.gate"),
+    "U": StepLabel("mlp", "Expand", "mlp.hidden"),
+    "G": StepLabel("mlp", "Activate", "mlp.activation"),
+    "activated gate": StepLabel("mlp", "Activate the gate", "mlp.activation"),
+    "gated": StepLabel("mlp", "Gate (element-wise product)", "mlp.gated"),
+    "F": StepLabel("mlp", "Contract", "mlp.output"),
+    "state": StepLabel("recurrence", "Recurrence", "state"),
+    "cell": StepLabel("recurrence", "State of the cell", "cell"),
+    "state normaliser": StepLabel("recurrence", "Normaliser of the cell", "normaliser"),
+    "stabiliser": StepLabel("recurrence", "Largest exponent", "stabiliser"),
+    "pre-activations": StepLabel("recurrence", "Pre-activations of the gates", "gates"),
+    "read": StepLabel("recurrence", "Read the state", "read"),
+    "decay": StepLabel("recurrence", "State decay", "stays"),
+    "enter": StepLabel("recurrence", "State input", "enters"),
+    "delta": StepLabel("recurrence", "Step in time", "step"),
+    "router": StepLabel("experts", "Scores of the experts"),
+    "routed": StepLabel("experts", "Shares of the experts"),
+    "top": StepLabel("experts", "Shares of the chosen experts"),
+    "chosen": StepLabel("experts", "Chosen experts"),
+    "gates": StepLabel("experts", "Gates"),
+    "experts": StepLabel("mlp", "Mixture of experts", "mlp.output"),
+    "cls": StepLabel("head", "Take the CLS token", "cls"),
+    "first": StepLabel("head", "Take the first token", "first"),
+    "every token": StepLabel("embedding", "Broadcast one vector to all tokens", "every"),
+    "chosen tokens": StepLabel("patches", "Choose tokens", "chosen"),
+    "put": StepLabel("embedding", "Scatter tokens back", "put"),
+    "tokens": StepLabel("head", "Take some of the tokens", "tokens"),
+    "grid": StepLabel("head", "Tokens to a grid", "grid"),
+    "pixels": StepLabel("head", "Unpatchify", "logits"),
+    "Z": StepLabel("head", "Output", "logits"),
+    "result": StepLabel("head", "Output", "output"),
+    "shares": StepLabel("head", "Probabilities", "probabilities"),
+    "classes": StepLabel("head", "Classify", "logits"),
+    "vocabulary": StepLabel("head", "Score every token", "logits"),
 }
 
 
@@ -113,7 +114,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
     block."""
     role = roles.of.get(key, "")
     plain = role.rstrip("'")
-    around = {roles.of.get(one) for one in roles.operands[key]}
+    around = {roles.of.get(operand) for operand in roles.operands[key]}
     nth = roles.nth.get(key)
     if role == "norm" and key in roles.first:
         return "first norm"
@@ -121,8 +122,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
         return f"turned {plain}"
-    if len(roles.share_photo.get(key, "")) > 1:
-        return f"shared {roles.share_photo[key]}"
+    if len(roles.shared_letters.get(key, "")) > 1:
+        return f"shared {roles.shared_letters[key]}"
     if key in roles.linear:
         return f"features {plain}" if role != plain and plain in ("Q", "K") else f"linear {plain}"
     if role == "S" and "M" in around:
@@ -133,9 +134,9 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return f"scaled {plain}"
     if role == "F" and roles.name(key) == "experts":
         return "experts"
-    if role == "G" and roles.gated(key):
+    if role == "G" and roles.is_gated(key):
         return "activated gate"
-    if role == "first" and any(roles.learned_first(one) for one in roles.of):
+    if role == "first" and any(roles.learned_first(operand) for operand in roles.of):
         return "cls"
     if role == "Z" and roles.call(key) is None:
         return "pixels"
@@ -156,15 +157,18 @@ def stage(roles: Roles, key: str, part: str) -> str:
     words = module.lower()
     if "expert" in words:
         return "experts"
-    return next((found for found in ("attention", "mlp", "norm", "embedding", "head") if found[:4] in words), "other")
+    return next(
+        (candidate for candidate in ("attention", "mlp", "norm", "embedding", "head") if candidate[:4] in words),
+        "other",
+    )
 
 
 def stage_of_sum(roles: Roles, key: str) -> str:
     """Return the stage of a residual sum, that of the added value; "" if that has no role."""
     for operand in reversed(roles.operands[key]):
-        found = {"O": "attention", "F": "mlp"}.get(roles.of.get(operand, "").rstrip("'"))
-        if found:
-            return found
+        stage = {"O": "attention", "F": "mlp"}.get(roles.of.get(operand, "").rstrip("'"))
+        if stage:
+            return stage
     return ""
 
 
@@ -174,7 +178,7 @@ OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of 
 
 def title(part: str, call: str, equation: Node, result: str | None) -> str:
     """Return the title of a line: `Scores`, or its output field `result`, or the name of its call, `Convolution`."""
-    of_maps = next((said for kind, said in OF_MAPS.items() if equation.has(kind)), "")
+    of_maps = next((label for kind, label in OF_MAPS.items() if equation.has(kind)), "")
     if of_maps and part.rstrip("12").endswith("norm"):
         return of_maps
     if part in SAID and part not in ("Z", "result"):
@@ -202,7 +206,7 @@ def apply_hint_ids(roles: Roles, ids: dict[str, str], hints: dict[str, Hint]) ->
 
 def _apart(ids: dict[str, str]) -> dict[str, str]:
     """Return the ids with a number appended to repeated ones."""
-    found: dict[str, str] = {}
+    distinct: dict[str, str] = {}
     taken: set[str] = set()
     for key, id in ids.items():
         number, whole = 1, id
@@ -210,8 +214,8 @@ def _apart(ids: dict[str, str]) -> dict[str, str]:
             number += 1
             whole = f"{id}{number}"
         taken.add(whole)
-        found[key] = whole
-    return found
+        distinct[key] = whole
+    return distinct
 
 
 def _id(roles: Roles, key: str, part: str) -> str:
@@ -220,6 +224,6 @@ def _id(roles: Roles, key: str, part: str) -> str:
     if part in ("X", "Y"):
         own = f"{stage(roles, key, part)}.residual"
     elif part == "R" or not own:
-        end = own or ("" if part == "norm" else roles.name(key).strip("_") or "layout")
+        end = own or ("" if part == "norm" else roles.last_name(key).strip("_") or "layout")
         return ".".join(filter(None, (module, end))) or part
     return ".".join(filter(None, (places.prefix(module) or places.part(module), own)))

@@ -39,7 +39,7 @@ from tracer.ops import (
 )
 
 
-class Plan:
+class StepPlan:
     """The selected steps: `lines` are the keys of the values with a line, in order.
 
     `ends[raw]` is the value that gets the name of a computed one, at the end of a chain of layouts that all its users
@@ -114,15 +114,15 @@ class Plan:
                 break
             if graph.count(following[0]) != graph.count(end) or self._shapes.has_repeats(end, following[0]):
                 break
-            if self._turned(end, following[0]):
+            if self._is_transposed(end, following[0]):
                 break
             end = following[0]
             path.append(end)
         if _unfolds_tokens(graph, self._shapes, path):
             self.named[key], self.named[end] = "step", "layout"
             return
-        shared = self._shared(end)
-        while len(path) > 1 and (self._widened(path[-2], path[-1]) or self._unmoved(path[-2], path[-1])):
+        shared = self._is_shared(end)
+        while len(path) > 1 and (self._is_widened(path[-2], path[-1]) or self._is_unmoved(path[-2], path[-1])):
             path.pop()
         first = [key for key in path if graph.shape(key) and self._shapes.of(key)[0] == self.batch] or path
         end = first[0 if shared or self._windows(path, len(first)) else -1]
@@ -130,7 +130,7 @@ class Plan:
         if end != key:
             self.ends[key] = end
 
-    def _shared(self, key: str) -> bool:
+    def _is_shared(self, key: str) -> bool:
         """Return whether a value is sliced several times, as a packed product into queries, keys and values."""
         graph, takers = self.graph, self.graph.live_users[key]
         parts = [ref.key for index in takers for ref in graph.calls[index].outputs if ref.key in graph.live]
@@ -142,12 +142,12 @@ class Plan:
         ranks = [len(self.graph.shape(key)) for key in path]
         return behind < len(path) and ranks[0] == 4 and max(ranks[:behind]) == 6 and ranks[behind] in (3, 4)
 
-    def _unmoved(self, key: str, after: str) -> bool:
+    def _is_unmoved(self, key: str, after: str) -> bool:
         """Return whether a layout changes nothing."""
         call = self.graph.call_of(after)
         return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in NOOP_VIEWS | IDENTITIES
 
-    def _widened(self, key: str, after: str) -> bool:
+    def _is_widened(self, key: str, after: str) -> bool:
         """Return whether a layout only inserts an axis of size 1 that all users repeat, here or at other sizes."""
         plain = tuple(n for n in self.graph.shape(key) if n != 1) == tuple(n for n in self.graph.shape(after) if n != 1)
         repeated = all(self._repeats(after, index) for index in self.graph.live_users[after])
@@ -155,15 +155,15 @@ class Plan:
 
     def _repeats(self, key: str, taker: int) -> bool:
         """Return whether a call repeats its operand, or has a larger one at other sizes."""
-        made = [ref.key for ref in self.graph.calls[taker].outputs]
-        more = any(self.graph.source(one) == key and self._shapes.has_repeats(key, one) for one in made)
+        results = [ref.key for ref in self.graph.calls[taker].outputs]
+        more = any(self.graph.source(result) == key and self._shapes.has_repeats(key, result) for result in results)
         return more or self._shapes.has_other_operand(key, self.graph.calls[taker])
 
-    def _turned(self, key: str, after: str) -> bool:
+    def _is_transposed(self, key: str, after: str) -> bool:
         """Return whether a layout swaps the last two axes for a product, as the transpose in its equation."""
-        shape, turned = self.graph.shape(key), self.graph.shape(after)
+        shape, swapped = self.graph.shape(key), self.graph.shape(after)
         name = base(self.graph.calls[self.graph.producer[after]].name)
-        if name not in TRANSPOSES or turned != (*shape[:-2], *shape[:-3:-1]):
+        if name not in TRANSPOSES or swapped != (*shape[:-2], *shape[:-3:-1]):
             return False
         takers = [base(self.graph.calls[index].name) for index in self.graph.live_users[after]]
         return len(takers) == 1 and takers[0] in MATMULS
@@ -172,34 +172,34 @@ class Plan:
         """Give queries, keys and values that are slices of a larger value lines of their own."""
         graph = self.graph
         for site in self.sites:
-            for key in map(self._unscaled, (site.q, site.k, site.v)):
+            for key in map(self._before_scale, (site.q, site.k, site.v)):
                 root = self.named_root(key)
                 if root != key and root in self.named and graph.count(key) < graph.count(root):
                     before = graph.layout_source(key)
-                    self.named[before if before != root and self._turned(before, key) else key] = "layout"
+                    self.named[before if before != root and self._is_transposed(before, key) else key] = "layout"
 
     def _results(self) -> frozenset[str]:
         """Give returned layouts lines of their own, and return them."""
-        held = {self.held(ref.key) for ref in self.graph.outputs}
-        found = frozenset(key for key in held if key not in self.named and self.graph.source(key) is not None)
-        self.named.update(dict.fromkeys(found, "layout"))
-        return found
+        held = {self.unchanged_source(ref.key) for ref in self.graph.outputs}
+        layouts = frozenset(key for key in held if key not in self.named and self.graph.source(key) is not None)
+        self.named.update(dict.fromkeys(layouts, "layout"))
+        return layouts
 
-    def held(self, key: str) -> str:
+    def unchanged_source(self, key: str) -> str:
         """Return the first value above this one, up to the nearest line, with the same bits in the same shape."""
         graph = self.graph
         while key not in self.named and (before := graph.source(key)) is not None:
-            if not self._unmoved(before, key) or graph.ref[before].dtype != graph.ref[key].dtype:
+            if not self._is_unmoved(before, key) or graph.ref[before].dtype != graph.ref[key].dtype:
                 break
             key = before
         return key
 
-    def _unscaled(self, key: str) -> str:
+    def _before_scale(self, key: str) -> str:
         """Return a value before a scalar factor within a line, as of queries before their product."""
         root = self.graph.root(key)
         scaled = root in self.cost and base(self.graph.call_of(root).name) in ("mul", "div")
-        given = self.graph.inputs[self.graph.producer[root]] if scaled else ()
-        return given[0].key if len(given) == 1 and root not in self.named and root not in self.ends else key
+        operands = self.graph.inputs[self.graph.producer[root]] if scaled else ()
+        return operands[0].key if len(operands) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
         """Give layouts lines of their own where hints ask for it."""
@@ -209,15 +209,15 @@ class Plan:
 
     def operands(self, key: str) -> tuple[str, ...]:
         """Return the lines that a line is computed from."""
-        graph, found = self.graph, []
+        graph, lines = self.graph, []
 
         def walk(at: str) -> None:
             near = self.named_root(at)
             root = graph.root(near)
             if near in self.named:
-                found.append(near)
+                lines.append(near)
             elif root in self.ends:
-                found.append(self.ends[root])
+                lines.append(self.ends[root])
             elif root in graph.producer and root not in self.named:
                 for ref in graph.inputs[graph.producer[root]]:
                     walk(ref.key)
@@ -228,7 +228,7 @@ class Plan:
         else:
             for ref in graph.inputs[graph.producer[raw]]:
                 walk(ref.key)
-        return tuple(one for one in dict.fromkeys(found) if one != key)
+        return tuple(line for line in dict.fromkeys(lines) if line != key)
 
     def raw(self, key: str) -> str | None:
         """Return the computed value that is named at `key`; None for a layout."""
@@ -237,7 +237,7 @@ class Plan:
         root = self.graph.root(key)
         return root if self.ends.get(root, root) == key else key
 
-    def computed(self, key: str) -> str:
+    def computed_key(self, key: str) -> str:
         """Return the computed value that is named at `key`. Raise LookupError for a layout."""
         raw = self.raw(key)
         if raw is None:
@@ -278,7 +278,7 @@ IN_LEAF, ELSEWHERE, WITH_HEAVY, HEAVY_IN_LEAF, IN_SCALE = 14, 6, 5, 10, 4
 and of calls in a scale of channels that is inlined twice."""
 
 
-def _is_inlined(plan: Plan, index: int) -> bool:
+def _is_inlined(plan: StepPlan, index: int) -> bool:
     """Return whether a call's value is inlined in the line of its user."""
     graph, call = plan.graph, plan.graph.calls[index]
     live = [ref.key for ref in call.outputs if ref.key in graph.live]
@@ -292,7 +292,7 @@ def _is_inlined(plan: Plan, index: int) -> bool:
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
     if name in UNINITIALISED or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
-    if any(_turned_over(graph, key, graph.calls[other]) or _gates(graph, key, other) for other in consumers):
+    if any(_turned_over(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
         return False
     if not consumers or returned:
         return False
@@ -303,7 +303,7 @@ def _is_inlined(plan: Plan, index: int) -> bool:
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
-    if any(graph.module_call(other) != graph.module_call(index) for other in consumers) and not _shifts(
+    if any(graph.module_call(consumer) != graph.module_call(index) for consumer in consumers) and not _shifts(
         graph, index, consumers
     ):
         return False
@@ -316,22 +316,24 @@ def _is_inlined(plan: Plan, index: int) -> bool:
         return False
     cost, heavy = plan.cost[key], plan.heavy[key]
     if len(consumers) > 1:
-        scales = graph.depends[key] == "p" and all(base(graph.calls[one].name) in ARITHMETIC for one in consumers)
+        scales = graph.depends[key] == "p" and all(
+            base(graph.calls[consumer_index].name) in ARITHMETIC for consumer_index in consumers
+        )
         return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
-    other = graph.calls[consumers[0]]
-    other_name = base(other.name)
+    consumer = graph.calls[consumers[0]]
+    other_name = base(consumer.name)
     if not has_lowering(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
         return False
     beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
     if name in ACTIVATIONS and not leaf and other_name == "mul" and _of_map(graph, index):
         return False  # the bend of an MLP's gate
     if not heavy:
-        if is_heavy(other.name):
+        if is_heavy(consumer.name):
             return cost <= 2
         loose = [root for root in beside if root not in plan.named and root not in plan.ends]
         more = sum(plan.cost.get(root, 0) for root in loose)
         return cost + more <= (IN_LEAF if leaf else ELSEWHERE)
-    if is_heavy(other.name):
+    if is_heavy(consumer.name):
         return False
     if _scaled_by_one(graph, key, other_name, beside) and not leaf:
         return False
@@ -353,13 +355,13 @@ def _biases(graph: Graph, consumers: list[int]) -> bool:
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:
     """Return whether a value is only multiplied by one learned number: a temperature."""
-    return consumer == "mul" and any(graph.depends[one] == "p" and graph.count(one) == 1 for one in beside)
+    return consumer == "mul" and any(graph.depends[operand] == "p" and graph.count(operand) == 1 for operand in beside)
 
 
 def _also_a_product(graph: Graph, key: str) -> bool:
     """Return whether a value is a product that is only used in a sum with another product."""
-    made = graph.producing_call(key)
-    return made is not None and base(made.name) in MATMULS and len(graph.consumers[key]) == 1
+    producer = graph.producing_call(key)
+    return producer is not None and base(producer.name) in MATMULS and len(graph.consumers[key]) == 1
 
 
 def _weighs(graph: Graph, key: str) -> bool:
@@ -378,14 +380,14 @@ def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> b
     """Return whether a value's tokens are gathered, or were scattered to compute it."""
     if len(graph.shape(key)) != 3 or not graph.ref[key].dtype.is_floating_point:
         return False
-    chosen = any(base(graph.calls[other].name) == "gather" for other in consumers)
+    chosen = any(base(graph.calls[consumer].name) == "gather" for consumer in consumers)
     return chosen or base(graph.calls[index].name) == "scatter"
 
 
 def _turned_over(graph: Graph, key: str, call) -> bool:
     """Return whether a call is a loop that slices a value."""
-    given = call.arguments.get("given", ()) if call.name == "turns" else ()
-    return any(graph.root(ref.key) == key for ref in given)
+    operands = call.arguments.get("given", ()) if call.name == "turns" else ()
+    return any(graph.root(ref.key) == key for ref in operands)
 
 
 def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
@@ -418,10 +420,10 @@ def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
     return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in calls)
 
 
-def _layout_lines(plan: Plan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:
+def _layout_lines(plan: StepPlan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:
     """Yield the layouts among a call's operands that are lines."""
     graph = plan.graph
-    given = {ref.key for ref in graph.given}
+    input_keys = {ref.key for ref in graph.given}
     for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
         root = plan.named_root(ref.key)
         if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):
@@ -429,7 +431,7 @@ def _layout_lines(plan: Plan, shapes: Shapes, places: ModuleTree, index: int) ->
         if root == ref.key or ref.key in plan.named or graph.depends[ref.key] != "x":
             continue
         fewer = prod(ref.shape) < graph.count(root)
-        if root in given:
+        if root in input_keys:
             if ref.dtype.is_floating_point and graph.count(root) > 1 and _moves(graph, shapes, ref.key, root):
                 yield ref.key
         elif root in plan.named and graph.module_call(graph.producer[root]) != graph.module_call(index):
@@ -446,7 +448,7 @@ def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
     return after != before or bool(names & TRANSPOSES)
 
 
-def _same_tokens(plan: Plan, shapes: Shapes, key: str) -> bool:
+def _same_tokens(plan: StepPlan, shapes: Shapes, key: str) -> bool:
     """Return whether a value is one parameter vector as every token of a sequence, `[B, n, D]`."""
     graph, shape = plan.graph, shapes.of(key)
     root = graph.root(key)

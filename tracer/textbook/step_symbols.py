@@ -64,17 +64,17 @@ TOKEN = {"cls": "cls", "class": "cls", "mask": "mask"}
 class Letters:
     """`of[key]` is the LaTeX of a line's tensor."""
 
-    def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint], said: Hints):
+    def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint], hint_letters: Hints):
         self._roles, self._graph, self._places = roles, roles.graph, roles.places
-        self._shapes, self._hints, self._said = shapes, hints, said
+        self._shapes, self._hints, self._said = shapes, hints, hint_letters
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
         names = {roles.name(key) for key in roles.plan.lines}
         self._convolves = bool(names & CONVOLUTIONS) and not roles.plan.sites and not names & {"embedding", "turns"}
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
-            if said := hints[key].letter:
-                letter, below, above = self._by_hand(said, roles.module(key))
+            if hint_letters := hints[key].letter:
+                letter, below, above = self._by_hand(hint_letters, roles.module(key))
             self.of[key] = self._unlike(letter, below, above, plain=True)
 
     def mask(self, part: str) -> str:
@@ -86,12 +86,12 @@ class Letters:
         tower, numbers = self._places.tower(module), self._places.numbers(module)
         return " ".join(([rf"\mathrm{{{tower}}}"] if tower else []) + ([f"({numbers})"] if numbers else []))
 
-    def _by_hand(self, said: str, module: str) -> tuple[str, str, str]:
+    def _by_hand(self, hinted: str, module: str) -> tuple[str, str, str]:
         r"""Return the letter of a hint with its subscript and superscript: `\mathbf{X}_{\mathrm{txt}}^{(0)}`."""
         own = ""
-        if said.endswith("}") and "^{" in said:
-            said, _, own = said[:-1].rpartition("^{")
-        letter, _, below = said.partition("_")
+        if hinted.endswith("}") and "^{" in hinted:
+            hinted, _, own = hinted[:-1].rpartition("^{")
+        letter, _, below = hinted.partition("_")
         below = below[1:-1] if below.startswith("{") else below
         return letter, below, " ".join(filter(None, (self.above(module), own)))
 
@@ -118,6 +118,8 @@ class Letters:
             return r"\mathbf{X}", token(self._graph.root(key).rpartition(".")[2]) or r"\mathrm{same}", above
         if role == "result":
             return r"\mathbf{Z}", text(roles.result_name(key)) or r"\mathrm{out}", above
+        if role == "pre-activations":
+            return r"\mathbf{a}", text(self._own(module)) if module else "", above
         if role in LETTERS:
             return *LETTERS[role], above
         if role in ("QKV", "QK", "KV"):

@@ -53,7 +53,7 @@ def opaque(line: Line) -> bool:
     return isinstance(line.equation, Opaque)
 
 
-class Found(NamedTuple):
+class DerivedStep(NamedTuple):
     """A line mapped to a run: the op that computes its tensor, and all ops that it covers, in order.
 
     A line without a place covers none; its op is the fused one. A derived line has the key of its traced tensor, with
@@ -79,10 +79,10 @@ class Found(NamedTuple):
         return self.key or f"{self.op}.{self.output}"
 
 
-def owners(found: Sequence[Found], seen: Sequence) -> dict[int, str]:
+def owners(steps: Sequence[DerivedStep], seen: Sequence) -> dict[int, str]:
     """Return the step of each covered op. Raise ValueError if a computing op belongs to two steps."""
     owner: dict[int, str] = {}
-    for step in found:
+    for step in steps:
         for op in step.ops:
             if op in owner and not seen[op].layout:
                 raise ValueError(f"op {op} ({seen[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")

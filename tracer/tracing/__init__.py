@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,16 +14,25 @@ from tracer.capture import Recording, inputs_of, record
 from tracer.capture.callable_module import as_module, name_of
 from tracer.capture.composite_calls import Calls, refs
 from tracer.capture.fast_paths import compare_fast_path, watched_notes
-from tracer.capture.tensors.tensor_store import Kept
+from tracer.capture.interventions import Intervention, with_interventions
+from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.changes import change_of
 from tracer.expr import tensors
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.value_dependence import solve_value_dependence
 from tracer.symbols.notation import MEANINGS, NAMED
-from tracer.textbook.derivation import Book, derive
+from tracer.textbook.derivation import Textbook, derive
 from tracer.textbook.hints import Hint
-from tracer.textbook.steps import Found, owners
+from tracer.textbook.steps import DerivedStep, owners
+from tracer.tracing.changed_runs import (
+    LineSite,
+    changing_build,
+    interventions_of,
+    line_sites,
+    with_changed_weights,
+)
 from tracer.tracing.module_records import levels
 from tracer.tracing.op_records import Run, limit_note, part_of
 from tracer.tracing.op_records import account as account_of
@@ -67,6 +76,8 @@ APART = "{} is on the device 'meta', where tensors have no values, and {} is not
 VALUELESS = "it asks for values, and on the device 'meta' tensors have none ({}): run it on the CPU"
 """Why a model without values can't go on."""
 
+CHANGED = "This run was changed: {}."
+
 LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
@@ -79,6 +90,7 @@ def trace(
     keep: int | None = None,
     prove: bool | str = True,
     primitives: bool | Collection[int] = False,
+    change: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Trace:
     """Run `module(*args, **kwargs)` once, a module or a function, and record every op, as plain data.
@@ -94,6 +106,10 @@ def trace(
     that on the op's own arguments and compares; `primitives=[17]` opens that op alone. Runs in the caller's grad mode
     and changes nothing.
 
+    `change={"scores": tracer.changes.zero()}` replaces the values of lines, by their ids, as soon as they are computed:
+    by what one of `tracer.changes` makes of them, by a tensor, by the same line of another trace, or by any function of
+    a tensor. The changed value is a line of its own. The module is left alone. ValueError for an unknown line.
+
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.
 
@@ -106,7 +122,12 @@ def trace(
         >>> run.attention(layer=0, head=1).shape
         torch.Size([1, 5, 5])
     """
-    module = as_module(module)
+    module, changes = as_module(module), {}
+    if change:
+        changes = {line: change_of(value) for line, value in change.items()}
+        interventions = interventions_of(changes, partial(_lines_of, module, args, kwargs, symbols or {}, build))
+        module = with_interventions(module, interventions)
+        build = changing_build(build, interventions) if build else None
     recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solve_first(recording, sizes, ways, module if prove else None)
@@ -120,8 +141,27 @@ def trace(
             solution=solution,
             prove=prove,
             notes=notes,
+            changes=tuple(f"{line}={line_change}" for line, line_change in changes.items()),
         )
     )
+
+
+def _lines_of(
+    module: torch.nn.Module,
+    args: tuple,
+    kwargs: dict,
+    symbols: dict,
+    build: Callable | None,
+    interventions: tuple[Intervention, ...],
+) -> dict[str, LineSite]:
+    """Return the lines that can be changed in a run with some interventions."""
+    if interventions:
+        module = with_interventions(module, interventions)
+        build = changing_build(build, interventions) if build else None
+    recording = record_or_explain(module, args, kwargs, None, False, calls=True)
+    sizes, ways = named_axes(module, args, kwargs, recording, symbols, build)
+    solution, _ = solve_first(recording, sizes, ways)
+    return line_sites(recording, lay_book(recording, sizes, {}, solution, ())[0].found)
 
 
 def of_caller(trace: Trace) -> Trace:
@@ -150,8 +190,8 @@ def record_or_explain(
     except Exception as error:
         if hasattr(error, "recording"):
             recording = error.__dict__.pop("recording")
-            found = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
-            vars(error)["trace"] = found
+            partial_trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
+            vars(error)["trace"] = partial_trace
         if refusal := _refusal(error, tensors):
             raise ValueError(refusal) from error
         raise
@@ -186,12 +226,12 @@ def solve_first(
     reason = ""
     for vocabulary, probes in ways:
         try:
-            told = recording.opened, recording.calls, recording.returned
-            solution = solve(recording.ops, sizes, vocabulary, probes, *told)
+            observed = recording.opened, recording.calls, recording.returned, recording.constants, recording.positions
+            solution = solve(recording.ops, sizes, vocabulary, probes, *observed)
             return solution, tuple(filter(None, [vocabulary.held, solution.problem]))
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            reason = reason if vocabulary.inside else reason or said
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason if vocabulary.inside else reason or message
     notes = (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",) if reason else ()
     solution, note = solve_value_dependence(module, recording) if module is not None else (None, "")
     return solution, (*notes, *filter(None, [note]))
@@ -222,22 +262,31 @@ def assemble(
     seen = recording.ops
     with doing("Deriving its equations"):
         book, same = lay_book(recording, sizes, derived, solution, hints, lend, spelled)
-    found = book.found
-    lines, before, notes = [step.line for step in found], notes, (*notes, *book.problems)
+    derived_steps = book.found
+    lines, before, notes = [step.line for step in derived_steps], notes, (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
         Run(seen),
         tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
-        tuple((op, step, layers[step]) for op, step in owners(found, seen).items()),
+        tuple((op, step, layers[step]) for op, step in owners(derived_steps, seen).items()),
         solution,
         tuple(parts),
         depths,
     )
-    value = Values(module, recording.kept, found, lines, sizes) if prove and prove != LATER and found else None
-    rerun = Rerun(module, recording, sizes) if prove and found else None
-    steps, found = steps_of(found, account.ops, solution, sizes, same, value, prove == LATER, rerun)
-    refuted = {op for step, one in zip(steps, found, strict=True) if step.verdict == "disproven" for op in one.ops}
+    value = (
+        Values(module, recording.kept, derived_steps, lines, sizes)
+        if prove and prove != LATER and derived_steps
+        else None
+    )
+    rerun = Rerun(module, recording, sizes) if prove and derived_steps else None
+    steps, derived_steps = steps_of(derived_steps, account.ops, solution, sizes, same, value, prove == LATER, rerun)
+    refuted = {
+        op
+        for step, derived_step in zip(steps, derived_steps, strict=True)
+        if step.verdict == "disproven"
+        for op in derived_step.ops
+    }
     misnamed = book.idioms & refuted
     facts: dict[str, Any] = {
         "sizes": sizes,
@@ -249,30 +298,37 @@ def assemble(
     }
     if misnamed or (book.lent and any(step.verdict in ("disproven", "not executed") for step in steps)):
         return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
-    lines = [step.line for step in found]
+    lines = [step.line for step in derived_steps]
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
-    follow = prove and found
+    attentions = recording.attentions.records if recording.attentions else ()
+    if recording.calls and recording.calls.changes:
+        attentions = with_changed_weights(attentions, derived_steps, recording.kept)
+    follow = prove and derived_steps
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
-    given = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
-    keys += [key for key in given if key.startswith("constant ") or _few_ids(key, recording)]
-    kept = recording.kept.take([*keys, *given])
-    for key in given:  # the cap does not hold for inputs: what was not kept is computed again from them
-        if key not in kept and (one := recording.inputs.get(key.removeprefix("input "))) is not None:
-            kept[key] = copy_to_cpu(one)
+    input_keys = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
+    keys += [key for key in input_keys if key.startswith("constant ") or _few_ids(key, recording)]
+    kept = recording.kept.take([*keys, *input_keys])
+    for key in input_keys:  # the cap does not hold for inputs: what was not kept is computed again from them
+        if key not in kept and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
+            kept[key] = copy_to_cpu(derived_step)
     respell: Callable[[frozenset[int]], Trace] | None = None
     if prove == LATER and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before}
         held = _holding(recording, recording.calls, kept)
-        respell = partial(_respelled, module, held, spelled, facts)
+        respell = partial(_respell, module, held, spelled, facts)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
-    returned = returned_of(recording.calls, book, found) if recording.calls else ()
-    notes = (*notes, *filter(None, [limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)]))
+    returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
+    changed = CHANGED.format(", ".join(more["changes"])) if more.get("changes") else ""
+    notes = (
+        *notes,
+        *filter(None, [changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)]),
+    )
     return Trace(
         model=model,
         ops=account.ops,
         steps=steps,
         symbols=_symbols(sizes, derived),
-        attentions=_of_parts(recording.attentions.records, parts) if recording.attentions else (),
+        attentions=_of_parts(attentions, parts),
         values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
         output=recording.output,
         returned=returned,
@@ -285,13 +341,15 @@ def assemble(
         decompositions=_decompositions(recording, solution),
         modules=modules,
         calls=calls,
-        later=Later(module, kept, found, lines, sizes, rerun, book.idioms, respell) if follow else None,
-        replay=_replay(module, recording, found, sizes, derived, solution, hints, parts, spelled) if follow else None,
+        later=Later(module, kept, derived_steps, lines, sizes, rerun, book.idioms, respell) if follow else None,
+        replay=_replay(module, recording, derived_steps, sizes, derived, solution, hints, parts, spelled)
+        if follow
+        else None,
         **more,
     )
 
 
-def _respelled(
+def _respell(
     module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
 ) -> Trace:
     """Return the trace of a recording with these ops written as the code has them, too, its proofs still to come."""
@@ -301,7 +359,7 @@ def _respelled(
 def _holding(recording: Recording, calls: Calls, kept: dict[str, torch.Tensor]) -> Recording:
     """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
     numbers = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
-    holds = Kept(0)
+    holds = TensorStore(0)
     for key, tensor in kept.items():
         holds.offer(key, tensor, needed=True)
     for key in numbers:
@@ -313,7 +371,7 @@ def _holding(recording: Recording, calls: Calls, kept: dict[str, torch.Tensor]) 
 def _replay(
     module: torch.nn.Module,
     recording: Recording,
-    found: Sequence[Found],
+    steps: Sequence[DerivedStep],
     sizes: dict[str, int],
     derived: dict[str, str],
     solution: Solution | None,
@@ -323,14 +381,14 @@ def _replay(
 ) -> Replay:
     """Return the recipe to run the module again, and to apply the same textbook to a run at other sizes."""
 
-    def derive_there(other: Recording, at: dict[str, int]) -> Sequence[Found]:
-        return lay_book(other, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
+    def derive_there(probe: Recording, at: dict[str, int]) -> Sequence[DerivedStep]:
+        return lay_book(probe, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
 
     return Replay(
         module,
         *recording.given,
         recording.calls or Calls(),
-        found,
+        steps,
         sizes,
         solution,
         derive_there,
@@ -340,8 +398,8 @@ def _replay(
 
 def _few_ids(key: str, recording: Recording) -> bool:
     """Return whether an input is whole numbers, such as token ids, and few enough to be kept."""
-    given = recording.inputs.get(key.removeprefix("input "))
-    return given is not None and not given.is_floating_point() and given.numel() <= MOST_IDS
+    tensor = recording.inputs.get(key.removeprefix("input "))
+    return tensor is not None and not tensor.is_floating_point() and tensor.numel() <= MOST_IDS
 
 
 def lay_book(
@@ -352,17 +410,17 @@ def lay_book(
     hints: tuple[Hint, ...],
     lend: bool = False,
     spelled: frozenset[int] = frozenset(),
-) -> tuple[Book, Any]:
+) -> tuple[Textbook, Any]:
     """Return the textbook of a run, and a predicate that compares two sizes of its lines. A run whose calls were not
     recorded has no lines; one that can't be derived has none either, and says why."""
     same = same_size(tuple(derived.items()))
     if recording.calls is None:
-        return Book(), same
+        return Textbook(), same
     at = tuple(sizes.items())
     try:
         book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend, spelled)
     except Exception as error:  # the run is there all the same: its operations, shapes and attention
-        book = Book(problems=[f"its equations could not be derived ({describe_error(error)})"])
+        book = Textbook(problems=[f"its equations could not be derived ({describe_error(error)})"])
     return book, alike_here(at)
 
 
@@ -374,12 +432,12 @@ def _decompositions(recording: Recording, solution: Solution | None) -> tuple[De
 
 def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     """Yield the attention of each tower counted on its own, from 0."""
-    found, count = [], Counter()
+    attentions, count = [], Counter()
     for attention in records:
         part = part_of(attention.module, parts)
-        found.append(replace(attention, part=part, layer=count[part]))
+        attentions.append(replace(attention, part=part, layer=count[part]))
         count[part] += 1
-    return tuple(found)
+    return tuple(attentions)
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:

@@ -77,22 +77,24 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
     the random numbers alone, and needs evaluation mode, in which there is no dropout. ValueError where the net has no
     such module, is in training mode, or does not run it.
     """
-    found = {path: one for path, one in net.named_modules() if isinstance(one, nn.MultiheadAttention)}
-    if not found:
+    attentions = {
+        path: candidate for path, candidate in net.named_modules() if isinstance(candidate, nn.MultiheadAttention)
+    }
+    if not attentions:
         raise ValueError(f"{type(net).__name__} has no nn.MultiheadAttention, whose paths could be compared")
-    if module is not None and module not in found:
-        first = next(iter(found))
+    if module is not None and module not in attentions:
+        first = next(iter(attentions))
         raise ValueError(f"module={quote(module)} is no nn.MultiheadAttention of this net; the first is {first!r}")
-    wanted = found if module is None else {module: found[module]}
-    if any(one.training for one in wanted.values()):
+    wanted = attentions if module is None else {module: attentions[module]}
+    if any(candidate.training for candidate in wanted.values()):
         raise ValueError("the attention is in training mode, in which it has no fast path: call eval() first")
     with torch.no_grad():
-        entered = Entered(wanted)
+        entered = AttentionInputs(wanted)
         with entered:
             net(*args, **kwargs)
         if entered.path is None:
             raise ValueError(f"{', '.join(map(repr, wanted))} did not run in this forward")
-        attention = found[entered.path]
+        attention = attentions[entered.path]
         runs = [
             _run(name, attention, entered.tensors, entered.masks, need_weights, fast)
             for name, (need_weights, fast) in WAYS.items()
@@ -107,7 +109,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
     )
 
 
-class Entered(TorchFunctionMode):
+class AttentionInputs(TorchFunctionMode):
     """A function mode that keeps the inputs of the first of some attentions that runs, for this thread alone."""
 
     def __init__(self, modules: dict[str, nn.MultiheadAttention]):
@@ -129,8 +131,8 @@ class Entered(TorchFunctionMode):
                 if args[0] is args[1]:
                     query = key
                 if self._modules[self.path].batch_first and query.dim() == 3:
-                    turned = {id(tensor): tensor.transpose(0, 1) for tensor in (query, key, value)}
-                    query, key, value = (turned[id(tensor)] for tensor in (query, key, value))
+                    batch_first = {id(tensor): tensor.transpose(0, 1) for tensor in (query, key, value)}
+                    query, key, value = (batch_first[id(tensor)] for tensor in (query, key, value))
                 self.tensors = query, key, value
                 self.masks = {name: _boolean(kwargs.get(name)) for name in ("attn_mask", "key_padding_mask")}
         return func(*args, **kwargs)
@@ -176,7 +178,7 @@ def _trace_twin(attention: nn.MultiheadAttention, inputs, asked):
 
 def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
     """Return the same kind of attention at other sizes, and its arguments."""
-    made = nn.MultiheadAttention(
+    twin = nn.MultiheadAttention(
         sizes["D"],
         sizes["h"],
         bias=attention.in_proj_bias is not None,
@@ -185,13 +187,15 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
         batch_first=True,
     )
     x = torch.randn(sizes["B"], sizes["S"], sizes["D"])
-    return made.eval(), (x, x, x), asked
+    return twin.eval(), (x, x, x), asked
 
 
 def _list_fast_ops(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
     """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
-    given = zip(("input value", "input key", "input query"), reversed(inputs), strict=True)  # one tensor is the queries
-    ops, makers = [], Makers(dict(attention.named_parameters()) | dict(given))
+    named_inputs = zip(
+        ("input value", "input key", "input query"), reversed(inputs), strict=True
+    )  # one tensor is the queries
+    ops, makers = [], Makers(dict(attention.named_parameters()) | dict(named_inputs))
 
     def observe(mode, func, types, args=(), kwargs=None):
         before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))

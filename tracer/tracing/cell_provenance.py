@@ -26,22 +26,22 @@ def cell(trace: Trace, id: str, index) -> Cell:
         raise ValueError(GONE)
     value = trace.later.values(Chain)
     if step is None:
-        found = value(id)
-        if found is None:
+        tensor = value(id)
+        if tensor is None:
             raise KeyError(f"no {quote(id)} in this run: {value.why(id)}")
-        at = _check_index(id, index, tuple(found.shape))
-        return Cell(id, at, plain(found[at]), trace=trace)
+        at = _check_index(id, index, tuple(tensor.shape))
+        return Cell(id, at, plain(tensor[at]), trace=trace)
     at = _check_index(id, index, step.shape)
     notes = []
-    found = trace.value(step)
-    if found is None and (found := value(id)) is not None:
+    tensor = trace.value(step)
+    if tensor is None and (tensor := value(id)) is not None:
         why = "A fused op never held" if step.recomputed else "The run did not keep"
         notes.append(f"{why} this tensor: its number is computed again, from the equations.")
     equation = value.equations[id]
     missing = _missing(equation, value, trace.later.rewritten())
-    if found is None:
+    if tensor is None:
         raise ValueError(f"{quote(id)} was not kept, and can't be computed again: {missing}")
-    number = plain(found[at])
+    number = plain(tensor[at])
     if missing:
         return Cell(id, at, number, None, step.latex, {}, " ".join([*notes, f"Not followed: {missing}."]), trace=trace)
     walk = Walk(equation, value)
@@ -79,14 +79,14 @@ def _group(leaves: list[Leaf]) -> dict[str, tuple[Number, ...]]:
     groups: dict[str, dict[tuple[int, ...], Number]] = {}
     for leaf in leaves:
         numbers = groups.setdefault(leaf.key, {})
-        one = Number(leaf.index, leaf.value, leaf.share, leaf.counted)
-        numbers[leaf.index] = _both(numbers[leaf.index], one) if leaf.index in numbers else one
+        number = Number(leaf.index, leaf.value, leaf.share, leaf.counted)
+        numbers[leaf.index] = _both(numbers[leaf.index], number) if leaf.index in numbers else number
     return {key: tuple(numbers[at] for at in sorted(numbers)) for key, numbers in groups.items()}
 
 
-def _both(one: Number, other: Number) -> Number:
-    if one.counted != other.counted:
-        return one if one.counted else other
-    if one.share is None or other.share is None:
-        return one._replace(share=None)
-    return one._replace(share=one.share + other.share)
+def _both(a: Number, b: Number) -> Number:
+    if a.counted != b.counted:
+        return a if a.counted else b
+    if a.share is None or b.share is None:
+        return a._replace(share=None)
+    return a._replace(share=a.share + b.share)

@@ -15,6 +15,7 @@ import torch
 from tracer.capture.composite_calls import Call, Calls, ModuleCall, Ref, refs
 from tracer.record import Argument, CallRecord, ModuleRecord, Op, TensorRecord, dtype_name
 from tracer.utils.error_text import shorten
+from tracer.utils.internals.torch_internals import function_schema
 
 LETTERS = 120
 """Of an argument that is a long list."""
@@ -33,24 +34,24 @@ def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
         held = _held.get(key)
     if held is not None and held[0] is ops:
         return held[1]
-    known = Known(ops)
+    known = TensorRecords(ops)
     modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
-    found = modules, tuple(_call(call, known) for call in calls.made if call.func is not None)
+    records = modules, tuple(_call(call, known) for call in calls.made if call.func is not None)
     with _lock:
         while len(_held) >= HELD:
             del _held[next(iter(_held))]
-        _held[key] = ops, found
-    return found
+        _held[key] = ops, records
+    return records
 
 
-class Known:
+class TensorRecords:
     """The records of the ops' input and output tensors, and the sizes of the parameters among them."""
 
     def __init__(self, ops: Sequence[Op]):
         self._records = {}
         for op in ops:
-            for one in (*op.inputs, *op.outputs):
-                self._records.setdefault((one.maker, one.shape, one.dtype), one)
+            for tensor in (*op.inputs, *op.outputs):
+                self._records.setdefault((tensor.maker, tensor.shape, tensor.dtype), tensor)
         named = {name for op in ops for name in op.parameters}
         self.sizes = {maker: prod(shape) for maker, shape, _ in self._records if maker in named}
 
@@ -70,10 +71,10 @@ def maker(ref: Ref) -> int | str:
     return ref.key.removeprefix("parameter ") if not ref.key.startswith("constant ") else "constant"
 
 
-def _module(number: int, modules: list[ModuleCall], ops: Sequence[Op], known: Known) -> ModuleRecord:
+def _module(number: int, modules: list[ModuleCall], ops: Sequence[Op], known: TensorRecords) -> ModuleRecord:
     call = modules[number]
     beneath = ops[call.first : call.last]
-    given = (*call.inputs, *(ref for ref in call.named if not _within(ref, call)))
+    inputs = (*call.inputs, *(ref for ref in call.named if not _within(ref, call)))
     return ModuleRecord(
         path=call.path,
         kind=call.kind,
@@ -81,7 +82,7 @@ def _module(number: int, modules: list[ModuleCall], ops: Sequence[Op], known: Kn
         around=None if call.around < 0 else call.around,
         first=call.first,
         last=call.last,
-        inputs=tuple(map(known.record, given)),
+        inputs=tuple(map(known.record, inputs)),
         outputs=tuple(map(known.record, call.outputs)),
         params=sum(known.sizes[name] for name in {name for op in beneath for name in op.parameters}),
         flops=sum(op.flops or 0 for op in beneath),
@@ -90,8 +91,8 @@ def _module(number: int, modules: list[ModuleCall], ops: Sequence[Op], known: Kn
 
 
 def _within(ref: Ref, call: ModuleCall) -> bool:
-    made = maker(ref)
-    return isinstance(made, int) and call.first <= made < call.last
+    op = maker(ref)
+    return isinstance(op, int) and call.first <= op < call.last
 
 
 def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iterator[str]:
@@ -107,19 +108,20 @@ def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iter
         if _within(ref, call):
             yield f"its input of shape {list(ref.shape)} is what operation {maker(ref)} in it made"
     for ref in call.outputs:
-        made = maker(ref)
-        if not isinstance(made, int) or ref.key in {given.key for given in (*call.inputs, *call.named)}:
+        producer = maker(ref)
+        if not isinstance(producer, int) or ref.key in {passed.key for passed in (*call.inputs, *call.named)}:
             continue  # it hands on what it was given, or gives a parameter
         if not _within(ref, call):
-            yield f"its output of shape {list(ref.shape)} was made by operation {made}, which did not run in it"
-        elif (place := ref.key.partition(".")[2]).isdecimal() and int(place) < len(ops[made].outputs):
-            gave = ops[made].outputs[int(place)]  # anything else was written into
+            yield f"its output of shape {list(ref.shape)} was made by operation {producer}, which did not run in it"
+        elif (place := ref.key.partition(".")[2]).isdecimal() and int(place) < len(ops[producer].outputs):
+            gave = ops[producer].outputs[int(place)]  # anything else was written into
             if (gave.shape, gave.dtype) != (tuple(ref.shape), dtype_name(ref.dtype)):
-                yield f"its output has the shape {list(ref.shape)}, operation {made} gave {list(gave.shape)}"
+                yield f"its output has the shape {list(ref.shape)}, operation {producer} gave {list(gave.shape)}"
 
 
-def _call(call: Call, known: Known) -> CallRecord:
-    defaults = {} if call.func is None else {a.name: a for a in call.func._schema.arguments if a.has_default_value()}
+def _call(call: Call, known: TensorRecords) -> CallRecord:
+    arguments = () if call.func is None else function_schema(call.func).arguments
+    defaults = {argument.name: argument for argument in arguments if argument.has_default_value()}
     return CallRecord(
         name=call.name,
         arguments=tuple(_argument(name, value, defaults, known) for name, value in call.arguments.items()),
@@ -131,7 +133,7 @@ def _call(call: Call, known: Known) -> CallRecord:
     )
 
 
-def _argument(name: str, value, defaults: dict, known: Known) -> Argument:
+def _argument(name: str, value, defaults: dict, known: TensorRecords) -> Argument:
     tensors = tuple(map(known.record, refs(value)))
     default = name in defaults and not tensors and defaults[name].default_value == value
     return Argument(name, "" if tensors else shorten(_text(value), LETTERS), tensors, default)

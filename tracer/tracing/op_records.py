@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-from tracer.capture import Seen
+from tracer.capture import OpEvent
 from tracer.capture.source_lines import source
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.shapes import Solution, held_size
@@ -65,12 +65,18 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
                 if maker not in counted:
                     counted.add(maker)
                     fresh[maker] = j
-        turned = op.name == "convolution" and op.settings[TRANSPOSED]
-        flops = 0 if op.layout else cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), _first(op), turned)
+        is_transposed = op.name == "convolution" and op.settings[TRANSPOSED]
+        flops = (
+            0
+            if op.layout
+            else cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), _first(op), is_transposed)
+        )
         formula = "0" if flops == 0 else "?"
         params_symbolic = "?" if fresh else "0"
         if inputs is not None:
-            formula = cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else (), turned) if flops else formula
+            formula = (
+                cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else (), is_transposed) if flops else formula
+            )
             params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
         ops.append(
             Op(
@@ -94,20 +100,20 @@ def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Soluti
     return tuple(ops)
 
 
-def _first(op: Seen) -> tuple[int, ...]:
+def _first(op: OpEvent) -> tuple[int, ...]:
     return op.outputs[0][0] if op.outputs else ()
 
 
 def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
     """Return the records of described tensors; a tensor that several ops take is one record."""
-    found = []
+    records = []
     for key in zip(described, symbolic, strict=True) if symbolic else described:
         record = known.get(key)
         if record is None:
             (shape, dtype, maker), names = key if symbolic else (key, None)  # type: ignore[misc]
             record = known[key] = TensorRecord(shape, dtype_name(dtype), maker, names)
-        found.append(record)
-    return tuple(found)
+        records.append(record)
+    return tuple(records)
 
 
 def part_of(module: str, parts: Collection[str]) -> str:
@@ -120,8 +126,8 @@ def limit_note(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
     held = [name for op in ops if op.flops and (name := held_size(op.note))]
     if not held:
         return ""
-    said = "one of the operations runs" if len(held) == 1 else f"{len(held)} of the operations run"
+    subject = "one of the operations runs" if len(held) == 1 else f"{len(held)} of the operations run"
     names = list(dict.fromkeys(held))
     at = " and ".join(f"{name} = {sizes[name]}" for name in names)
     which = "this batch size" if names == ["B"] else "this size" if len(names) == 1 else "these sizes"
-    return f"the FLOP formula holds at {at} only: {said} at {which} alone"
+    return f"the FLOP formula holds at {at} only: {subject} at {which} alone"

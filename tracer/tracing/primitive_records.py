@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tracer.capture.op_primitives import Opened
+from tracer.capture.op_primitives import OpDecomposition
 from tracer.record import Decomposition, Primitive, TensorRecord, dtype_name
 from tracer.shapes import Solution
 
 
-def decompositions(opened: Sequence[Opened], solution: Solution | None) -> tuple[Decomposition, ...]:
+def decompositions(opened: Sequence[OpDecomposition], solution: Solution | None) -> tuple[Decomposition, ...]:
     """Return one record for each op of a run that was opened."""
     solved = solution.parts if solution else ()
     return tuple(

@@ -18,8 +18,8 @@ class Chain(Values):
 
     HELD = 2
 
-    def __init__(self, module, kept, found, lines, sizes):
-        super().__init__(module, kept, found, lines, sizes)
+    def __init__(self, module, kept, steps, lines, sizes):
+        super().__init__(module, kept, steps, lines, sizes)
         self.equations = {line.id: line.equation for line in lines}
         self._again: dict[str, torch.Tensor | None] = {}
 
@@ -27,15 +27,15 @@ class Chain(Values):
         return value_of(str(expression), self._sizes)
 
     def __call__(self, key: str) -> torch.Tensor | None:
-        found = self._hold(key)
-        if found is None and key in self.equations:
+        tensor = self._hold(key)
+        if tensor is None and key in self.equations:
             if key not in self._again:
-                made = self._recompute(key)
+                recomputed = self._recompute(key)
                 while len(self._again) >= self.HELD:
                     del self._again[next(iter(self._again))]
-                self._again[key] = made
+                self._again[key] = recomputed
             return self._again[key]
-        return found
+        return tensor
 
     def _hold(self, key: str) -> torch.Tensor | None:
         return None if self.inside(key) is not None else super().__call__(key)
@@ -56,22 +56,22 @@ class Chain(Values):
         return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
 
     def _recompute(self, key: str) -> torch.Tensor | None:
-        needed, made = self._unkept([key]), {}
+        needed, recomputed = self._unkept([key]), {}
 
         def exact(tensor: Tensor) -> torch.Tensor:
-            found = made[tensor.key] if tensor.key in made else self._hold(tensor.key)
-            if found is None:
+            operand = recomputed[tensor.key] if tensor.key in recomputed else self._hold(tensor.key)
+            if operand is None:
                 raise LookupError(tensor.key)
-            return found.double() if found.is_floating_point() else found
+            return operand.double() if operand.is_floating_point() else operand
 
         with torch.no_grad():
             try:
                 for id in self.equations:  # in the order in which they ran
                     if id in needed:
-                        made[id] = execute(self.equations[id], exact, self.size)
+                        recomputed[id] = execute(self.equations[id], exact, self.size)
             except LookupError:
                 return None
-        return made[key]
+        return recomputed[key]
 
 
 class Leaf(NamedTuple):
@@ -98,13 +98,13 @@ class Walk:
         """Return the value of a part of the equation, in float64."""
         if node not in self._made:
             if isinstance(node, Tensor):
-                found = self._value.tensor(node.key)
-                found = found.double() if found.is_floating_point() else found
-                made = found.transpose(-2, -1) if node.transposed else found
+                tensor = self._value.tensor(node.key)
+                tensor = tensor.double() if tensor.is_floating_point() else tensor
+                result = tensor.transpose(-2, -1) if node.transposed else tensor
             else:
                 with torch.no_grad():
-                    made = node.run(self.size, *map(self.tensor, node.operands))
-            self._made[node] = made
+                    result = node.run(self.size, *map(self.tensor, node.operands))
+            self._made[node] = result
         return self._made[node]
 
     def terms(self, node: Node, index: tuple[int, ...]) -> list[Term]:
@@ -128,38 +128,40 @@ class Walk:
             number = plain(self.tensor(node)[index])
             return [Leaf(*_place(node, index), number, number, 1.0, True)]
         if (node, index) not in self._seen:
-            operands, found = node.operands, []
+            operands, numbers = node.operands, []
             for term in self.terms(node, index):
                 operand = operands[term.operand]
                 if isinstance(operand, Tensor):
-                    found.append(Leaf(*_place(operand, term.index), term.value, term.share, term.factor, term.counted))
+                    numbers.append(
+                        Leaf(*_place(operand, term.index), term.value, term.share, term.factor, term.counted)
+                    )
                 else:
-                    found += _through(term, self.numbers(operand, term.index))
-            self._count += len(found)
+                    numbers += _through(term, self.numbers(operand, term.index))
+            self._count += len(numbers)
             if self._count > MOST:
                 raise TooMany(f"they are more than {MOST:,}")
-            self._seen[node, index] = found
+            self._seen[node, index] = numbers
         return self._seen[node, index]
 
     def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
         """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too
         many."""
-        found: dict[Tensor, IndexSet] = {}
+        cells_read: dict[Tensor, IndexSet] = {}
 
         def follow(node: Node, cells: IndexSet) -> None:
             if isinstance(node, Tensor):
-                found[node] = found[node] | cells if node in found else cells
+                cells_read[node] = cells_read[node] | cells if node in cells_read else cells
                 return
             operands = [self.tensor(operand) for operand in node.operands]
             for operand, read in zip(node.operands, node.dependencies(self.size, cells, *operands), strict=True):
                 follow(operand, read)
 
         follow(node, IndexSet.single(self.tensor(node).shape, index))
-        if sum(cells.count for cells in found.values()) > MOST:
+        if sum(cells.count for cells in cells_read.values()) > MOST:
             return None
         return [
             Leaf(*_place(tensor, at), plain(self.tensor(tensor)[at]), None, None, True)
-            for tensor, cells in found.items()
+            for tensor, cells in cells_read.items()
             for at in cells
         ]
 

@@ -13,10 +13,10 @@ from tracer.expr.math.algebra import Product
 from tracer.expr.node import Node, infer
 from tracer.record import Name, Op, Operand, Step, dtype_name
 from tracer.shapes import Solution, value_of
-from tracer.textbook.steps import Found, Line, opaque
+from tracer.textbook.steps import DerivedStep, Line, opaque
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, proven_shape
-from tracer.utils.cache import Itself
+from tracer.utils.cache import ById
 from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
 
@@ -28,7 +28,7 @@ FUSED = "The fused op {op} never holds this tensor: it is recomputed from the eq
 
 
 def steps_of(
-    found: Sequence[Found],
+    derived_steps: Sequence[DerivedStep],
     ops: Sequence[Op],
     solution: Solution | None,
     sizes: dict[str, int],
@@ -36,69 +36,69 @@ def steps_of(
     value: Values | None,
     later: bool,
     rerun: Rerun | None = None,
-) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
+) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
     """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` computes them again;
     with `later` their proofs are pending, else they were not executed. And the lines as they stand there: one that
     can't be said is only its call."""
-    said, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
+    proof, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
-        steps, lines = _write_steps(Itself(found), Itself(ops), solution, at, same, said, later)
+        steps, lines = _write_steps(ById(derived_steps), ById(ops), solution, at, same, proof, later)
     if not value:
         return steps, lines
-    made = []
+    records = []
     proofs = rerun.prove(rerun.lacking(lines, value), lines) if rerun else {}
     with doing("Proving its equations"):
-        for number, (step, one) in enumerate(zip(steps, lines, strict=True), 1):
+        for number, (step, line) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
-            said = step.recomputed or opaque(one.line)
-            made.append(step if said else apply_proof(step, proofs.get(step.id) or prove(one, value, sizes)))
-    return tuple(made), lines
+            proof = step.recomputed or opaque(line.line)
+            records.append(step if proof else apply_proof(step, proofs.get(step.id) or prove(line, value, sizes)))
+    return tuple(records), lines
 
 
 @lru_cache(maxsize=32)
 def _write_steps(
-    found: Itself, ops: Itself, solution, at, same: Same, said: Proof, later: bool
-) -> tuple[tuple[Step, ...], tuple[Found, ...]]:
+    derived_steps: ById, ops: ById, solution, at, same: Same, proof: Proof, later: bool
+) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
     """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the
     same."""
     steps, lines = [], []
-    for number, one in enumerate(found.it, 1):
-        tell(number, len(found.it), "step")
+    for number, line in enumerate(derived_steps.it, 1):
+        tell(number, len(derived_steps.it), "step")
         try:
-            step = _step(one, ops.it, solution, dict(at), same, said, later)
+            step = _step(line, ops.it, solution, dict(at), same, proof, later)
         except Exception as error:  # whatever is wrong with one line, all others are there
-            one = _opaque(one, ops.it[one.op], describe_error(error))
-            step = _step(one, ops.it, None, dict(at), same, said, later)
+            line = _opaque(line, ops.it[line.op], describe_error(error))
+            step = _step(line, ops.it, None, dict(at), same, proof, later)
         steps.append(step)
-        lines.append(one)
+        lines.append(line)
     return tuple(steps), tuple(lines)
 
 
-def _opaque(found: Found, op: Op, reason: str) -> Found:
+def _opaque(derived: DerivedStep, op: Op, reason: str) -> DerivedStep:
     """Return a line with no more on its right side than the op that computed its tensor."""
-    line = found.line
-    shape = line.tensor.shape if line.place is None else found.shape or op.outputs[found.output].shape
-    made = Tensor(line.tensor.name, shape, line.tensor.key)
+    line = derived.line
+    shape = line.tensor.shape if line.place is None else derived.shape or op.outputs[derived.output].shape
+    tensor = Tensor(line.tensor.name, shape, line.tensor.key)
     equation = Opaque(*tensors(line.equation), name=op.op, reason=reason, result=shape)
-    return found._replace(line=replace(line, tensor=made, equation=equation))
+    return derived._replace(line=replace(line, tensor=tensor, equation=equation))
 
 
 def _step(
-    found: Found,
+    derived: DerivedStep,
     ops: Sequence[Op],
     solution: Solution | None,
     sizes: dict[str, int],
     same: Same,
-    said: Proof,
+    proof: Proof,
     later: bool,
 ) -> Step:
-    line, op = found.line, ops[found.op]
+    line, op = derived.line, ops[derived.op]
     fused = line.place is None
     solved = None
     if solution and solution.has_sizes and not fused:
-        solved = found.solved or solution.outputs[found.op][found.output]
+        solved = derived.solved or solution.outputs[derived.op][derived.output]
     symbolic, note = proven_shape(line, solved, same)
-    notes = ("", FUSED.format(op=op.op)) if fused else (note, said.note)
+    notes = ("", FUSED.format(op=op.op)) if fused else (note, proof.note)
     if isinstance(line.equation, Opaque):
         notes = (*notes[:1], line.equation.note)
     return Step(
@@ -111,16 +111,16 @@ def _step(
         symbolic=symbolic,
         shape=tuple(int(value_of(size, sizes)) for size in symbolic)
         if fused
-        else found.shape or op.outputs[found.output].shape,
+        else derived.shape or op.outputs[derived.output].shape,
         error=None,
         recomputed=fused,
         source=op.source,
-        ops=found.ops,
+        ops=derived.ops,
         why=line.why,
         note=" ".join(filter(None, (line.note, *notes))),
-        value="" if fused else found.value,
+        value="" if fused else derived.value,
         product=_product(line, sizes, same),
-        dtype=dtype_name(found.dtype) if found.dtype else op.outputs[found.output].dtype,
+        dtype=dtype_name(derived.dtype) if derived.dtype else op.outputs[derived.output].dtype,
         names=_names(line),
         pending=later and not fused and not opaque(line),
         inside=op.index if fused else None,
@@ -131,8 +131,10 @@ def _step(
 @lru_cache(maxsize=4096)
 def _names(line: Line) -> tuple[Name, ...]:
     """Return the inputs and parameters that the equation names."""
-    outside = (one for one in tensors(line.equation) if one.key.startswith(("input ", "parameter ", "constant ")))
-    return tuple(Name(one.name, one.key, one.transposed, one.key in line.outside) for one in outside)
+    outside = (
+        tensor for tensor in tensors(line.equation) if tensor.key.startswith(("input ", "parameter ", "constant "))
+    )
+    return tuple(Name(tensor.name, tensor.key, tensor.transposed, tensor.key in line.outside) for tensor in outside)
 
 
 def _product(line: Line, sizes: dict[str, int], same: Same) -> tuple[Operand, Operand, Operand] | None:

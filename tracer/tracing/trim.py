@@ -11,13 +11,15 @@ def lighten(trace: Trace, cap: int) -> Trace:
     """Return the same run with at most `cap` bytes of the tensors of its steps, the first ones; all else is unchanged,
     but the references to the model.
 
-    Queries, keys and masks of attention, the photo and the inputs that lines name stay: what is shown of them is
-    computed when it is asked for, and a saved run is proven from them.
+    Queries, keys, masks and changed weights of attention, the photo and the inputs that lines name stay: what is shown
+    of them is computed when it is asked for, and a saved run is proven from them.
     """
     trace = trace.prove()
     kept, total = dict(trace.values), 0
-    asked = {key for record in trace.attentions for key in (record.q, record.k)}
-    asked |= {key for record in trace.attentions for _, given in record.chain for key in given if isinstance(key, str)}
+    asked = {key for record in trace.attentions for key in (record.q, record.k, record.weights, record.scores)}
+    asked |= {
+        key for record in trace.attentions for _, arguments in record.chain for key in arguments if isinstance(key, str)
+    }
     asked |= {trace.picture.value} if trace.picture else set()
     for step in trace.steps:
         value = kept.get(step.value)

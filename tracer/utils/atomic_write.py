@@ -15,7 +15,7 @@ def write(path: str | Path, data: bytes) -> None:
     Raise OSError with one sentence where that can't be done; on a full disk the old file stays. A special file, such as
     a pipe, is written to directly.
     """
-    given, path = path, Path(path)
+    name, path = path, Path(path)
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
@@ -28,4 +28,4 @@ def write(path: str | Path, data: bytes) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise type(error)(f"can't write {quote(str(given))}: {error.strerror or error}") from error
+        raise type(error)(f"can't write {quote(str(name))}: {error.strerror or error}") from error

@@ -6,7 +6,7 @@ from threading import RLock
 from typing import Any
 
 
-class Itself:
+class ById:
     """An object as a key by identity, whatever it holds; the key holds it, so that no other object gets its id."""
 
     __slots__ = ("it",)
@@ -17,8 +17,8 @@ class Itself:
     def __hash__(self) -> int:
         return id(self.it)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Itself) and self.it is other.it
+    def __eq__(self, wrapper: object) -> bool:
+        return isinstance(wrapper, ById) and self.it is wrapper.it
 
 
 class Cache:
@@ -32,6 +32,10 @@ class Cache:
         # what is kept may be dropped while a collection runs in the middle of a put: the lock lets its own thread in
         self._weigh, self._lock = weigh, RLock()
         self._values: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
+
+    def __deepcopy__(self, memo: dict) -> "Cache":
+        """Return an empty cache of the same bounds: what is kept belongs to what the original stands beside."""
+        return Cache(self.most, self._weigh)
 
     def get(self, key: Hashable) -> Any:
         """Return the value of a key, None where there is none (any more)."""

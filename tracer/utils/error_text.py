@@ -7,27 +7,27 @@ MOST = 80
 """Characters that are quoted at most, the quotation marks among them."""
 
 
-def quote(given: object, most: int = MOST) -> str:
+def quote(text: object, most: int = MOST) -> str:
     """Return `repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
 
     A path is quoted as its text. A long text is cut before its `repr` is computed, so that quoting costs the same for
     any.
     """
-    given = str(given) if isinstance(given, PathLike) else given
-    if isinstance(given, str) and len(given) > 2 * most:
-        given = given[:most] + given[-most:]
-    elif isinstance(given, bytes | bytearray) and len(given) > 2 * most:
-        given = given[:most] + given[-most:]  # both ends of one kind
-    return shorten(repr(given), most)
+    text = str(text) if isinstance(text, PathLike) else text
+    if isinstance(text, str) and len(text) > 2 * most:
+        text = text[:most] + text[-most:]
+    elif isinstance(text, bytes | bytearray) and len(text) > 2 * most:
+        text = text[:most] + text[-most:]  # both ends of one kind
+    return shorten(repr(text), most)
 
 
-def shorten(said: str, most: int = MOST) -> str:
+def shorten(text: str, most: int = MOST) -> str:
     """Return a text of any length as one line of at most `most` characters; the part that is left out in the middle is
     `…`."""
-    said = said if len(said) <= 4 * most else said[: 2 * most] + said[-2 * most :]
-    said = " ".join(said.split()) if "\n" in said else said
+    text = text if len(text) <= 4 * most else text[: 2 * most] + text[-2 * most :]
+    text = " ".join(text.split()) if "\n" in text else text
     head = 2 * (most - 3) // 3
-    return said if len(said) <= most else f"{said[:head]} … {said[head + 3 - most :]}"
+    return text if len(text) <= most else f"{text[:head]} … {text[head + 3 - most :]}"
 
 
 def quoted_setting(name: str, value: object) -> str:

@@ -3,7 +3,14 @@
 from importlib import import_module
 from types import ModuleType
 
-EXTRAS = {"pandas": "tables", "plotly": "figures", "streamlit": "app", "tokenizers": "lessons", "tqdm": "train"}
+EXTRAS = {
+    "pandas": "tables",
+    "plotly": "figures",
+    "pyarrow": "survey",
+    "streamlit": "app",
+    "tokenizers": "lessons",
+    "tqdm": "train",
+}
 """Package to extra. The extra `app` has all of these but tqdm, too."""
 
 

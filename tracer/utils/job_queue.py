@@ -12,7 +12,7 @@ from threading import Condition, Event, Thread
 from time import monotonic
 
 from tracer.utils.cache import Cache
-from tracer.utils.progress import Told, listen
+from tracer.utils.progress import Progress, listen
 
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0
@@ -34,7 +34,7 @@ class Task:
         self.waiting = 0
         self.begun = self.ended = False
         self._over = Event()
-        self.told = Told()
+        self.told = Progress()
         self.result: object = None
         self.error: BaseException | None = None
 
@@ -52,11 +52,11 @@ class Task:
         """Return whether it is over by then."""
         return self._over.wait(seconds)
 
-    def hear(self, told: Told) -> None:
-        """Record the progress of the work, from its thread. Raise `Ended` where it is to end."""
+    def hear(self, progress: Progress) -> None:
+        """Record the progress of the work, from its thread. Raise `JobEnd` where it is to end."""
         if self.ended:
-            raise Ended
-        self.told = told
+            raise JobEnd
+        self.told = progress
 
 
 class Line:
@@ -114,7 +114,7 @@ class Line:
             if not task.begun and not task.over:
                 self._drop(task)
                 self._changed.notify_all()
-                task.close(error=Left())
+                task.close(error=NoWaiters())
 
     def end(self, task: Task) -> None:
         """Cancel a task: it is not begun, or ends as soon as it reports its progress."""
@@ -170,8 +170,8 @@ class Line:
     def _next(self) -> Task:
         """Begin and return the first task in the queue, once there is one and it may."""
         with self._changed:
-            while not self._tasks or self._left():
-                self._changed.wait(self._left() if self._tasks else None)
+            while not self._tasks or self._seconds_left():
+                self._changed.wait(self._seconds_left() if self._tasks else None)
             task = self._order()[0]
             self._drop(task)
             self._serve(task)
@@ -179,7 +179,7 @@ class Line:
             self._begun[task] = monotonic()
             return task
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds until the next may begin beside the running ones; background work holds up no visitor."""
         rank = min(task.rank for task in self._tasks)
         before = (since for task, since in self._begun.items() if task.rank <= rank)
@@ -191,11 +191,11 @@ def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
     return (task for turn in zip_longest(*parts) for task in turn if task is not None)
 
 
-class Ended(BaseException):
+class JobEnd(BaseException):
     """Raised in work that is to end: no part of it takes that for an error of its own."""
 
 
-class Left(Exception):
+class NoWaiters(Exception):
     """Raised where all who waited for a piece of work have left."""
 
 

@@ -105,14 +105,14 @@ def limits() -> Limits:
 @lru_cache(maxsize=8)
 def _read(stated: tuple[str, ...]) -> Limits:
     """Read once, and again only where the environment changed, as it does in tests."""
-    given = dict(zip(VARIABLES, stated, strict=True))
-    if given["TRACER_HOSTED"] not in ("", "0", "1"):
-        raise ValueError(f"TRACER_HOSTED={quote(given['TRACER_HOSTED'])} was given, expected 1 or 0")
-    hosted, more = given["TRACER_HOSTED"] == "1", given["TRACER_MODELS"].replace(",", " ").split()
+    settings = dict(zip(VARIABLES, stated, strict=True))
+    if settings["TRACER_HOSTED"] not in ("", "0", "1"):
+        raise ValueError(f"TRACER_HOSTED={quote(settings['TRACER_HOSTED'])} was given, expected 1 or 0")
+    hosted, more = settings["TRACER_HOSTED"] == "1", settings["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
-    bounds = {name: _bound(f"TRACER_{name.upper()}", given, pair[hosted]) for name, pair in BOUNDS.items()}
+    bounds = {name: _bound(f"TRACER_{name.upper()}", settings, pair[hosted]) for name, pair in BOUNDS.items()}
     hosts, sites = (
-        tuple(given[name].lower().replace(",", " ").split()) for name in ("TRACER_HOST", "TRACER_FRAMED_BY")
+        tuple(settings[name].lower().replace(",", " ").split()) for name in ("TRACER_HOST", "TRACER_FRAMED_BY")
     )
     for site in sites:
         if not re.fullmatch(r"https://[\w.-]+(:\d+)?", site):
@@ -123,8 +123,8 @@ def _read(stated: tuple[str, ...]) -> Limits:
     return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, **bounds)
 
 
-def _bound(variable: str, given: dict[str, str], default: float) -> float:
-    text = given[variable]
+def _bound(variable: str, settings: dict[str, str], default: float) -> float:
+    text = settings[variable]
     if not text:
         return default
     whole = variable not in ("TRACER_PHOTO_MB", "TRACER_MODEL_GB", "TRACER_MEMORY_GB")

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class Progress(NamedTuple):
     """The task and its progress: `done` of `whole`, each a `unit`; `whole` is 0 where it is unknown."""
 
     doing: str = ""
@@ -20,7 +20,7 @@ class Told(NamedTuple):
     unit: str = ""
 
 
-Hearing = Callable[[Told], None]
+Hearing = Callable[[Progress], None]
 _hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
 _doing: ContextVar[str] = ContextVar("doing", default="")
 
@@ -49,4 +49,4 @@ def doing(what: str) -> Iterator[None]:
 def tell(done: int = 0, whole: int = 0, unit: str = "") -> None:
     """Report the progress of the current work."""
     if (hear := _hearing.get()) is not None:
-        hear(Told(_doing.get(), done, whole, unit))
+        hear(Progress(_doing.get(), done, whole, unit))

@@ -29,21 +29,21 @@ def read_literals(file: Traversable) -> dict[str, Any]:
     """Return the literals of a file without running it: the first line of its docstring, as `"summary"`, and the values
     assigned at module level to plain names; of a call, such as `Spec(…)`, the literal keywords."""
     tree = parse(file.read_text(encoding="utf-8"))
-    found: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
+    literals: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
             name, value = line.targets[0].id, line.value
             if isinstance(value, ast.Call):
-                found[name] = _literals({keyword.arg: keyword.value for keyword in value.keywords if keyword.arg})
+                literals[name] = _literals({keyword.arg: keyword.value for keyword in value.keywords if keyword.arg})
             else:
-                found |= _literals({name: value})
-    return found
+                literals |= _literals({name: value})
+    return literals
 
 
-def _literals(given: dict[str, ast.expr]) -> dict[str, Any]:
+def _literals(names: dict[str, ast.expr]) -> dict[str, Any]:
     """Return the values that are literals."""
-    found = {}
-    for name, value in given.items():
+    literals = {}
+    for name, value in names.items():
         with suppress(ValueError):
-            found[name] = ast.literal_eval(value)
-    return found
+            literals[name] = ast.literal_eval(value)
+    return literals

@@ -53,19 +53,19 @@ class Difference:
             return self.sizes
         shares = self.sizes / (torch.zeros((), dtype=self.sizes.dtype) if allowed is None else allowed)
         if shares.numel() and not shares.amax() < inf:  # an infinity less itself, 0 over 0, or beyond
-            one, other = self.computed, self.reference
+            computed, reference = self.computed, self.reference
             shares = shares.masked_fill(self.sizes.isinf() | shares.isnan(), inf)
-            shares = shares.masked_fill((one == other) | (one.isnan() & other.isnan()), 0)
+            shares = shares.masked_fill((computed == reference) | (computed.isnan() & reference.isnan()), 0)
         return shares
 
 
-def identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+def identical(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors are the same, bit by bit: -0 is not 0, and a NaN is itself."""
-    if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
+    if (a.dtype, a.shape, a.layout) != (b.dtype, b.shape, b.layout):
         return False
-    if one.is_quantized:
-        return torch.equal(one, other)
-    return torch.equal(_bits(one), _bits(other))
+    if a.is_quantized:
+        return torch.equal(a, b)
+    return torch.equal(_bits(a), _bits(b))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -87,8 +87,8 @@ def margins(computed: torch.Tensor, reference: torch.Tensor, allowed: torch.Tens
 
 def first_beyond(shares: torch.Tensor) -> tuple[int, ...] | None:
     """Return the index of the first cell, row by row, whose difference exceeds the tolerance."""
-    found = (shares > 1).nonzero()
-    return tuple(found[0].tolist()) if len(found) else None
+    indices = (shares > 1).nonzero()
+    return tuple(indices[0].tolist()) if len(indices) else None
 
 
 def _largest(tensor: torch.Tensor) -> float:

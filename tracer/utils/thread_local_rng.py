@@ -8,7 +8,8 @@ from functools import lru_cache
 from threading import Lock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracer.utils.internals.torch_internals import DispatchMode, function_schema
 
 _whole_process = Lock()
 
@@ -25,16 +26,12 @@ def seeded_draws(seed: int) -> Iterator[None]:
         yield
 
 
-class _Draws(TorchDispatchMode):
+class _Draws(DispatchMode):
     """A mode that passes the generator to each op that draws; it holds for its own thread."""
 
     def __init__(self, generator: torch.Generator):
         super().__init__()
         self.generator = generator
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -63,9 +60,11 @@ def _elsewhere(args, kwargs) -> bool:
 @lru_cache(maxsize=256)
 def _with_generator(func):
     """Return the op itself or its overload that takes a generator; None where there is none."""
-    packet, name = func.overloadpacket, func._overloadname
-    for other in (name, "generator" if name == "default" else f"{name}_generator"):
-        found = getattr(packet, other) if other in packet.overloads() else None
-        if found is not None and any(argument.name == "generator" for argument in found._schema.arguments):
-            return found
+    packet, name = func.overloadpacket, func.name().partition(".")[2] or "default"
+    for overload_name in (name, "generator" if name == "default" else f"{name}_generator"):
+        overload = getattr(packet, overload_name) if overload_name in packet.overloads() else None
+        if overload is not None and any(
+            argument.name == "generator" for argument in function_schema(overload).arguments
+        ):
+            return overload
     return None

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import zoo
 from tracer.capture.attention.score_replay import sinks
+from tracer.capture.tensors.pytree import output_tensors, same_outputs
 from tracer.export import to_json, to_table
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.spec import Model
@@ -26,7 +26,7 @@ from tracer.shapes import UNKNOWN, value_of
 from tracer.symbols import cost
 from tracer.tracing import AT_HAND
 from tracer.tracing.proofs.step_proof import relative_error
-from tracer.utils import tensor_diff
+from tracer.utils.internals.torch_internals import tree_map_only
 from tracer.verify import checks
 from tracer.verify.checks.reference_run import Transparent
 
@@ -76,8 +76,8 @@ def report(model: Model) -> dict[str, Any]:
         "proven": sum(step.verdict == "proven" for step in steps),
         "max_error": max(errors, key=lambda error: (error != error, error), default=None),
         "coverage": traced.coverage,
-        "identical": identical(traced.output, closed),
-        "opened_error": None if identical(closed, fast) else _difference(closed, fast),
+        "identical": same_outputs(traced.output, closed),
+        "opened_error": None if same_outputs(closed, fast) else _difference(closed, fast),
     }
     problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
@@ -92,17 +92,17 @@ def report(model: Model) -> dict[str, Any]:
 
 def failures(report: dict[str, Any]) -> list[str]:
     """Return the errors of a report, one sentence each; empty if everything is proven."""
-    name, said = report["model"], []
+    name, reasons = report["model"], []
     if report["solved"] < report["dims"]:
-        said.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
+        reasons.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
     if report["proven"] < report["equations"]:
-        said.append(f"{report['equations'] - report['proven']} of {report['equations']} equations are not proven")
+        reasons.append(f"{report['equations'] - report['proven']} of {report['equations']} equations are not proven")
     if not report["identical"]:
-        said.append("the traced output is not bit-equal to the untraced one")
+        reasons.append("the traced output is not bit-equal to the untraced one")
     opened = report["opened_error"]
     if opened is not None and not (isinstance(opened, float) and opened <= OPENED):
-        said.append(f"the opened fast path differs by {opened}, expected at most {OPENED}")
-    return [f"{name}: {sentence}" for sentence in [*said, *report.get("problems", ())]]
+        reasons.append(f"the opened fast path differs by {opened}, expected at most {OPENED}")
+    return [f"{name}: {sentence}" for sentence in [*reasons, *report.get("problems", ())]]
 
 
 def text(reports: list[dict[str, Any]]) -> str:
@@ -112,7 +112,9 @@ def text(reports: list[dict[str, Any]]) -> str:
     failed = [sentence for report in reports for sentence in failures(report)]
     partly = [report["model"] for report in reports if report["coverage"] < 1]
     proven = "Everything is proven" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
-    unseen = [f"{one['model']}: no check sees {one['unseen']} operands." for one in reports if "unseen" in one]
+    unseen = [
+        f"{figures['model']}: no check sees {figures['unseen']} operands." for figures in reports if "unseen" in figures
+    ]
     return "\n".join([to_table.align(lines), "", *unseen, *(failed or [proven])])
 
 
@@ -135,13 +137,7 @@ def seeded_run(run: Callable[..., Any], *args: Any, **named: Any) -> Any:
 
 
 def _tensors(output) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-
-
-def identical(a, b) -> bool:
-    """Return whether two outputs have the same tensors, bit by bit."""
-    a, b = _tensors(a), _tensors(b)
-    return len(a) == len(b) and all(map(tensor_diff.identical, a, b))
+    return [tensor for _, tensor in output_tensors(output)]
 
 
 def _difference(a, b) -> float:
@@ -178,10 +174,10 @@ def _sizes(trace: Trace) -> Iterator[str]:
     """Check that every solved size and every formula of cost has, at this run's symbols, the value that ran."""
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     for op in trace.ops:
-        found = [(op.params_symbolic, op.params), (op.flops_symbolic, op.flops)]
+        formulas = [(op.params_symbolic, op.params), (op.flops_symbolic, op.flops)]
         for tensor in (*op.inputs, *op.outputs):
-            found += zip(tensor.symbolic or (), tensor.shape, strict=tensor.symbolic is not None)
-        for formula, number in found:
+            formulas += zip(tensor.symbolic or (), tensor.shape, strict=tensor.symbolic is not None)
+        for formula, number in formulas:
             if formula != UNKNOWN and _value(formula, sizes) != number:
                 yield f"op {op.index} ({op.op}): {formula} is {_value(formula, sizes)} at this run, expected {number}"
 
@@ -195,9 +191,9 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
         least = sum(parameter.numel() for parameter in _used(model.net, inputs))
         counted["params"] = min(max(trace.params, least), everything)
     for what, expected in counted.items():
-        formula, found = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
-        if found != expected:
-            yield f"{found} {what} counted, expected {expected}"
+        formula, number = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
+        if number != expected:
+            yield f"{number} {what} counted, expected {expected}"
         if _value(formula, sizes) != expected:
             yield f"the formula of {what}, {formula}, gives {_value(formula, sizes)}, expected {expected}"
 
@@ -207,22 +203,22 @@ def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
     net = copy.deepcopy(net).requires_grad_()
     parameters = list(net.parameters())
     with torch.enable_grad():
-        said = _tensors(seeded_run(net, *inputs, **inputs.named))
-        total = sum(tensor.sum() for tensor in said if tensor.requires_grad)
-        found = torch.autograd.grad(total, parameters, allow_unused=True)
-    return [parameter for parameter, gradient in zip(parameters, found, strict=True) if gradient is not None]
+        outputs = _tensors(seeded_run(net, *inputs, **inputs.named))
+        total = sum(tensor.sum() for tensor in outputs if tensor.requires_grad)
+        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    return [parameter for parameter, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
 
 
 def _count_flops(net: torch.nn.Module, inputs: Inputs) -> int:
     """Count FLOPs by PyTorch's own counter, on `meta`; on the CPU for a forward that reads values, with the formula for
     fused attention of other devices."""
-    given = (tuple(inputs), inputs.named)
+    arguments = (tuple(inputs), inputs.named)
     try:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), given)
+            args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), arguments)
             seeded_run(copy.deepcopy(net).to("meta"), *args, **named)
     except RuntimeError:
-        fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: cost.attention_flops}
+        fused = {getattr(torch.ops.aten, name): cost.attention_flops for name in cost.FUSED}
         with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter:
             seeded_run(net, *inputs, **inputs.named)
     return counter.get_total_flops()
@@ -258,6 +254,11 @@ def _primitives(trace: Trace) -> Iterator[str]:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
         if opened.error is not None and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":
             yield f"{where}: its primitives differ from it by {opened.error:.1e}"
-        sizes = [size for one in opened.primitives for x in (*one.inputs, *one.outputs) for size in x.symbolic or ()]
+        sizes = [
+            size
+            for primitive in opened.primitives
+            for x in (*primitive.inputs, *primitive.outputs)
+            for size in x.symbolic or ()
+        ]
         if UNKNOWN in sizes:
             yield f"{where}: {sizes.count(UNKNOWN)} dimensions of its primitives are not solved"

@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 import tracer
 from tracer.capture import record
@@ -19,6 +18,7 @@ from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.tracing import LATER
 from tracer.utils.error_text import quote, reason
+from tracer.utils.internals.torch_internals import tree_leaves
 from tracer.verify import seeded_run, small
 from tracer.verify.survey_zoo import KEPT, perturb_parameters
 
@@ -67,7 +67,7 @@ HELD = (
 """Models that are compared at one side of a photo, their own: at others forward runs other ops."""
 
 
-class Compared(NamedTuple):
+class TextbookComparison(NamedTuple):
     """The outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
     all of them for no reason that is listed, the seconds, why it could not be compared, or "", and the reasons of lines
     that have one, once for each."""
@@ -86,7 +86,7 @@ def lines_of(trace: Trace) -> list[Line]:
     return [(step.title, step.latex, step.symbolic, step.note) for step in trace.steps]
 
 
-def compare(name: str) -> Compared:
+def compare(name: str) -> TextbookComparison:
     """Derive the textbook of a model anew at each of the sizes, and compare them line by line."""
     began, textbooks, failed = time.perf_counter(), {}, ""
     for number in range(len(SIZES)):
@@ -101,26 +101,33 @@ def compare(name: str) -> Compared:
             break
     seconds = time.perf_counter() - began
     if len(textbooks) < 2:
-        return Compared(name, reason=failed or "it runs at one size alone", seconds=seconds)
+        return TextbookComparison(name, reason=failed or "it runs at one size alone", seconds=seconds)
     (first, reference), *others = textbooks.items()
     differing: dict[int, str] = {}
     for label, lines in others:
-        for place, said in _differences(reference, lines):
-            differing.setdefault(place, f"{first} and {label}: {said}")
+        for place, difference in _differences(reference, lines):
+            differing.setdefault(place, f"{first} and {label}: {difference}")
     left, known = sorted_out(name, differing.values())
-    known += tuple(one for one in HELD if one.model == name and another_way(small(name)))
-    return Compared(name, len(reference), len(textbooks), left, seconds, reasons=known)
+    known += tuple(held_out for held_out in HELD if held_out.model == name and another_way(small(name)))
+    return TextbookComparison(name, len(reference), len(textbooks), left, seconds, reasons=known)
 
 
 def sorted_out(name: str, differing: Iterable[str]) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
     """Return the messages of lines that differ without a reason, and the reasons of the others."""
     left, known = [], []
-    for said in differing:
-        found = next((one for one in REASONS if one.model == name and re.search(one.pattern, said)), None)
-        if found is None:
-            left.append(said)
+    for difference in differing:
+        reason = next(
+            (
+                candidate
+                for candidate in REASONS
+                if candidate.model == name and re.search(candidate.pattern, difference)
+            ),
+            None,
+        )
+        if reason is None:
+            left.append(difference)
         else:
-            known.append(found)
+            known.append(reason)
     return tuple(left), tuple(known)
 
 
@@ -170,7 +177,7 @@ def _sizes(model: Model, number: int) -> dict[str, Any]:
     if len(tree_leaves(tuple(model.inputs(B=2)))) > len(tree_leaves(tuple(model.inputs(B=1)))):
         return {side: round(model.sizes[side] * SIDES[number]) for side in ("H", "W") if side in model.sizes}
     sizes = {"B": batch, "T": length, "T_d": length}
-    if not any(one.model == model.name for one in HELD):
+    if not any(held_out.model == model.name for held_out in HELD):
         sizes |= {side: round(size * SIDES[number]) for side, size in _own_sides(model).items()}
     return {symbol: sizes[symbol] for symbol in model.spec.runs if symbol in sizes and symbol in own}
 
@@ -183,45 +190,51 @@ def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, st
             continue
         for i, (left, right) in enumerate(zip_longest(ours[start:stop], theirs[begin:end])):
             parts = zip_longest(left or (), right or ())
-            said = [f"{quote(a)} / {quote(b)}" for a, b in parts if a != b] if left and right else []
+            pairs_text = [f"{quote(a)} / {quote(b)}" for a, b in parts if a != b] if left and right else []
             whole = left or right
             yield (
                 start + i if left else len(ours) + begin + i,
-                "; ".join(said) or f"only {'there' if right else 'here'}: {whole[1]}",
+                "; ".join(pairs_text) or f"only {'there' if right else 'here'}: {whole[1]}",
             )
 
 
-def compare_models(names: Iterable[str]) -> Iterator[Compared]:
+def compare_models(names: Iterable[str]) -> Iterator[TextbookComparison]:
     """Yield the outcomes of the models, in order."""
     yield from map(compare, names)
 
 
-def line(found: Compared) -> str:
+def line(comparison: TextbookComparison) -> str:
     """Return one model in one line, and the lines that differ below it."""
-    if found.reason:
-        return f"{found.name}: {found.reason}"
-    said = f"{found.name}: {len(found.differing)} of {found.lines} lines differ at {found.runs} sizes"
-    return "\n".join([f"{said}, {found.seconds:.0f} s", *(f"    {one}" for one in found.differing)])
+    if comparison.reason:
+        return f"{comparison.name}: {comparison.reason}"
+    text = (
+        f"{comparison.name}: {len(comparison.differing)} of {comparison.lines} lines differ at {comparison.runs} sizes"
+    )
+    return "\n".join(
+        [f"{text}, {comparison.seconds:.0f} s", *(f"    {difference}" for difference in comparison.differing)]
+    )
 
 
-def stale(found: list[Compared]) -> list[Reason]:
+def stale(comparisons: list[TextbookComparison]) -> list[Reason]:
     """Return the listed reasons that no line of their models has any more."""
-    ran = {one.name for one in found if not one.reason}
-    had = {known for one in found for known in one.reasons}
-    return [one for one in (*REASONS, *HELD) if one.model in ran and one not in had]
+    ran = {entry.name for entry in comparisons if not entry.reason}
+    had = {known for entry in comparisons for known in entry.reasons}
+    return [entry for entry in (*REASONS, *HELD) if entry.model in ran and entry not in had]
 
 
-def summary(found: list[Compared]) -> tuple[list[str], bool]:
+def summary(comparisons: list[TextbookComparison]) -> tuple[list[str], bool]:
     """Return the share of lines that differ for no reason that is listed, the reasons of the others, and whether that
     is within the bar; a reason that no line has any more is not."""
-    ran = [one for one in found if not one.reason]
-    total, differing = sum(one.lines for one in ran), sum(len(one.differing) for one in ran)
-    share, old = differing / total if total else 1.0, stale(found)
-    said = f"{differing:,} of {total:,} lines of {len(ran)} of {len(found)} models differ at other sizes"
-    lines = [f"{said}: {share:.2%} (expected {ENOUGH:.0%} at most)"]
-    for known, count in Counter(known for one in ran for known in one.reasons).items():
+    ran = [comparison for comparison in comparisons if not comparison.reason]
+    total, differing = sum(comparison.lines for comparison in ran), sum(len(comparison.differing) for comparison in ran)
+    share, old = differing / total if total else 1.0, stale(comparisons)
+    text = f"{differing:,} of {total:,} lines of {len(ran)} of {len(comparisons)} models differ at other sizes"
+    lines = [f"{text}: {share:.2%} (expected {ENOUGH:.0%} at most)"]
+    for known, count in Counter(known for comparison in ran for known in comparison.reasons).items():
         what = "compared at its own side alone" if known in HELD else f"{count} more, for a reason"
         lines.append(f"{known.model}: {what}: {known.why}")
-    lines += [f"{one.name}: not compared: {one.reason}" for one in found if one.reason]
-    lines += [f"{one.model}: stale reason, no line differs so: {one.why}" for one in old]
+    lines += [
+        f"{comparison.name}: not compared: {comparison.reason}" for comparison in comparisons if comparison.reason
+    ]
+    lines += [f"{comparison.model}: stale reason, no line differs so: {comparison.why}" for comparison in old]
     return lines, share <= ENOUGH and not old

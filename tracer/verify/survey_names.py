@@ -39,7 +39,7 @@ TURNS = 20
 """Names that one worker takes, so that what libraries keep does not pile up."""
 
 
-class Opened(NamedTuple):
+class NameOutcome(NamedTuple):
     """The outcome of a name: the number of operations that ran, or the reason for none; `model` is False for an inner
     part."""
 
@@ -61,7 +61,7 @@ def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
     return names if count is None else random.Random(seed).sample(names, min(count, len(names)))
 
 
-def open_name(name: str) -> Opened:
+def open_name(name: str) -> NameOutcome:
     """Build a model and trace it on its own sample; an exception on the way is the reason."""
     import torch  # loads torch
 
@@ -74,20 +74,22 @@ def open_name(name: str) -> Opened:
             trace = tracer.trace(net, *inputs, prove=False, **inputs.named)
     except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
         plain = isinstance(error, ValueError)
-        said = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
+        message = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
         model = not isinstance(error, zoo.NoModel)
-        return Opened(name, reason=said or type(error).__name__, seconds=time.process_time() - start, model=model)
-    return Opened(name, ops=len(trace.ops), seconds=time.process_time() - start)
+        return NameOutcome(
+            name, reason=message or type(error).__name__, seconds=time.process_time() - start, model=model
+        )
+    return NameOutcome(name, ops=len(trace.ops), seconds=time.process_time() - start)
 
 
 def _ready(name: str):
     """Return the net and its inputs: on `meta` if the net is heavy."""
     import torch  # loads torch
-    from torch.utils._pytree import tree_map_only  # loads torch
 
     import tracer  # loads torch
     from tracer.models.shared.config_validation import on_meta, shapes  # loads torch
     from tracer.models.shared.spec import Model  # loads torch
+    from tracer.utils.internals.torch_internals import tree_map_only  # loads torch
 
     spec = zoo.spec_of(name)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
@@ -95,20 +97,20 @@ def _ready(name: str):
         model = tracer.load(name)
         return model.net, model.inputs()
     net = on_meta(lambda: spec.net(**full)).eval()
-    made = Model.of(name, spec, net, full, weights="none: on meta").inputs()
+    inputs = Model.of(name, spec, net, full, weights="none: on meta").inputs()
     on_meta = partial(tree_map_only, torch.Tensor, lambda tensor: tensor.to("meta"))
-    return net, replace(made, tensors=on_meta(made.tensors), named=on_meta(made.named))
+    return net, replace(inputs, tensors=on_meta(inputs.tensors), named=on_meta(inputs.named))
 
 
-def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
+def survey(names: list[str], seconds: float = SECONDS) -> Iterator[NameOutcome]:
     """Yield the outcome of each name, as it comes."""
     worker = None
     for number, name in enumerate(names):
         if worker is None or number % TURNS == 0:
             _end(worker)
             worker = _worker(seconds)
-        said = _answer(worker, name, seconds)
-        yield said
+        answer = _answer(worker, name, seconds)
+        yield answer
         if worker.poll() is not None:
             _end(worker)
             worker = None
@@ -116,27 +118,27 @@ def survey(names: list[str], seconds: float = SECONDS) -> Iterator[Opened]:
 
 
 def _worker(seconds: float) -> subprocess.Popen:
-    given = {**os.environ, "HF_HUB_OFFLINE": "1", "TRACER_MODEL_GB": "100000", "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRACER_MODEL_GB": "100000", "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "tracer.verify.survey_names", str(seconds)]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=given
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
     )
 
 
-def _answer(worker: subprocess.Popen, name: str, seconds: float) -> Opened:
+def _answer(worker: subprocess.Popen, name: str, seconds: float) -> NameOutcome:
     """Return the worker's outcome for a name, or the reason for none."""
     assert worker.stdin and worker.stdout  # `_worker` asked for both
     worker.stdin.write(f"{name}\n".encode())
     worker.stdin.flush()
     ready, _, _ = select.select([worker.stdout], [], [], WAIT)
     if line := worker.stdout.readline() if ready else b"":
-        return Opened(*json.loads(line))
+        return NameOutcome(*json.loads(line))
     if not ready:
         worker.kill()
-        return Opened(name, reason=f"it took more than {WAIT} s", seconds=WAIT)
+        return NameOutcome(name, reason=f"it took more than {WAIT} s", seconds=WAIT)
     if worker.wait() == -getattr(signal, "SIGPROF", 0):
-        return Opened(name, reason=f"it took more than {seconds:g} s of processor time", seconds=seconds)
-    return Opened(name, reason="its process ended, out of memory or in a crash")
+        return NameOutcome(name, reason=f"it took more than {seconds:g} s of processor time", seconds=seconds)
+    return NameOutcome(name, reason="its process ended, out of memory or in a crash")
 
 
 def _end(worker: subprocess.Popen | None) -> None:
@@ -145,22 +147,22 @@ def _end(worker: subprocess.Popen | None) -> None:
         worker.communicate()
 
 
-def summary(library: str, found: list[Opened], most: int = 12) -> list[str]:
+def summary(library: str, outcomes: list[NameOutcome], most: int = 12) -> list[str]:
     """Return how many of a library's names opened, and the commonest reasons of the rest."""
-    ok, models = sum(not one.reason for one in found), sum(one.model for one in found)
+    ok, models = sum(not outcome.reason for outcome in outcomes), sum(outcome.model for outcome in outcomes)
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
-    lines += [f"  {len(found) - models} more are no models by themselves"] if models < len(found) else []
-    rest = [one for one in found if one.reason and one.model]
-    for why, count in Counter(_kind(one) for one in rest).most_common(most):
-        names = [one.name for one in rest if _kind(one) == why]
+    lines += [f"  {len(outcomes) - models} more are no models by themselves"] if models < len(outcomes) else []
+    rest = [outcome for outcome in outcomes if outcome.reason and outcome.model]
+    for why, count in Counter(_kind(outcome) for outcome in rest).most_common(most):
+        names = [outcome.name for outcome in rest if _kind(outcome) == why]
         more = f" and {len(names) - 4} others" if len(names) > 4 else ""
         lines.append(f"  {count:4}  {shorten(why, 160)}  ({', '.join(names[:4])}{more})")
     return lines
 
 
-def _kind(one: Opened) -> str:
+def _kind(outcome: NameOutcome) -> str:
     """Return a reason without the name."""
-    return one.reason.replace(one.name.partition(":")[2], "…").replace("'hf:…' ", "")
+    return outcome.reason.replace(outcome.name.partition(":")[2], "…").replace("'hf:…' ", "")
 
 
 def _work(seconds: float) -> None:
@@ -177,8 +179,8 @@ def _work(seconds: float) -> None:
     os.dup2(2, 1)  # whatever libraries print is no answer
     for line in sys.stdin:
         with _ended_after(seconds):
-            said = open_name(line.strip())
-        print(json.dumps(said), file=out, flush=True)
+            outcome = open_name(line.strip())
+        print(json.dumps(outcome), file=out, flush=True)
         gc.collect()  # a net may refer to itself, and then stays until there are many small objects
 
 

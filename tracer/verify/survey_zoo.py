@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import torch
 
+from tracer.capture.tensors.pytree import same_outputs
 from tracer.export.to_html import equation
 from tracer.ops import is_layout
 from tracer.record import Trace
 from tracer.shapes import UNKNOWN
 from tracer.textbook.derivation import KERNEL
 from tracer.utils.error_text import reason
-from tracer.verify import identical, seeded_run, small
+from tracer.verify import seeded_run, small
 from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
 from tracer.verify.checks.reference_run import Transparent
 
@@ -51,7 +52,7 @@ MOVED = 0.05
 """How far parameters are moved, as a standard deviation."""
 
 
-class Book(NamedTuple):
+class ModelOutcome(NamedTuple):
     """The outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
     no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
     those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
@@ -86,7 +87,7 @@ def perturb_parameters(net: torch.nn.Module) -> None:
                 buffer += torch.rand(buffer.shape, generator=draw).to(buffer.dtype)
 
 
-def book(name: str) -> Book:
+def book(name: str) -> ModelOutcome:
     """Derive and prove the textbook of one model."""
     began = time.perf_counter()
     try:
@@ -98,7 +99,7 @@ def book(name: str) -> Book:
             plain = seeded_run(model.net, *inputs, **inputs.named)
         trace = seeded_run(model.trace, keep=KEPT).check()
     except Exception as error:  # whatever a library says of its own model
-        return Book(name, reason=reason(error))
+        return ModelOutcome(name, reason=reason(error))
     after = model.net.state_dict()
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
@@ -106,7 +107,7 @@ def book(name: str) -> Book:
     missing = list(find_unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
     missing += [note for note in trace.notes if not trace.steps]
     changing = changing_sizes(trace)
-    return Book(
+    return ModelOutcome(
         name,
         len(computing),
         sum(op.step is not None for op in computing),
@@ -118,7 +119,7 @@ def book(name: str) -> Book:
         max((step.error for step in shown if step.error is not None), default=0.0),
         (*unproven, *missing),
         sum(equation(step.latex).startswith("<math") for step in shown),
-        identical(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
+        same_outputs(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
         time.perf_counter() - began,
         unseen=sum(len(step.unseen) for step in shown),
     )
@@ -126,27 +127,28 @@ def book(name: str) -> Book:
 
 def changing_sizes(trace: Trace) -> list[str]:
     """Return the sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` if there is none."""
-    tensors = [one for op in trace.ops for one in (*op.inputs, *op.outputs)]
-    sizes = [size for one in tensors for size in one.symbolic or (UNKNOWN,) * len(one.shape)]
+    tensors = [tensor for op in trace.ops for tensor in (*op.inputs, *op.outputs)]
+    sizes = [size for tensor in tensors for size in tensor.symbolic or (UNKNOWN,) * len(tensor.shape)]
     return [size for size in sizes if not size.isdecimal()]
 
 
-def books(names: Iterable[str]) -> Iterator[Book]:
+def books(names: Iterable[str]) -> Iterator[ModelOutcome]:
     """Yield the books of these models, in order."""
     yield from map(book, names)
 
 
-def line(found: Book) -> str:
+def line(outcome: ModelOutcome) -> str:
     """Return one model in one line, and what is not proven below it."""
-    if found.reason:
-        return f"{found.name}: {found.reason}"
-    said = (
-        f"{found.name}: {found.proven} of {found.steps} steps proven, {found.covered} of {found.computing} ops in"
-        f" steps, {found.kernels} by kernel, {found.solved} of {found.sizes} sizes in symbols, error {found.error:.1e},"
-        f" {found.unseen} operands unseen,"
-        f" {found.seconds:.0f} s" + ("" if found.unchanged else ", output or model CHANGED")
+    if outcome.reason:
+        return f"{outcome.name}: {outcome.reason}"
+    text = (
+        f"{outcome.name}: {outcome.proven} of {outcome.steps} steps proven, "
+        f"{outcome.covered} of {outcome.computing} ops in steps, {outcome.kernels} by kernel, "
+        f"{outcome.solved} of {outcome.sizes} sizes in symbols, error {outcome.error:.1e}, "
+        f"{outcome.unseen} operands unseen,"
+        f" {outcome.seconds:.0f} s" + ("" if outcome.unchanged else ", output or model CHANGED")
     )
-    return "\n".join([said, *(f"    {one}" for one in found.unproven)])
+    return "\n".join([text, *(f"    {unproven}" for unproven in outcome.unproven)])
 
 
 BARS = {
@@ -159,27 +161,27 @@ BARS = {
 """Shares that are expected, each as a part, its whole, and from where to where."""
 
 
-def _share(found: Iterable[Book], part: str, whole: str) -> float:
-    found = list(found)
-    total = sum(getattr(one, whole) for one in found)
-    return sum(getattr(one, part) for one in found) / total if total else 1.0
+def _share(outcomes: Iterable[ModelOutcome], part: str, whole: str) -> float:
+    outcomes = list(outcomes)
+    total = sum(getattr(outcome, whole) for outcome in outcomes)
+    return sum(getattr(outcome, part) for outcome in outcomes) / total if total else 1.0
 
 
-def summary(found: list[Book]) -> tuple[list[str], bool]:
+def summary(outcomes: list[ModelOutcome]) -> tuple[list[str], bool]:
     """Return the figures of all models and of each field, and whether they are within the bars."""
-    ran = [one for one in found if not one.reason]
-    same = sum(one.unchanged for one in ran)
-    said = [f"{len(ran)} of {len(found)} models ran, {same} with the untraced output and an untouched model"]
-    held = len(ran) == len(found) == same
+    ran = [outcome for outcome in outcomes if not outcome.reason]
+    same = sum(outcome.unchanged for outcome in ran)
+    lines = [f"{len(ran)} of {len(outcomes)} models ran, {same} with the untraced output and an untouched model"]
+    held = len(ran) == len(outcomes) == same
     for name, (part, whole, low, high) in BARS.items():
         value = _share(ran, part, whole)
         held = held and low <= value <= high
-        said.append(f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})")
+        lines.append(f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})")
     for field, names in FIELDS.items():
-        own = [one for one in ran if one.name in names.split()]
+        own = [outcome for outcome in ran if outcome.name in names.split()]
         if own:
             shares = (f"{name} {_share(own, *bar[:2]):.1%}" for name, bar in BARS.items())
-            said.append(f"{field}, {len(own)} models: {', '.join(shares)}")
-    said.append(f"{sum(one.unseen for one in ran):,} operands that no check sees")
-    said.append(f"{sum(one.seconds for one in ran) / 60:.1f} minutes")
-    return said, held
+            lines.append(f"{field}, {len(own)} models: {', '.join(shares)}")
+    lines.append(f"{sum(outcome.unseen for outcome in ran):,} operands that no check sees")
+    lines.append(f"{sum(outcome.seconds for outcome in ran) / 60:.1f} minutes")
+    return lines, held

@@ -3,6 +3,8 @@
 Every file below this folder that has a `PREFIX` is a library, found by itself and imported only when it is used. It
 states the `PACKAGE` that must be installed and `EXAMPLES`, names and what they are; `spec(id)` describes a model, and
 `load_pretrained(id, spec, sizes)` returns the net or None, the facts of its card, and the source of its weights.
+`download(id)` says what its weights cost, `here(id)` whether they are on this machine, `fetch(id)` loads them,
+`names()` lists all that the library has, and `check_no_folder(id)`, where there is one, refuses a folder.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ class Library(NamedTuple):
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, Library]:
     """Return the libraries by prefix, read without running their files."""
-    found = {}
+    by_prefix = {}
     for name, path in _files(files(__name__)):
         literals = read_literals(path)
         if "PREFIX" in literals:
-            found[literals["PREFIX"]] = Library(name, literals["PACKAGE"], literals["EXAMPLES"])
-    return found
+            by_prefix[literals["PREFIX"]] = Library(name, literals["PACKAGE"], literals["EXAMPLES"])
+    return by_prefix
 
 
 def _files(folder: Traversable, package: str = "") -> Iterator[tuple[str, Traversable]]:
@@ -105,10 +107,10 @@ def summary(name: str) -> str:
 def examples() -> dict[str, str]:
     """Names to start from and what they are, of the libraries that are installed; no library is imported for it."""
     return {
-        f"{prefix}:{id}": said
+        f"{prefix}:{id}": description
         for prefix, library in libraries().items()
         if available(prefix)
-        for id, said in library.examples.items()
+        for id, description in library.examples.items()
     }
 
 

@@ -51,13 +51,13 @@ PART = (".incomplete", ".partial")
 
 def bytes_on_disk(folder: str, whole: bool = False) -> int:
     """Bytes of the files in a folder, those that are still being written too, or with `whole` the others alone."""
-    found = 0
+    total = 0
     for file in Path(folder).rglob("*") if folder else ():
         if whole and file.name.endswith(PART):
             continue
         with suppress(OSError):  # a file that was there a moment ago
-            found += file.lstat().st_size if not file.is_dir() else 0
-    return found
+            total += file.lstat().st_size if not file.is_dir() else 0
+    return total
 
 
 def on_the_hub(id: str) -> Download:
@@ -67,9 +67,9 @@ def on_the_hub(id: str) -> Download:
     from huggingface_hub.file_download import repo_folder_name  # may not be installed
 
     try:
-        found = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
+        files = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
     except Exception:  # whatever the network or the hub make of the question
         return Download(None)
-    sizes = [file.size for file in found if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
+    sizes = [file.size for file in files if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
     folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=id, repo_type="model")
     return Download(None if None in sizes else sum(sizes), folder=str(folder))

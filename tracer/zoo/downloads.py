@@ -21,11 +21,11 @@ def fetch(name: str) -> str:
     """Download the weights of a library's model and the files beside them, if they are not here. Return a report in
     a few words. Raise ValueError if the download fails."""
     source, id = source_of(name)
-    found = source.download(id)
-    if found.size == 0:
+    download = source.download(id)
+    if download.size == 0:
         if not source.here(id):
-            raise ValueError(f"the weights of {quote(name)} can't be had: {found.note}")
-        return found.note
+            raise ValueError(f"the weights of {quote(name)} can't be had: {download.note}")
+        return download.note
     source.fetch(id)
     return "downloaded"
 
@@ -42,7 +42,7 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
             while True:
                 tell(max(0, bytes_on_disk(download.folder) - before), download.size or 0, "B")
                 try:
-                    said = child.communicate(timeout=EVERY)[1]
+                    message = child.communicate(timeout=EVERY)[1]
                     break
                 except subprocess.TimeoutExpired:
                     continue
@@ -51,5 +51,5 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
             child.terminate()  # it takes what it has begun away itself
             child.communicate()
     if child.returncode:
-        last = (said.strip().splitlines() or ["it ended without a word"])[-1].removeprefix("tracer: ")
+        last = (message.strip().splitlines() or ["it ended without a word"])[-1].removeprefix("tracer: ")
         raise ValueError(shorten(last, 400))

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tracer.capture import Recording
 from tracer.shapes import Vocabulary
 from tracer.shapes.op_alignment import COPIES, align
 from tracer.symbols.notation import parse
 from tracer.utils.error_text import reason
+from tracer.utils.internals.torch_internals import DispatchMode, disable_dispatch_modes, fake_tensor
 
 PROBES = 5
 """Runs at other sizes: four that solve, and one that is predicted."""
@@ -79,40 +78,42 @@ def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
     """Choices for all groups at once: the first of each, then the others of one of them."""
     first = dict.fromkeys(range(len(groups)), 0)
     yield first
-    for number, one in enumerate(groups):
-        if one.symbols != ("B",):
-            yield from ({**first, number: choice} for choice in range(1, len(one.choices)))
+    for number, sizes_group in enumerate(groups):
+        if sizes_group.symbols != ("B",):
+            yield from ({**first, number: choice} for choice in range(1, len(sizes_group.choices)))
 
 
 def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
     """Return the first choice of each group that runs, compared in these rows. An op that differs even at `base`
     differs at any choice."""
     others = _others(run, vocabulary, base)
-    found, partly, reasons = {}, bool(others), {}
-    for number, one in enumerate(groups):
+    chosen, partly, reasons = {}, bool(others), {}
+    for number, sizes_group in enumerate(groups):
         runs = None
-        for choice in range(len(one.choices)):
-            tries = [same_ops(run, vocabulary, {**base, **one.row(choice, row)}, others) for row in rows]
-            if (failed := next((said for said in tries if isinstance(said, str)), None)) is not None:
+        for choice in range(len(sizes_group.choices)):
+            tries = [same_ops(run, vocabulary, {**base, **sizes_group.row(choice, row)}, others) for row in rows]
+            if (failed := next((message for message in tries if isinstance(message, str)), None)) is not None:
                 reasons[number] = failed
                 continue
             runs = choice if runs is None else runs
-            if all(tries) or one.symbols == ("B",):
+            if all(tries) or sizes_group.symbols == ("B",):
                 runs = choice
                 break
         else:
             partly |= runs is not None
         if runs is not None:
-            found[number] = runs
-    held = [symbol for number, one in enumerate(groups) if number not in found for symbol in one.symbols]
-    if not found:
+            chosen[number] = runs
+    held = [
+        symbol for number, sizes_group in enumerate(groups) if number not in chosen for symbol in sizes_group.symbols
+    ]
+    if not chosen:
         return
-    said = next((reasons[number] for number in reasons if number not in found), "")
-    sentence = f"no symbols for {', '.join(held)}: the model did not run at the other sizes tried ({said})"
-    left = replace(_over(vocabulary, groups, found), held=sentence if held else "", partly=partly)
-    yield left, _probes(base, groups, found)
+    message = next((reasons[number] for number in reasons if number not in chosen), "")
+    sentence = f"no symbols for {', '.join(held)}: the model did not run at the other sizes tried ({message})"
+    left = replace(_over(vocabulary, groups, chosen), held=sentence if held else "", partly=partly)
+    yield left, _probes(base, groups, chosen)
     if not partly:
-        yield replace(left, partly=True), _probes(base, groups, found)
+        yield replace(left, partly=True), _probes(base, groups, chosen)
 
 
 def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
@@ -129,10 +130,10 @@ def same_ops(run: Recording, vocabulary: Vocabulary, at: dict[str, int], but: Co
     """Return True if the model runs the ops of `run`, except `but`, at these sizes; the error if it does not run at
     all."""
     try:
-        other = vocabulary.probe(at, primitives=False)
+        probe = vocabulary.probe(at, primitives=False)
     except Exception as error:  # whatever a library makes of a size that it was not written for
         return reason(error)
-    return all(number in but for number in _missing(run, other))
+    return all(number in but for number in _missing(run, probe))
 
 
 def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> list[int]:
@@ -143,66 +144,62 @@ def _others(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> lis
         return []
 
 
-def _missing(run: Recording, other: Recording) -> list[int]:
+def _missing(run: Recording, probe: Recording) -> list[int]:
     """Return the ops of a run that another run lacks."""
-    found = zip(run.ops, align(run.ops, other.ops), strict=True)
-    return [number for number, (op, place) in enumerate(found) if place is None and op.name not in COPIES]
+    matches = zip(run.ops, align(run.ops, probe.ops), strict=True)
+    return [number for number, (op, place) in enumerate(matches) if place is None and op.name not in COPIES]
 
 
 def _letters(name: str, derived: dict[str, str]) -> set[str]:
     """Return the sizes of an expression, with derived ones expanded."""
-    found = {str(letter) for letter in parse(name).free_symbols}
-    return (found - derived.keys()).union(*(_letters(derived[letter], derived) for letter in found & derived.keys()))
+    letters = {str(letter) for letter in parse(name).free_symbols}
+    return (letters - derived.keys()).union(
+        *(_letters(derived[letter], derived) for letter in letters & derived.keys())
+    )
 
 
 def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) -> bool:
     """Return whether the model runs the ops of `run` at its own sizes, with outputs of the same shapes."""
     if same_ops(run, vocabulary, base) is not True:
         return False
-    other = vocabulary.probe(base, primitives=False).ops
-    return len(other) == len(run.ops) and all(
-        [shape for shape, *_ in one.outputs] == [shape for shape, *_ in two.outputs]
-        for one, two in zip(run.ops, other, strict=True)
+    probe_ops = vocabulary.probe(base, primitives=False).ops
+    return len(probe_ops) == len(run.ops) and all(
+        [shape for shape, *_ in first.outputs] == [shape for shape, *_ in two.outputs]
+        for first, two in zip(run.ops, probe_ops, strict=True)
     )
 
 
-class OnMeta(TorchDispatchMode):
+class OnMeta(DispatchMode):
     """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
-
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.native_batch_norm.default and not args[5]:
-            return made[0], made[1].new_empty(0), made[2].new_empty(0)
-        return made
+            return result[0], result[1].new_empty(0), result[2].new_empty(0)
+        return result
 
 
 def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:
     rows = []
     for number in range(PROBES):
-        changed = [groups[one].row(choice, number) for one, choice in chosen.items()]
+        changed = [groups[place].row(choice, number) for place, choice in chosen.items()]
         rows.append({**base, **{symbol: size for row in changed for symbol, size in row.items()}})
     return rows
 
 
-def valueless(net: torch.nn.Module, mode: FakeTensorMode, device: torch.device) -> torch.nn.Module:
+def valueless(net: torch.nn.Module, mode: Any, device: torch.device) -> torch.nn.Module:
     """Move a net from `meta` to a device in place, with uninitialised tensors."""
     known: dict[int, torch.Tensor] = {}
 
     def stand_in(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in known:
-            known[id(tensor)] = FakeTensor(mode, tensor.detach(), device)
+            known[id(tensor)] = fake_tensor(mode, tensor.detach(), device)
         return known[id(tensor)]
 
-    with _disable_current_modes():
+    with disable_dispatch_modes():
         for part in net.modules():
-            for name, tensor in part._parameters.items():
-                if tensor is not None:
-                    part._parameters[name] = torch.nn.Parameter(stand_in(tensor), requires_grad=False)
-            for name, tensor in part._buffers.items():
-                if tensor is not None:
-                    part._buffers[name] = stand_in(tensor)
+            for name, tensor in [*part.named_parameters(recurse=False, remove_duplicate=False)]:
+                setattr(part, name, torch.nn.Parameter(stand_in(tensor), requires_grad=False))
+            for name, tensor in [*part.named_buffers(recurse=False, remove_duplicate=False)]:
+                setattr(part, name, stand_in(tensor))
     return net

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -19,9 +19,12 @@ from typing import Any
 
 import torch
 
+from tracer.capture.interventions import Intervention
+from tracer.changes import Change
 from tracer.record import Trace
 from tracer.shapes import Vocabulary
-from tracer.tracing import assemble, of_caller, record_or_explain, solve_first
+from tracer.tracing import assemble, lay_book, of_caller, record_or_explain, solve_first
+from tracer.tracing.changed_runs import LineSite, changing_build, interventions_of, line_sites
 from tracer.utils.error_text import quote
 
 PROBES = 4
@@ -41,10 +44,10 @@ def factory(reference: str) -> Callable:
         module = importlib.import_module(path)
     except Exception as error:  # the user's own code runs here, and may fail in any way
         raise ValueError(f"{quote(path)} can't be imported: {type(error).__name__}: {error}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise ValueError(f"{quote(path)} has no function {quote(name)}, expected one that returns (module, args)")
-    return found
+    return function
 
 
 def sizes_of(function: Callable) -> dict[str, int]:
@@ -53,33 +56,43 @@ def sizes_of(function: Callable) -> dict[str, int]:
     return {name: value for name, value in defaults.items() if type(value) is int and value > 0}
 
 
-def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
+def trace(
+    reference: str, *, primitives: bool = False, change: Mapping[str, Change] | None = None, **size: int
+) -> Trace:
     """Run the module of a factory once, at its default sizes or the ones passed, without gradients.
 
-    ValueError in one sentence for a size that the factory does not take, or where the user's code fails.
+    `change` replaces the values of lines, as in `tracer.trace`. ValueError in one sentence for a size that the factory
+    does not take, or where the user's code fails.
     """
     function = factory(reference)
     sizes = sizes_of(function)
-    for name in given:
+    for name in size:
         if name not in sizes:
             known = (
                 f"its sizes are {', '.join(sizes)}" if sizes else "it has no argument with a whole number for default"
             )
             raise ValueError(f"{quote(reference)} takes no size {quote(name)}; {known}")
-    sizes |= given
+    sizes |= size
 
     def build(at: dict[str, int]):
-        made = function(**at)
-        if not (isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module)):
-            raise ValueError(f"{quote(reference)} returned {type(made).__name__}, expected (module, args)")
-        args = made[1] if isinstance(made[1], (tuple, list)) else (made[1],)
-        return made[0], tuple(args), *made[2:]
+        returned = function(**at)
+        if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], torch.nn.Module)):
+            raise ValueError(f"{quote(reference)} returned {type(returned).__name__}, expected (module, args)")
+        args = returned[1] if isinstance(returned[1], (tuple, list)) else (returned[1],)
+        return returned[0], tuple(args), *returned[2:]
+
+    def lines_of(interventions: tuple[Intervention, ...]) -> dict[str, LineSite]:
+        module, args, *named = changing_build(build, interventions)(sizes)
+        recording = record_or_explain(module, args, named[0] if named else {}, None, False, calls=True)
+        return line_sites(recording, lay_book(recording, sizes, {}, None, ())[0].found)
 
     try:
         with torch.no_grad():
+            if change:
+                build = changing_build(build, interventions_of(change, lines_of))
             module, args, *named = build(sizes)
-            given = named[0] if named else {}
-            recording = record_or_explain(module, args, given, None, True, primitives, calls=True)
+            size = named[0] if named else {}
+            recording = record_or_explain(module, args, size, None, True, primitives, calls=True)
     except ValueError:
         raise
     except Exception as error:
@@ -89,30 +102,31 @@ def trace(reference: str, *, primitives: bool = False, **given: int) -> Trace:
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
         solution, notes = solve_first(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
     facts: dict[str, Any] = {"sizes": sizes, "derived": {}, "solution": solution, "notes": notes}
+    facts["changes"] = tuple(f"{line}={line_change}" for line, line_change in (change or {}).items())
     return of_caller(assemble(module, recording, model=reference, **facts))
 
 
 def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
     """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
     others."""
-    draw, found = random.Random(0), [sizes]
+    draw, probes = random.Random(0), [sizes]
     for attempt in range(TRIES):
         change = (
             (lambda size: size * draw.choice(FACTORS)) if attempt % 2 else (lambda size: size + draw.choice(SHIFTS))
         )
-        other = {name: change(size) for name, size in sizes.items()}
-        if len({*other.values(), *sizes.values()}) < len(other) + len({*sizes.values()}):
+        changed = {name: change(size) for name, size in sizes.items()}
+        if len({*changed.values(), *sizes.values()}) < len(changed) + len({*sizes.values()}):
             continue
-        if any(other[name] == before[name] for before in found for name in sizes):  # the last one is to be predicted
+        if any(changed[name] == before[name] for before in probes for name in sizes):  # the last one is to be predicted
             continue
-        if prod(other.values()) > 10_000 * prod(sizes.values()):
+        if prod(changed.values()) > 10_000 * prod(sizes.values()):
             continue
         try:
-            vocabulary.probe(other, primitives=primitives)
+            vocabulary.probe(changed, primitives=primitives)
         except Exception:  # sizes that don't fit together: others will
             continue
-        found.append(other)
-        yield other
+        probes.append(changed)
+        yield changed
 
 
 def _first(error: Exception) -> str:

@@ -97,5 +97,5 @@ function tokenButtons(map, find, cells, state, choose) {
   );
   const count = map.others.filter(([, token]) => closed(token)).length;
   find(".closed-note").hidden = count === 0;
-  find(".closed-note").textContent = `“closed”: ${maskName(map)} that ran does not let this query look there. The Mask page shows it.`;
+  find(".closed-note").textContent = `“closed”: ${maskName(map)} that ran keeps this query from attending to this key. The Mask page shows it.`;
 }

@@ -149,10 +149,11 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   function drawText(weights, open) {
     const { lead, python, note } = inWords(map, state);
-    find(".lead").textContent = lead;
+    const none = !(weights[open[0]] > 0); // as in a head that a change switched off
+    find(".lead").textContent = none ? lead.replace("attends most to:", "attends to nothing: every weight of this row is 0.") : lead;
     find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
-      ...open.slice(0, SHOWN).map((token) => {
+      ...open.slice(0, none ? 0 : SHOWN).map((token) => {
         const item = document.createElement("li");
         const name = document.createElement("span");
         name.textContent = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
@@ -205,23 +206,29 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   controls();
   show();
-  parentElement.deaf?.(); // what the map before this one heard
   const picture = find(map.photo ? ".photo" : ".grid");
-  const still = [
-    presented(picture, (event) => picture.onkeydown(event)),
-    escapes(find(".map"), map, state, choose),
-  ];
-  const deaf = hearing(me, PLACE, (place) => {
+  const back = (place) => {
     Object.assign(state, standing(map, place));
     show();
-  });
-  parentElement.deaf = () => {
-    still.forEach((stop) => stop());
-    deaf();
   };
+  // Another picture of the page opens a head: all heads at a glance do.
+  const opens = ({ detail }) => {
+    if (!map.choices.includes(detail.layer) || Number(detail.view) >= map.heads) return;
+    choose(detail);
+    find(".map").scrollIntoView({ behavior: "smooth", block: "start" });
+  };
+  addEventListener("head", opens);
+  const end = listen(
+    parentElement,
+    me,
+    PLACE,
+    back,
+    () => removeEventListener("head", opens),
+    presented(picture, (event) => picture.onkeydown(event)),
+    escapes(find(".map"), map, state, choose),
+  );
   return () => {
-    me.place.tell();
-    parentElement.deaf();
+    end();
     pictures.forEach((picture) => picture.free?.());
   };
 }

@@ -42,8 +42,8 @@ const allBlocks = (count) => (count === 1 ? "the one block" : `all ${count} bloc
 // What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
 function shareOf(map, { view }) {
   if (view !== "rollout") {
-    if (!map.whole) return "Attention weight. Not every row of the matrix (a query) sums to 1 here.";
-    return "Attention weight, a share of its row: each row of the matrix (a query) sums to 1.";
+    if (!map.whole) return "Attention weight. Here, not every row of the matrix (one query) sums to 1.";
+    return "Attention weight: each row of the matrix (one query) sums to 1.";
   }
   const blocks = map.choices.length;
   return (
@@ -79,5 +79,5 @@ function inWords(map, { layer, view, query }) {
 // Of how many tokens the query may choose, and what each got if all got the same.
 function evenShare(map, open) {
   const which = open.length === map.keys ? `all ${map.keys} tokens` : `the ${open.length} open tokens`;
-  return open.length > 1 ? `If ${which} of this row got the same: ${percent(1 / open.length)} each (▲).` : "";
+  return open.length > 1 ? `If ${which} of this row had equal weights, each would have ${percent(1 / open.length)} (▲).` : "";
 }

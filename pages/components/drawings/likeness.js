@@ -79,13 +79,8 @@ export default function ({ data, parentElement }) {
     find(".read").textContent = `${place(patch)}: cosine ${numeral(tile(chosen)[patch], 3)}`;
   };
   draw();
-  parentElement.deaf?.(); // what the picture before this one heard
-  parentElement.deaf = hearing(me, LIKE, (place) => {
+  return listen(parentElement, me, LIKE, (place) => {
     chosen = standing(place);
     draw();
   });
-  return () => {
-    me.place.tell();
-    parentElement.deaf();
-  };
 }

@@ -47,19 +47,13 @@ export default function ({ data, parentElement }) {
   draw();
   const stood = () => document.getElementById("first")?.remove(); // what stood here until now
   photo ? find("img").decode().then(stood, stood) : stood();
-  parentElement.deaf?.(); // what the map before this one heard
-  const still = escapes(find(".map"), map, state, choose);
-  const deaf = hearing(me, ["query"], (place) => {
+  const back = (place) => {
     Object.assign(state, standing(place));
     draw();
-  });
-  parentElement.deaf = () => {
-    still();
-    deaf();
   };
+  const end = listen(parentElement, me, ["query"], back, escapes(find(".map"), map, state, choose));
   return () => {
-    me.place.tell();
-    parentElement.deaf();
+    end();
     pictures.forEach((picture) => picture.free?.());
   };
 }

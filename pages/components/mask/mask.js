@@ -119,17 +119,17 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".ticks.rows").replaceChildren(...middles(queries, "top"));
     find(".ticks.columns").replaceChildren(...middles(keys, "left"));
     find(".about").textContent =
-      "Read from the scores of this run, cell by cell: filled where the row’s token may look at the column’s. The query’s row has " +
+      "Read from the scores of this run, cell by cell: filled where the row’s token may attend to the column’s. The query’s row has " +
       `an orange frame${map.segments.length > 1 ? "; grey lines part the segments" : ""}. Tokens are counted from 0.`;
     const at = (event) => {
       const box = cells.getBoundingClientRect();
       const place = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
       return [place(event.clientY - box.top, box.height, queries), place(event.clientX - box.left, box.width, keys)];
     };
-    find(".cell").textContent = "Point at a cell to read it; choose one to look at its row.";
+    find(".cell").textContent = "Point at a cell to read it; click it to see its row.";
     cells.onpointermove = cells.onpointerdown = (event) => {
       const [row, key] = at(event);
-      find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may look at" : "may not look at"} ${names[key]}`;
+      find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may attend to" : "may not attend to"} ${names[key]}`;
     };
     cells.onclick = (event) => {
       choose({ query: at(event)[0] });
@@ -241,19 +241,13 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     if (find("details").open) list(row);
   }
   draw();
-  parentElement.deaf?.(); // what the picture before this one heard
-  const still = presented(find(".row-of"), move);
-  const deaf = hearing(me, PLACE, (place) => {
+  const back = (place) => {
     Object.assign(state, standing(place));
     draw();
-  });
-  parentElement.deaf = () => {
-    still();
-    deaf();
   };
+  const end = listen(parentElement, me, PLACE, back, presented(find(".row-of"), move));
   return () => {
-    me.place.tell();
-    parentElement.deaf();
+    end();
     watcher.disconnect();
   };
 }

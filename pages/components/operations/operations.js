@@ -87,11 +87,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   me.place = keeper(me);
   zooming(box, data);
   draws(box, { ...data.tables[data.level], chosen: data.chosen }, setTriggerValue);
-  box.deaf?.();
-  box.deaf = hearing(me, PLACE, () => box.returns());
+  const end = listen(box, me, PLACE, () => box.returns());
   return () => {
-    me.place.tell();
-    box.deaf();
+    end();
     box.heard.abort();
   };
 }
@@ -218,7 +216,7 @@ function draws(box, data, setTriggerValue) {
       .sort((a, b) => compare(a, b, state.sort))
       .forEach((item) => line(item, 0, lines, true));
     const head = columns.map((column, place) => label({ ...column, place })).join("");
-    const none = `<tr><td class="none" colspan="${columns.length}">Nothing here has all of these words.</td></tr>`;
+    const none = `<tr><td class="none" colspan="${columns.length}">No row contains all of these words.</td></tr>`;
     const focused = box.getRootNode().activeElement?.dataset?.key;
     table.innerHTML = `<thead><tr>${head}</tr></thead><tbody>${lines.join("") || none}</tbody>`;
     const noun = data.noun ?? data.level;

@@ -76,3 +76,15 @@ function hearing(me, names, back) {
     removeEventListener("pagehide", tell);
   };
 }
+
+/** Listens on behalf of the picture that is drawn in `box`, in place of the picture before it. `back` is called as above;
+ *  `stops` end whatever else the picture listens to. Returns what ends it all, once the place is told. */
+function listen(box, me, names, back, ...stops) {
+  box.deaf?.();
+  stops.push(hearing(me, names, back));
+  box.deaf = () => stops.forEach((stop) => stop());
+  return () => {
+    me.place.tell();
+    box.deaf();
+  };
+}

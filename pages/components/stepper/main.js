@@ -122,17 +122,11 @@ export default function ({ data, parentElement, setStateValue }) {
     me.index = indexOf(index);
     me.show();
   };
-  me.free?.();
-  const deaf = hearing(me, PLACE, back);
+  const fit = () => me.fit();
   addEventListener("keydown", keys);
-  document.fonts.addEventListener("loadingdone", me.fit); // letters of KaTeX come when they are first needed
-  me.free = () => {
-    document.fonts.removeEventListener("loadingdone", me.fit);
-    deaf();
+  document.fonts.addEventListener("loadingdone", fit); // letters of KaTeX come when they are first needed
+  return listen(me, me, PLACE, back, () => {
+    document.fonts.removeEventListener("loadingdone", fit);
     removeEventListener("keydown", keys);
-  };
-  return () => {
-    me.place.tell();
-    me.free();
-  };
+  });
 }

@@ -32,61 +32,68 @@ def show(trace: Trace) -> None:
         return
     st.header("Fused and standard attention")
     st.markdown(
-        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The standard "
-        "path writes them out. Both are the same formula; where the order of additions differs, the last digits may."
+        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The "
+        "standard path writes them out. Both compute the same formula. Where the order of additions differs, the last "
+        "digits may differ."
     )
     if session.user_input().kind == "trace":
-        st.caption("To run both, the model is needed: a saved run has none.")
+        st.caption("Running both paths needs the model, which a saved run does not contain.")
         return
-    found = visitor().recall("paths", trace)
-    if found is None:
+    comparison = visitor().recall("paths", trace)
+    if comparison is None:
         module = next((attention.module for attention in fused if _comparable(attention.module)), None)
         if module is None:
-            st.caption("Here no attention is an nn.MultiheadAttention of PyTorch’s, the module that has both paths.")
+            st.caption("No attention in this model is PyTorch’s nn.MultiheadAttention, the module that has both paths.")
             return
         if not st.button("Run both paths", icon=":material/compare_arrows:"):
             return
         with st.spinner("Running the attention on both paths"):
             try:
-                found = _run(trace, module)
+                comparison = _run(trace, module)
             except ValueError as error:
                 st.info(texts.plain(f"The other path can’t be run here: {error}."))
                 return
-        visitor().remember("paths", trace, found)
-    _beside(found)
+        visitor().remember("paths", trace, comparison)
+    _beside(comparison)
 
 
 def _comparable(module: str) -> bool:
     """Return whether the attention of that path has more than one backend."""
     from tracer.tracing.attention_backends import comparable
 
-    made = session.model()
-    return "attention" in made.spec.options or comparable(made.net, module)
+    model = session.model()
+    return "attention" in model.spec.options or comparable(model.net, module)
 
 
 def _run(trace: Trace, module: str) -> Paths:
-    made = session.model()
-    given = made.inputs(**session.inputs(made, session.user_input(), session.options()))
-    if "attention" in made.spec.options:
-        return _settings(trace, made, module)
+    model = session.model()
+    inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
+    if "attention" in model.spec.options:
+        return _settings(trace, model, module)
     from tracer.tracing.attention_backends import compare
 
-    found = compare(made.net, *given, module=module, **given.named)
-    return Paths(found.module, {way.name: way.ops for way in found.ways}, found.outputs, found.weights)
+    comparison = compare(model.net, *inputs, module=module, **inputs.named)
+    return Paths(
+        comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
+    )
 
 
-def _settings(trace: Trace, made, module: str) -> Paths:
+def _settings(trace: Trace, model, module: str) -> Paths:
     """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
     from tracer.utils.tensor_diff import relative_difference
 
     names = {"standard": "eager", "fused": "sdpa"}
-    found = []
+    settings = []
     for value in names.values():
-        other = run_cache.load(model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items())))
-        found.append(other.trace(**session.inputs(other, session.user_input(), session.options()), prove=False))
+        counterpart = run_cache.load(
+            model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
+        )
+        settings.append(
+            counterpart.trace(**session.inputs(counterpart, session.user_input(), session.options()), prove=False)
+        )
 
-    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, found, strict=True)}
-    outputs, weights = [_output(run.output) for run in found], [_weights(run, module) for run in found]
+    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, settings, strict=True)}
+    outputs, weights = [_output(run.output) for run in settings], [_weights(run, module) for run in settings]
     return Paths(
         module,
         ops,
@@ -97,23 +104,25 @@ def _settings(trace: Trace, made, module: str) -> Paths:
 
 def _weights(run: Trace, module: str):
     """Return the attention weights of a module, `[B, h, S_q, S_k]`, or None where they are not recorded."""
-    found = next((one for one in run.attentions if one.module == module and not one.problem), None)
-    return found and run.attention(found.layer, part=found.part)
+    record = next(
+        (candidate for candidate in run.attentions if candidate.module == module and not candidate.problem), None
+    )
+    return record and run.attention(record.layer, part=record.part)
 
 
 def _output(output):
     """Return the first tensor of a model's output."""
-    found = list(output.values()) if hasattr(output, "values") else output
-    return found[0] if isinstance(found, (list, tuple)) else found
+    values = list(output.values()) if hasattr(output, "values") else output
+    return values[0] if isinstance(values, (list, tuple)) else values
 
 
 def _beside(paths: Paths) -> None:
     names = list(paths.ops)
     a, b = names.index("standard"), names.index("fused")
     weights = paths.weights[b][a]
-    said = f"The outputs differ by at most **{scientific(paths.outputs[b][a])}** of the largest value"
-    said += "" if weights is None else f", the attention weights by **{scientific(weights)}**"
-    st.success(said + ".", icon=":material/compare_arrows:")
+    sentence = f"The outputs differ by at most **{scientific(paths.outputs[b][a])}** of the largest value"
+    sentence += "" if weights is None else f", the attention weights by **{scientific(weights)}**"
+    st.success(sentence + ".", icon=":material/compare_arrows:")
     st.caption(texts.plain(f"The operations of {paths.module}, in order."))
     for column, name in zip(st.columns(2, gap="large"), ("standard", "fused"), strict=True):
         with column:
@@ -127,7 +136,7 @@ def _beside(paths: Paths) -> None:
             }
             data_tables.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:
-        with st.expander("All ways to run it, and how far their outputs are apart"):
+        with st.expander("All ways to run it, and how much their outputs differ"):
             rows: dict[str, list] = {"": list(names), "operations": [len(paths.ops[name]) for name in names]}
             rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
             data_tables.show(rows)

@@ -16,19 +16,23 @@ from tracer.record import Trace
 def show(trace: Trace, part: str) -> None:
     """Draw the matrices of queries, keys and values in the first block to scale; nothing where the run names none."""
     blocks = layers(trace, part)
-    found = of(trace, ("matrices", part), lambda: head_columns.matrices(trace, blocks[0]))
-    if not found:
+    matrices = of(trace, ("matrices", part), lambda: head_columns.matrices(trace, blocks[0]))
+    if not matrices:
         return
     st.header("Where the heads come from")
-    for matrix, place in zip(found, st.columns(len(found)), strict=True):
+    with st.container(key="head-columns"):
+        places = st.columns(len(matrices))
+    for matrix, place in zip(matrices, places, strict=True):
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(head_columns.drawing, matrix)), f"heads {matrix.symbol}")
-    said = _describe_packed(found[0]) if found[0].is_packed else _describe_separate(found[0])
-    if any(matrix.turned for matrix in found):
-        said += " The equation multiplies by [in, out], and PyTorch keeps the same numbers as [out, in], row by row."
-    first = "Shown is the first block. " if len(blocks) > 1 else ""
-    st.caption(f"{first}{said} {_proof(found)}".strip())
+    caption = _describe_packed(matrices[0]) if matrices[0].is_packed else _describe_separate(matrices[0])
+    if any(matrix.turned for matrix in matrices):
+        caption += (
+            " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
+        )
+    first = "This is the first block. " if len(blocks) > 1 else ""
+    st.caption(f"{first}{caption} {_proof(matrices)}".strip())
 
 
 def _describe_separate(matrix: head_columns.Matrix) -> str:
@@ -40,16 +44,17 @@ def _describe_packed(matrix: head_columns.Matrix) -> str:
     counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
     many = ", ".join(f"{count} for {part}" for part, count in counts.items())
     return (
-        f"One matrix makes queries, keys and values at once: its product has bands of {matrix.bands[0].width} columns, "
-        f"{many}, one for each head. Each band was found by its numbers: what its head received is equal to it."
+        f"One matrix computes queries, keys and values at once. Its product has bands of {matrix.bands[0].width} "
+        f"columns, one per head: {many}. The app found each band by its values, which are equal to those that its "
+        "head received."
     )
 
 
-def _proof(found: Sequence[head_columns.Matrix]) -> str:
-    verdicts = {matrix.step.verdict for matrix in found}
+def _proof(matrices: Sequence[head_columns.Matrix]) -> str:
+    verdicts = {matrix.step.verdict for matrix in matrices}
     if len(verdicts) > 1:
         return ""
-    worst = [matrix.step.error for matrix in found if matrix.step.error is not None]
-    said = "The equation of this product is" if found[0].is_packed else "The equations of these products are"
+    worst = [matrix.step.error for matrix in matrices if matrix.step.error is not None]
+    lead = "The equation of this product is" if matrices[0].is_packed else "The equations of these products are"
     near = f": the largest difference is {scientific(max(worst))}." if worst else "."
-    return f"{said} {verdicts.pop()} on this run{near}"
+    return f"{lead} {verdicts.pop()} on this run{near}"

@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.jobs import run_cache, single_flight
 from pages.state import session, url_state
-from pages.state.visitor import Given, Key, model_name, visitor
+from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import texts
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions import class_bars, model_output
@@ -19,14 +19,14 @@ from tracer.record import Segment, Trace
 from tracer.utils.job_queue import BACKGROUND, VISITOR
 
 if TYPE_CHECKING:
-    from tracer.attention.masks import Moved
+    from tracer.attention.masks import ChangedPositions
 
 Result = TypeVar("Result")
 
 
 def mask_choices() -> tuple[str, ...]:
     """Return the masks that the visitor can choose; empty for a model with a fixed mask, and for a saved run."""
-    masks = () if session.user_input().kind == "trace" else session.model().spec.options.get("mask", ())
+    masks = () if session.user_input().kind == "trace" else session.plain_model().spec.options.get("mask", ())
     return masks if len(masks) > 1 else ()
 
 
@@ -36,7 +36,7 @@ def notice() -> None:
     if now is None or session.user_input().kind == "trace" or now == (trained := _trained_mask()):
         return
     st.warning(
-        f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may be a different one.",
+        f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may differ.",
         icon=":material/grid_on:",
     )
     st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
@@ -54,11 +54,11 @@ def choice() -> None:
     """Let the visitor choose among the masks that the model supports."""
     if not (masks := mask_choices()):
         return
-    made, name = session.model(), model_name()
+    model, name = session.plain_model(), model_name()
     key = Key.MASK.format(name)
-    st.session_state[key] = made.options["mask"]
+    st.session_state[key] = model.options["mask"]
     st.segmented_control("Mask", masks, required=True, key=key, on_change=_take, args=(key, name))
-    st.caption(texts.plain(f"Weights: {made.weights}."))
+    st.caption(texts.plain(f"Weights: {model.weights}."))
 
 
 def _take(key: str, name: str) -> None:
@@ -77,20 +77,20 @@ def changes(trace: Trace, cells) -> None:
     st.header("What another mask changes")
     now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
-    asked = Asked.now()
+    asked = MaskRequest.now()
     opened, results = zip(*(_under(asked, mask, known.get(mask)) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
-            "pairs of tokens open": [class_bars.percent(float(mask.float().mean())) for mask in opened],
-            "what the model says": [texts.plain(model_output.short(result)) for result in results],
+            "open pairs of tokens": [class_bars.percent(float(mask.float().mean())) for mask in opened],
+            "what the model answers": [texts.plain(model_output.short(result)) for result in results],
         },
         hide_index=True,
     )
     trained, opened = _trained_mask(), dict(zip(masks, opened, strict=True))
     others = [f"under {mask}, {_against(opened[mask], opened[trained])}" for mask in masks if mask != trained]
     st.caption(
-        f"The same weights under each mask; they were trained {trained}. Compared with that, {'; '.join(others)}."
+        f"The same weights under each mask; they were trained {trained}. Compared with {trained}, {'; '.join(others)}."
     )
 
 
@@ -103,64 +103,64 @@ def _against(cells, trained) -> str:
     cells, trained = cells[:count, :count], trained[:count, :count]
     more, fewer = (cells & ~trained).any(dim=1), (trained & ~cells).any(dim=1)
     ways = (("more", more & ~fewer), ("fewer", fewer & ~more), ("others", more & fewer))
-    said = [f"{int(which.sum())} of {count} tokens see {way}" for way, which in ways if which.any()]
-    return " and ".join(said) or "each token sees the same ones"
+    sentences = [f"{int(which.sum())} of {count} tokens see {way}" for way, which in ways if which.any()]
+    return " and ".join(sentences) or "each token sees the same ones"
 
 
-class Asked(NamedTuple):
+class MaskRequest(NamedTuple):
     """A model, its options and its input: enough to compute an answer in any thread."""
 
     model: str
     options: run_cache.Options
-    chosen: Given
+    chosen: UserInput
     rank: int = VISITOR
 
     @classmethod
-    def now(cls) -> Asked:
+    def now(cls) -> MaskRequest:
         """Return the model, options and input on the visitor's screen."""
         return cls(model_name(), session.options(), session.user_input())
 
     def of(self, work: Callable[..., Result], *more, **named) -> Result:
         """Return `work` of the model and its input."""
-        made = run_cache.load(self.model, self.options)
-        return work(made, made.inputs(**session.inputs(made, self.chosen, self.options)), *more, **named)
+        model = run_cache.load(self.model, self.options)
+        return work(model, model.inputs(**session.inputs(model, self.chosen, self.options)), *more, **named)
 
 
-def _under(asked: Asked, mask: str, known: object = None):
+def _under(asked: MaskRequest, mask: str, known: object = None):
     """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
 
     def run():
         from tracer.attention.masks import predict_under_mask
 
-        return other.of(predict_under_mask)
+        return alternative.of(predict_under_mask)
 
-    other = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
-    return once("masked", other, (), run, "Running the model under the other masks", known)
+    alternative = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
+    return once("masked", alternative, (), run, "Running the model under the other masks", known)
 
 
 def once(
-    what: str, asked: Asked, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
+    what: str, asked: MaskRequest, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
 ) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
     does not use the session; a value that is `known` already is stored as it is."""
     chosen, key = asked.chosen, (asked.model, asked.options, *more)
     if chosen.kind == "sample":
         return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
-    found = visitor().results_of(what, chosen)
-    if key not in found:
-        found[key] = single_flight.in_turn(make, doing) if known is None else known
-    return found[key]
+    results = visitor().results_of(what, chosen)
+    if key not in results:
+        results[key] = single_flight.in_turn(make, doing) if known is None else known
+    return results[key]
 
 
 def ahead(model: str, sample: str, photo) -> None:
     """Run the computations of the mask page on a sample, before anybody asks."""
     from tracer.attention import masks, parts, segments
 
-    asked = Asked(model, (), Given("sample", sample, photo), BACKGROUND)
-    trace, made = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
+    asked = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND)
+    trace, loaded = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
     part = parts(trace)[0]
-    cells, now = masks.visible(trace, 0, part=part), made.options.get("mask")
-    choices = made.spec.options.get("mask", ())
+    cells, now = masks.visible(trace, 0, part=part), loaded.options.get("mask")
+    choices = loaded.spec.options.get("mask", ())
     for mask in choices if len(choices) > 1 else ():
         _under(asked, mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
@@ -171,28 +171,28 @@ def ahead(model: str, sample: str, photo) -> None:
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
     """Change one token of the visitor's input, run again, and compare the positions that moved with the mask's
     prediction."""
-    st.header("A second proof, without looking at the mask")
+    st.header("A second proof that does not read the mask")
     if session.user_input().kind == "trace":
-        st.info("This proof runs the model again, so it needs the model: a saved run has none.")
+        st.info("This proof runs the model again, so it needs the model, which a saved run does not contain.")
         return
     tokens = changeable(named)
     if not tokens:
-        st.info("This run’s tokens have no names, so none can be changed.")
+        st.info("The tokens of this run have no names, so none can be changed.")
         return
     at = url_state.widget("token", tokens, middle(tokens, cells))
     token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
-    found = _find_moved(Asked.now(), trace, token, part)
-    if isinstance(found, str):  # a model of a library, whose blocks or patches are not laid out like this
-        st.info(texts.plain(f"This proof can’t be made here: {found}."))
+    changed = _find_moved(MaskRequest.now(), trace, token, part)
+    if isinstance(changed, str):  # a model of a library, whose blocks or patches are not laid out like this
+        st.info(texts.plain(f"This proof can’t run here: {changed}."))
         return
-    entering, moved = found
+    entering, moved = changed
     tower = f" of the {part} tower" if part else ""
     st.markdown(texts.plain(f"Changed: **{labels[token]}**. Outputs{tower} that changed: {_tokens(moved)}."))
     if not entering:
-        st.markdown("Nothing of it enters this tower: the model never saw this token.")
+        st.markdown("This token does not enter this tower, so the tower never saw it.")
     elif entering != (token,):
-        st.markdown(f"What enters this tower was mixed before: {_tokens(entering)} had moved already.")
-    _verdict(trace, cells, found, part)
+        st.markdown(f"Tokens were mixed before this tower: {_tokens(entering)} had already changed on entering it.")
+    _verdict(trace, cells, changed, part)
 
 
 def changeable(named: Sequence[Segment]) -> list[int]:
@@ -205,7 +205,7 @@ def middle(tokens: Sequence[int], cells) -> int:
     return min(tokens, key=lambda token: abs(token - start(cells)))
 
 
-def _find_moved(asked: Asked, trace: Trace, token: int, part: str):
+def _find_moved(asked: MaskRequest, trace: Trace, token: int, part: str):
     """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
 
     def run():
@@ -225,30 +225,35 @@ def _or_why(make: Callable[[], object]):
         return str(error)
 
 
-def _verdict(trace: Trace, cells, found: Moved, part: str) -> None:
+def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
     """Show whether the positions that moved are those that the mask predicts."""
     from tracer.attention import layers
     from tracer.attention.masks import reach
 
-    entering, moved = found
+    entering, moved = changed
     expected = reach(cells, entering, len(layers(trace, part)))
     still, all_open = sorted(set(expected) - set(moved)), bool(cells.all())
     if set(moved) == set(expected):
         agree = "The mask predicts exactly these positions."
         if not entering:
-            agree = "So nothing may move, and nothing did."
+            agree = "So no output may change, and none did."
         elif all_open:
             agree = "Nothing is masked, so every output may change, and every one did."
         st.success(agree, icon=":material/verified:")
     elif set(moved) < set(expected):
-        closed = "Nothing is masked" if all_open else "Nothing moved that the mask closes off"
-        could = f"{_tokens(still).capitalize()} could move too, and did not"
-        st.success(f"{closed}. {could}{_why(trace, still, found, part)}.", icon=":material/verified:")
+        closed = "Nothing is masked" if all_open else "No output changed that the mask closes off"
+        could = f"{_tokens(still).capitalize()} could change too, but did not"
+        st.success(f"{closed}. {could}{_why(trace, still, changed, part)}.", icon=":material/verified:")
+    elif trace.changes:
+        st.info(
+            f"The mask of this block predicts {_tokens(expected)}. The changes of this run can pass values to others: "
+            "they may open the mask of another block, or mix positions."
+        )
     else:
         st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")
 
 
-def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
+def _why(trace: Trace, still: Sequence[int], moved: ChangedPositions, part: str) -> str:
     """Explain tokens that could move and did not, where their attention on the changed ones is small enough to be the
     reason."""
     from tracer.attention.masks import largest_share
@@ -260,8 +265,8 @@ def _why(trace: Trace, still: Sequence[int], moved: Moved, part: str) -> str:
     if np.float32(1) + np.float32(share) != 1:
         return ""
     return (
-        f": in any block and head, at most {scientific(share)} of their attention goes to tokens that had moved. In "
-        "32 bits, 1 plus that is 1"
+        f": in any block and head, at most {scientific(share)} of their attention goes to tokens that had changed. In "
+        "float32, 1 plus that number is 1"
     )
 
 
@@ -273,5 +278,5 @@ def _tokens(positions: Sequence[int]) -> str:
             runs[-1][1] = position
         else:
             runs.append([position, position])
-    said = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
-    return f"token{'s' * (len(positions) > 1)} {said}" if said else "none"
+    ranges = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
+    return f"token{'s' * (len(positions) > 1)} {ranges}" if ranges else "none"

@@ -24,7 +24,7 @@ from tracer.utils import note_titles
 
 if TYPE_CHECKING:
     from tracer.lessons.notes.claim_cards import Card, Lines, Measurements
-    from tracer.lessons.notes.claims import Measured
+    from tracer.lessons.notes.claims import Measurement
 
 MEASURING = "Measuring the claims"
 LONGEST = 40
@@ -41,15 +41,15 @@ def show(claims: Sequence[str]) -> None:
     if "claim" in st.query_params and (name := url_state.choice("claim", claims, "")):
         alone(name)
         return
-    trace, made, _ = run()
+    trace, model, _ = run()
     from tracer.lessons.notes import claim_cards  # loads torch
 
-    found = of(trace, "cards", lambda: _measure(made, trace))
+    cards = of(trace, "cards", lambda: _measure(model, trace))
     with st.container(key="cards"):
         for card in claim_cards.CARDS:
             st.header(card.title)
-            st.markdown(_text(card, found["claims"], trace.model))
-            for name, lines in found["drawn"].items():
+            st.markdown(_text(card, cards["claims"], trace.model))
+            for name, lines in cards["drawn"].items():
                 if name in card.claims:
                     chart(trace, ("claim", name), partial(_picture, name, lines), alt=_alt(name, lines))
             if "soft_lookup" in card.claims:
@@ -68,20 +68,20 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
         "Model", known, **url_state.widget("of", known, model_name() if model_name() in known else known[0])
     )
     if chosen == model_name() and session.user_input().kind != "trace":
-        made = session.model()
-        return session.trace(), made, session.inputs(made, session.user_input(), session.options())
+        model = session.model()
+        return session.trace(), model, session.inputs(model, session.user_input(), session.options())
     visitor().instead = note_statements.INSTEAD
     pictures = samples(models.samples(chosen))
     name = next(iter(pictures), run_cache.OWN)
-    given = {"image": pictures[name]()} if pictures else {}
-    return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), given
+    options = {"image": pictures[name]()} if pictures else {}
+    return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), options
 
 
-def _measure(made, trace: Trace) -> dict:
+def _measure(model, trace: Trace) -> dict:
     from tracer.lessons.notes import claim_cards  # loads torch
 
-    found = single_flight.in_turn(partial(claim_cards.measure_cards, made, trace), MEASURING)
-    return {"claims": dict(found.claims), "drawn": dict(found.drawn)}
+    cards = single_flight.in_turn(partial(claim_cards.measure_cards, model, trace), MEASURING)
+    return {"claims": dict(cards.claims), "drawn": dict(cards.drawn)}
 
 
 def alone(name: str) -> None:
@@ -93,15 +93,15 @@ def alone(name: str) -> None:
     visitor().instead = note_statements.INSTEAD
     known = list(dict.fromkeys(row.run for row in statements(name)))
     chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0]))
-    found = run_cache.of_sample_too("noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURING)
+    run_of_claim = run_cache.of_sample_too("noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURING)
     with st.container(key="cards"):
         st.header("One claim, measured")
-        said = [
+        quotes = [
             f"> *Note {row.note}, statement {row.number}.* {row.text}" for row in statements(name) if row.run == chosen
         ]
         run = RUNS[chosen]
-        st.markdown("\n>\n".join([*said, _line(found.claims[name], run.model, run.options)]))
-        for lines in found.drawn.values():
+        st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
+        for lines in run_of_claim.drawn.values():
             picture = _picture(name, lines)
             st.plotly_chart(picture, config=PLAIN, alt=_alt(name, lines))
     address_of_all = urlencode({"note": "claims", "of": run.model})
@@ -114,19 +114,19 @@ def _of_run(name: str, chosen: str) -> Measurements:
     return claim_cards.measure_cards(*note_statements.provider()(chosen), [name])
 
 
-def _line(found: Measured | str, model: str, options: run_cache.Options = ()) -> str:
+def _line(measured: Measurement | str, model: str, options: run_cache.Options = ()) -> str:
     """Return what was measured of a claim with a link to where it happens, or why it is not about the model."""
     from tracer.lessons.notes.lookup import scene  # loads torch
 
-    if isinstance(found, str):
-        return f"> {NONE} {texts.escape(found)}"
-    link = note_statements.link(scene(model, options, found))
-    return f"> {note_statements.SIGNS[found.verdict]} {texts.prose(found.text)}{link}"
+    if isinstance(measured, str):
+        return f"> {NONE} {texts.escape(measured)}"
+    link = note_statements.link(scene(model, options, measured))
+    return f"> {note_statements.SIGNS[measured.verdict]} {texts.prose(measured.text)}{link}"
 
 
-def _text(card: Card, found: Mapping[str, Measured | str], model: str) -> str:
+def _text(card: Card, cards: Mapping[str, Measurement | str], model: str) -> str:
     lines = [f"> *Claim.* {texts.plain(note_titles.with_titles(card.says))}"]
-    return "\n>\n".join([*lines, *(_line(found[name], model) for name in card.claims)])
+    return "\n>\n".join([*lines, *(_line(cards[name], model) for name in card.claims)])
 
 
 AXES = {"far": "mean distance", "correction": "added over stream", "highway": "gradient that arrives"}
@@ -139,7 +139,7 @@ def _picture(name: str, lines: Lines):
 
 
 def _alt(name: str, lines: Lines) -> str:
-    numbers = "; ".join(f"{line} {', '.join(f'{one:.2g}' for one in values)}" for line, values in lines.items())
+    numbers = "; ".join(f"{line} {', '.join(f'{value:.2g}' for value in values)}" for line, values in lines.items())
     return f"{AXES[name].capitalize()}, by block: {numbers}"
 
 
@@ -151,8 +151,8 @@ def _lookup() -> None:
     word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
     shares, value = lookup(BOOK, word)
     best = max(shares, key=lambda key: shares[key])
-    said = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
-    st.plotly_chart(claim_charts.shares(shares), key="shares", config=PLAIN, alt=f"Weights: {said}")
+    shares_text = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
+    st.plotly_chart(claim_charts.shares(shares), key="shares", config=PLAIN, alt=f"Weights: {shares_text}")
     st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
 
 
@@ -177,5 +177,5 @@ def _spread() -> None:
 def _spreads() -> tuple[list[float], list[float]]:
     from tracer.attention.textbook_claims import spread  # loads torch
 
-    made = [[spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)]
-    return made[0], made[1]
+    spreads = [[spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)]
+    return spreads[0], spreads[1]

@@ -27,7 +27,7 @@ def show() -> None:
     name = st.selectbox("Model", known, **url_state.widget("of", known, known[0]))
     trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
     try:
-        found = of(
+        contrasts = of(
             trace, "contrasts", lambda: single_flight.in_turn(partial(_measure, run_cache.load(name), trace), MEASURING)
         )
     except ValueError as error:
@@ -35,30 +35,30 @@ def show() -> None:
         return
     with st.container(key="cards"):
         st.header("What a convolution sees, layer by layer, and what attention sees")
-        maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(found["convolution"], 1)}
-        maps |= {"attention": found["attention"]}
+        maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(contrasts["convolution"], 1)}
+        maps |= {"attention": contrasts["attention"]}
         chart(trace, "fields", lambda: claim_charts.grids(maps, min(COLUMNS, len(maps)), ("row of patches", "column")))
-        st.markdown(_text(found["receptive"]))
+        st.markdown(_text(contrasts["receptive"]))
         st.header("What a second picture in the batch changes")
-        chart(trace, "norms", lambda: claim_charts.grids(found["norms"], 2, ("token", "feature")))
-        st.markdown(_text(found["batch_norm"]))
+        chart(trace, "norms", lambda: claim_charts.grids(contrasts["norms"], 2, ("token", "feature")))
+        st.markdown(_text(contrasts["batch_norm"]))
 
 
-def _measure(made, trace) -> dict:
+def _measure(model, trace) -> dict:
     from tracer.lessons.notes.claims import CLAIMS, conv_and_batchnorm  # loads torch
 
-    fields, beside = conv_and_batchnorm.fields(trace), conv_and_batchnorm.beside(made, trace)
+    fields, beside = conv_and_batchnorm.fields(trace), conv_and_batchnorm.beside(model, trace)
     layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))
     shown = {"layer norm": layer, "batch norm": batch}
-    claims = {name: CLAIMS[name](made, trace) for name in ("receptive", "batch_norm")}
+    claims = {name: CLAIMS[name](model, trace) for name in ("receptive", "batch_norm")}
     return {
         "convolution": fields.convolution.tolist(),
         "attention": fields.attention.tolist(),
-        "norms": {name: one[:64, :64].tolist() for name, one in shown.items()},
-        **{name: (one.verdict, one.text) for name, one in claims.items()},
+        "norms": {name: claim[:64, :64].tolist() for name, claim in shown.items()},
+        **{name: (claim.verdict, claim.text) for name, claim in claims.items()},
     }
 
 
-def _text(found: tuple[str, str]) -> str:
-    verdict, said = found
-    return f"> {note_statements.SIGNS[verdict]} {said}"
+def _text(contrast: tuple[str, str]) -> str:
+    verdict, sentence = contrast
+    return f"> {note_statements.SIGNS[verdict]} {sentence}"

@@ -19,7 +19,7 @@ from tracer.symbols import notation
 
 if TYPE_CHECKING:
     from tracer.record import Trace
-    from tracer.symbols.cost_scaling import Scaling
+    from tracer.record.cost_scaling import Scaling
 
 WIDGET, WHY, PRESET = "size {} {}", "size refused {}", "preset {}"
 SHIPPED = "As shipped"
@@ -33,10 +33,10 @@ OPTIONS = {
     "types": "Type embeddings",
 }
 """What an option of a model is, in a few words."""
-MEAN = "Shapes, equations and costs are exact; what it answers and where it looks mean nothing."
+MEAN = "Shapes, equations and costs are exact, but its answers and its attention mean nothing."
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """Sizes and options that no model has: the values before, and the reason, by the names of their controls."""
 
     before: dict[str, object]
@@ -47,7 +47,7 @@ def show(model: str) -> None:
     """Show the whole page."""
     scaling = model_options.scaling(model, session.options())
     now = current_sizes(scaling, model)
-    refused = st.session_state.get(WHY.format(model)) or Refused({}, {})
+    refused = st.session_state.get(WHY.format(model)) or Refusal({}, {})
     _costs(scaling, now, refused)
     _presets(model, scaling)
     _controls(model, scaling, now, refused)
@@ -58,12 +58,12 @@ def show(model: str) -> None:
 def notice(page: str) -> None:
     """Warn on every page but the first, which does so beside the answer, that weights are random; offer on all pages a
     way back from chosen sizes."""
-    model, options = model_name(), session.options()
+    model, options = model_name(), run_cache.without_changes(session.options())
     if session.user_input().kind == "trace" or model not in models.names() or not _random(model, options):
         return
     if page:
-        which = f"of {model}" if not options else "at the sizes and options that you chose"
-        st.info(f"**Random weights:** there are no trained ones {which}. {MEAN}", icon=":material/casino:")
+        which = f"for {model}" if not options else "for the sizes and options that you chose"
+        st.info(f"**Random weights:** no trained weights exist {which}. {MEAN}", icon=":material/casino:")
     if options and models.card(model):
         st.button("Back to the trained model", icon=":material/undo:", on_click=visitor().resize, args=(model, {}))
 
@@ -73,7 +73,7 @@ def _random(model: str, options: run_cache.Options) -> bool:
         return models.card(model) is None
     if (trace := session.current_run()) is not None:
         return texts.has_random_weights(trace)
-    return not model_options.problem(model, options) and "random weights" in session.model().weights
+    return not model_options.problem(model, options) and "random weights" in session.plain_model().weights
 
 
 def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
@@ -81,27 +81,29 @@ def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
     return scaling.complete(model_options.chosen_sizes(model, session.options()))
 
 
-def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
+def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Show parameters, arithmetic and memory at the chosen sizes."""
-    found = scaling.numbers(now)
+    numbers = scaling.numbers(now)
     facts = (
-        ("Parameters", found["params"], "", scaling.params),
-        ("FLOPs of one forward pass", found["flops"], "", scaling.flops),
-        ("Memory of the weights", _bytes(found["params"]), "B", f"4*({scaling.params})"),
-        ("Memory of the activations", _bytes(found["tensors"]), "B", f"4*({scaling.tensors})"),
+        ("Parameters", numbers["params"], "", scaling.params),
+        ("FLOPs of one forward pass", numbers["flops"], "", scaling.flops),
+        ("Memory of the weights", _bytes(numbers["params"]), "B", f"4*({scaling.params})"),
+        ("Memory of the activations", _bytes(numbers["tensors"]), "B", f"4*({scaling.tensors})"),
     )
     with st.container(key="facts"):
         for label, value, unit, _ in facts:
             st.metric(label, "?" if value is None else amount(value, unit))
-    flops = found["flops"]
-    said = "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
+    flops = numbers["flops"]
+    flops_text = (
+        "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
+    )
     if refused.before:
         kept = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
-        st.warning(f"The numbers here still hold for {kept}: there is no model with what you chose.")
-    st.caption(f"{said}Norms, softmax and sums are not counted. Memory is in float32, 4 bytes for each number.")
+        st.warning(f"The numbers here still belong to {kept}, because no model has the sizes that you chose.")
+    st.caption(f"{flops_text}Norms, softmax and sums are not counted. Memory assumes float32, 4 bytes per number.")
     with st.expander("The formulas", expanded=False):
         lines = [f"**{label}**\n\n$$\n{notation.flowing(text)}\n$$" for label, _, _, text in facts[:2]]
-        head = "**Numbers in all activations, the tensors that the steps make**"
+        head = "**Numbers in all activations, the tensors that the steps compute**"
         lines.append(f"{head}\n\n$$\n{notation.flowing(scaling.tensors)}\n$$")
         follows = ", ".join(
             f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
@@ -130,7 +132,7 @@ def _presets(model: str, scaling: Scaling) -> None:
     st.pills("Sizes of", list(named), key=key, on_change=take)
 
 
-def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
+def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Draw a control for each size and each option, with the reason below a size of which no model can be built."""
     spec, chosen = models.spec_of(model), dict(session.options())
     options = {name: chosen.get(name, session.default_option(model, name)) for name in spec.options}
@@ -179,8 +181,8 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
 
 def _short(meaning: str) -> str:
     """Return the meaning of a size in a word or two."""
-    said = meaning.partition(":")[0].partition(",")[0]
-    return said.partition(" that ")[0].removeprefix("number of ")
+    meaning_text = meaning.partition(":")[0].partition(",")[0]
+    return meaning_text.partition(" that ")[0].removeprefix("number of ")
 
 
 def _take(model: str, changed: str) -> None:
@@ -189,15 +191,17 @@ def _take(model: str, changed: str) -> None:
     if model != model_name():
         return
     spec, state = models.spec_of(model), st.session_state
-    said = {name: state.get(WIDGET.format(model, name)) for name in (*model_options.sizes(model), *spec.options)}
+    values = {name: state.get(WIDGET.format(model, name)) for name in (*model_options.sizes(model), *spec.options)}
     scaling = model_options.scaling(model, session.options())
     first = {**scaling.sizes, **{name: session.default_option(model, name) for name in (*spec.options, *spec.sizes)}}
-    chosen = {name: value for name, value in said.items() if value is not None and value != first.get(name)}
+    chosen = {name: value for name, value in values.items() if value is not None and value != first.get(name)}
     if why := model_options.impossible(model, tuple(sorted(chosen.items())), scaling):
         now = {**first, **dict(session.options())}
-        before = {name: now[name] for name, value in said.items() if value is not None and value != now.get(name)}
-        each = {name: model_options.impossible(model, _with(name, said[name]), scaling) for name in before}
-        state[WHY.format(model)] = Refused(before, {name: one for name, one in each.items() if one} or {changed: why})
+        before = {name: now[name] for name, value in values.items() if value is not None and value != now.get(name)}
+        each = {name: model_options.impossible(model, _with(name, values[name]), scaling) for name in before}
+        state[WHY.format(model)] = Refusal(
+            before, {name: control for name, control in each.items() if control} or {changed: why}
+        )
         return
     _forget(model)
     visitor().resize(model, chosen)
@@ -230,10 +234,10 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
         with place:
             st.header(grown[name])
             components.drawing(figures.parts(flops), f"parts {name}")
-            render_cache.chart(scaling, ("curve", name, at), make, alt=alt, config={"displayModeBar": False})
+            render_cache.chart(scaling, ("curve", name, at), make, alt=alt)
             if name == scaling.length:
-                if said := _meeting(scaling, now, crossing):
-                    st.caption(said)
+                if crossing_text := _meeting(scaling, now, crossing):
+                    st.caption(crossing_text)
             elif "d_ff" in now:
                 times = now["d_ff"] / now["D"]
                 st.caption(f"The hidden width of the MLP grows with it: $d_{{\\mathrm{{ff}}}} = {times:.3g}\\,D$.")
@@ -246,28 +250,28 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
     name, length = notation.latex(scaling.length), now[scaling.length]
     there, here = (f"${name} = {value:,.0f}$".replace(",", "{,}") for value in (crossing, length))
     if length >= crossing:
-        return f"QKᵀ and the weighted sum cost more than the MLP at {here}: they do from {there} on."
+        return f"QKᵀ and the weighted sum cost more than the MLP at {here}, as they do from {there} on."
     return (
         "QKᵀ and the weighted sum grow with the square of the length. They cost as much as the MLP at "
         f"{there}, {crossing / length:,.1f} times the present {here}."
     )
 
 
-def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refused) -> None:
+def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Show the same numbers counted on a forward pass."""
-    st.header("Does a run agree?")
+    st.header("Does a run confirm it?")
     if problem := model_options.problem(model, session.options()):
         st.info(texts.escape(problem))
         return
     impossible, icon = bool(refused.before), ":material/play_arrow:"
     if session.current_run() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):
-        st.caption("The numbers above come from formulas. A forward pass at these sizes counts them one by one.")
+        st.caption("The numbers above come from formulas. A forward pass at these sizes counts them again.")
         return
     trace = session.trace()
     sizes = {size.name: size.value for size in trace.symbols}
-    found = scaling.numbers({**now, **sizes})
+    numbers = scaling.numbers({**now, **sizes})
     lines = [
-        f"| {label} | {_count(found[name])} | {counted:,} | {_agrees(found[name], counted)} |"
+        f"| {label} | {_count(numbers[name])} | {counted:,} | {_agrees(numbers[name], counted)} |"
         for name, label, counted in _counts(trace)
     ]
     head = "| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"
@@ -284,7 +288,7 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
 
 def _counts(trace: Trace) -> list[tuple[str, str, int]]:
     """Return (name, meaning, count) of all that a run counts without any formula."""
-    from tracer.symbols.cost_scaling import count_elements  # loads sympy
+    from tracer.record.cost_scaling import count_elements  # loads sympy
 
     return [
         ("params", "Parameters", trace.params),

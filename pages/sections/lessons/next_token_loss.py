@@ -11,7 +11,7 @@ import streamlit as st
 from pages import components
 from pages.jobs import render_cache, run_cache, single_flight
 from pages.state import session
-from pages.state.visitor import Given, Key, model_name, visitor
+from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import data_tables, page_frame, step_lines
 from pages.ui.texts import escape, plain
 from tracer import models
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORETELLS = ("next", "caption")
 """What models say that are trained to say the next token."""
 FALLBACK = "nanogpt"
-DOING = "Running the loss, and back from it"
+DOING = "Computing the loss and its gradients"
 SMALL = 1e-3
 """Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
 
@@ -44,26 +44,26 @@ class Foretold(NamedTuple):
 def lesson() -> None:
     """Show the whole page."""
     name, options, chosen, trace = _run()
-    found = render_cache.of(
+    losses = render_cache.of(
         trace, "loss", lambda: single_flight.in_turn(lambda: _compute(name, options, chosen, trace), DOING)
     )
-    if found.loss is None or found.highway is None:
-        st.info(plain(f"There is no loss: {found.problem}."))
+    if losses.loss is None or losses.highway is None:
+        st.info(plain(f"There is no loss: {losses.problem}."))
         page_frame.leave()
-    _text(trace, found.loss)
+    _text(trace, losses.loss)
     if dict(options).get("mask") == "bidirectional":
-        st.warning("With no causal mask each token sees the very one that it should predict.")
+        st.warning("Without a causal mask, each token sees the very token that it should predict.")
     st.header("From logits to the loss, step by step")
-    step_lines.show(found.loss.steps)
+    step_lines.show(losses.loss.steps)
     st.caption(
         f"PyTorch’s own `cross_entropy`, on the same logits and targets, differs from these steps by at most "
-        f"{scientific(found.loss.error)} nats in any token or in the mean: "
-        + ("the same, up to rounding." if found.loss.proven else "**not the same**.")
+        f"{scientific(losses.loss.error)} nats in any token or in the mean: "
+        + ("the same, up to rounding." if losses.loss.proven else "**not the same**.")
     )
-    _gradient(trace, found.highway)
+    _gradient(trace, losses.highway)
 
 
-def _run() -> tuple[str, run_cache.Options, Given, Trace]:
+def _run() -> tuple[str, run_cache.Options, UserInput, Trace]:
     """Return the run on screen where its model was trained to predict the next token, else the sample of one that
     was."""
     ours = model_name() in models.names() and "text" in models.takes(model_name())
@@ -71,13 +71,11 @@ def _run() -> tuple[str, run_cache.Options, Given, Trace]:
         trace = session.trace()
         if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
             return model_name(), session.options(), session.user_input(), trace
-    st.info(
-        plain(f"The model that you chose does not predict the next token, so this page shows {FALLBACK} on its sample.")
-    )
+    st.info(plain(f"Your model does not predict the next token, so this page shows {FALLBACK} on its sample."))
     st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=_choose, help="For all pages.")
     visitor().instead = f"{FALLBACK} on its sample"
     try:
-        return FALLBACK, (), Given("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
+        return FALLBACK, (), UserInput("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
     except ValueError as error:  # its weights are damaged
         st.error(escape(f"{FALLBACK} could not be run: {error}"))
         page_frame.leave()
@@ -90,15 +88,17 @@ def _choose() -> None:
         session.take_sample(run_cache.OWN)
 
 
-def _compute(name: str, options: run_cache.Options, chosen: Given, trace: Trace) -> Foretold:
+def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> Foretold:
     """Return the loss of a run and its gradient; does not use the session."""
     from tracer.lessons.loss.gradient_flow import highway  # both load torch
     from tracer.lessons.loss.next_token_loss import loss
 
-    made, logits = run_cache.load(name, options), cast("Any", trace.output)
-    inputs = tuple(one[:1] for one in made.inputs(**session.inputs(made, chosen, options)))  # the first of a batch
+    model, logits = run_cache.load(name, options), cast("Any", trace.output)
+    inputs = tuple(
+        tensor[:1] for tensor in model.inputs(**session.inputs(model, chosen, options))
+    )  # the first of a batch
     try:
-        return Foretold(loss(logits[:1], inputs[-1]), highway(made.net, inputs, inputs[-1]))
+        return Foretold(loss(logits[:1], inputs[-1]), highway(model.net, inputs, inputs[-1]))
     except ValueError as error:
         return Foretold(None, None, str(error))
 
@@ -119,10 +119,10 @@ def _text(trace: Trace, loss: Loss) -> None:
         with left:
             components.drawing(drawn.hatch(view.image, view.rows, view.columns), "unasked")
             st.caption(
-                f"Not asked: {view.rows * view.columns} patches went through the blocks before the words, and none of "
-                f"the {len(words)} rows of logits is theirs. So the first word, {escape(repr(words[1]))}, is predicted "
-                f"from {escape(repr(words[0]))} and not from the last patch: a text without such a begin token would "
-                "have nothing to predict its first word from."
+                f"The patches have no targets. {view.rows * view.columns} patches went through the blocks before the "
+                f"words, but none of the {len(words)} rows of logits belongs to a patch. So the first word, "
+                f"{escape(repr(words[1]))}, is predicted from {escape(repr(words[0]))} and not from the last patch. "
+                "Without such a begin token, nothing would predict the first word."
             )
         with right:
             st.html(text)
@@ -137,11 +137,11 @@ def _text(trace: Trace, loss: Loss) -> None:
         st.metric("random guessing: ln V (nats)", f"{loss.guess:.3g}")
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
     st.markdown(
-        f"Of all tokens, {escape(repr(trace.words[worst + 1]))} was expected least, token {worst + 1} counted from 0: "
-        f"the model gave it {percent(loss.probabilities[worst])}. The first token has no loss, since nothing stands "
-        "before it, and what comes after the last is not known."
+        f"The model expected {escape(repr(trace.words[worst + 1]))} least (token {worst + 1}, counted from 0) and "
+        f"gave it {percent(loss.probabilities[worst])}. The first token has no loss, because no token precedes it. "
+        "The token after the last one is unknown."
     )
-    with st.expander("The same as a table"):
+    with st.expander("The same data as a table"):
         data_tables.show(
             {
                 "token": [repr(word) for word in trace.words[1:]],
@@ -157,16 +157,14 @@ def _gradient(trace: Trace, highway: Highway) -> None:
     st.header("The gradient highway")
     whole, branches = highway.whole, highway.branches
     figure = render_cache.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
-    lines = {"With the residual path": whole, "through attention and MLPs alone": branches}
+    lines = {"With the residual path": whole, "through attention and MLPs only": branches}
     ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
     alt = f"The size of the gradient on its way back. {'; '.join(ends)}."
     st.plotly_chart(figure, config=render_cache.PLAIN, alt=alt)
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(
-        "One backward pass from the loss for each line, of the same forward pass: the loss is "
-        f"{_nats(highway.loss)} on both. "
-        "In the second, the gradient goes back only through what attention and the MLPs "
-        f"made, not past them. At the input of the first block it is {max(ratio, 1 / ratio):.3g} times {more} with the "
-        "residual path than without."
+        f"Each line is one backward pass from the same loss, {_nats(highway.loss)}. In the second, the gradient goes "
+        "back through attention and the MLPs only, not past them. At the input of the first block, it is "
+        f"{max(ratio, 1 / ratio):.3g} times {more} with the residual path than without it."
     )

@@ -17,7 +17,7 @@ from pages.state import page_registry, url_state
 from pages.state.visitor import visitor
 from pages.ui import texts
 from tracer import models
-from tracer.lessons.notes.finding import Found
+from tracer.lessons.notes.finding import Finding
 from tracer.lessons.notes.statements import rows, sections
 from tracer.utils import note_titles
 from tracer.utils.limits import limits
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracer.record import Symbol
 
 READING = "Reading the note off its runs"
-INSTEAD = "runs of its own"
+INSTEAD = "its own runs"
 ALL, DIFFERING = "all", "differing"
 SIGNS = {
     "holds": ":green-badge[:material/check: holds]",
@@ -71,10 +71,10 @@ def show(note: str) -> Mapping[str, Counter[str]]:
         st.caption(read.about)
     names = sections(note)
     known = (ALL, DIFFERING, *range(1, len(names) + 1))
-    said = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
+    labels = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
 
     def label(choice: str | int) -> str:
-        return said[choice] if choice in said else names[int(choice) - 1]
+        return labels[choice] if choice in labels else names[int(choice) - 1]
 
     chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL))
     with st.container(key="statements"):
@@ -133,19 +133,19 @@ def _text(result: Result, beside: str) -> str:
     """Return a statement in markdown, as a block of its own; `beside` is the run that it was looked up in."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
-    once: dict[tuple[str, str], Found] = {}
-    for one in result.found:
-        once.setdefault((one.what, one.measured), one)
-    for found in once.values():
-        if found.latex:
-            lines.append(f"$$\n{found.latex}\n$$")
-        lines.append(f"{found.what}: {texts.prose(found.measured)}{link(found, result.row.note)}")
+    once: dict[tuple[str, str], Finding] = {}
+    for finding in result.found:
+        once.setdefault((finding.what, finding.measured), finding)
+    for finding_link in once.values():
+        if finding_link.latex:
+            lines.append(f"$$\n{finding_link.latex}\n$$")
+        lines.append(f"{finding_link.what}: {texts.prose(finding_link.measured)}{link(finding_link, result.row.note)}")
     if beside:
         lines.append(f":small[:gray[{beside}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
 
 
-def _about(name: str, made: Provider) -> str:
+def _about(name: str, provider: Provider) -> str:
     """Return a sentence on the run that statements were looked up in, where no trained weights have its sizes and
     options."""
     from tracer.lessons.notes.reference_runs import RUNS, STANDARD  # loads torch
@@ -153,13 +153,13 @@ def _about(name: str, made: Provider) -> str:
     name = "torchvision" if name == STANDARD else name
     run = RUNS[name]
     chosen = run.options if run.shipped else tuple(run.sizes.items())
-    if not chosen or not texts.has_random_weights(made(name)[1]):
+    if not chosen or not texts.has_random_weights(provider(name)[1]):
         return ""
-    said = ", ".join(f"{size} = {value}" for size, value in chosen)
-    return f"A run of {run.model} with {said}, whose weights are random.{_lengths(name, made)}"
+    sizes_text = ", ".join(f"{size} = {value}" for size, value in chosen)
+    return f"A run of {run.model} with {sizes_text}, whose weights are random.{_lengths(name, provider)}"
 
 
-def _lengths(name: str, made: Provider) -> str:
+def _lengths(name: str, provider: Provider) -> str:
     """Explain why a run's length differs from that of the same model with trained weights: each reads the caption that
     it wrote itself. Empty where the lengths agree, or are chosen."""
     from tracer.lessons.notes.reference_runs import RUNS  # loads torch
@@ -167,7 +167,7 @@ def _lengths(name: str, made: Provider) -> str:
     model = RUNS[name].model
     if model not in RUNS:
         return ""
-    own, trained = ({size.name: size for size in made(which)[1].symbols} for which in (name, model))
+    own, trained = ({size.name: size for size in provider(which)[1].symbols} for which in (name, model))
     if "T" not in own or own["T"].value == trained["T"].value:
         return ""
     lengths = [f"T = {sizes['T'].value}{_sequence(sizes)}" for sizes in (own, trained)]
@@ -184,21 +184,21 @@ def _sequence(sizes: Mapping[str, Symbol]) -> str:
 
 def _here(slip: str) -> str:
     """Return an erratum of a note in the wording for that note's own page."""
-    return re.sub(r"\b([Nn])ote \d{3}\b", lambda found: f"{'The' if found[1] == 'N' else 'the'} note", slip)
+    return re.sub(r"\b([Nn])ote \d{3}\b", lambda match: f"{'The' if match[1] == 'N' else 'the'} note", slip)
 
 
-def link(found: Found, note: str = "") -> str:
+def link(finding: Finding, note: str = "") -> str:
     """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
-    page = "" if found.page == "overview" else found.page
-    place = dict(found.place)
-    if (not found.page or page not in LABELS) or not _is_offered(place.get("model", "")):
+    page = "" if finding.page == "overview" else finding.page
+    place = dict(finding.place)
+    if (not finding.page or page not in LABELS) or not _is_offered(place.get("model", "")):
         return ""
     if page == "notes" and place.get("note") == note:
         return ""
     asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
     if "claim" in place:
         return f" [→\u00a0This claim, measured on {place['of']}](notes?{asked})"
-    control = f", “{found.control}”" if found.control else ""
+    control = f", “{finding.control}”" if finding.control else ""
     return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
 
 
@@ -212,16 +212,16 @@ def _summary(cards: Iterable[Card]) -> None:
     cards = list(cards)
     counts = Counter(card.verdict for card in cards)
     legend = "".join(
-        f'<li class="{verdict}"><b>{counts[verdict]}</b> {said}</li>'
-        for verdict, said in MANY.items()
+        f'<li class="{verdict}"><b>{counts[verdict]}</b> {label}</li>'
+        for verdict, label in MANY.items()
         if counts[verdict]
     )
     grouped: dict[str, str] = {}
     for card in cards:
         grouped[card.section] = grouped.get(card.section, "") + f"<i class={card.verdict}></i>"
     squares = "".join(
-        f'<a href="#section-{at}" title="{escape(section)}">{found}</a>'
-        for at, (section, found) in enumerate(grouped.items(), 1)
+        f'<a href="#section-{at}" title="{escape(section)}">{group}</a>'
+        for at, (section, group) in enumerate(grouped.items(), 1)
     )
     st.html(
         f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="group" '
@@ -231,8 +231,8 @@ def _summary(cards: Iterable[Card]) -> None:
 
 def claims() -> tuple[str, ...]:
     """Return the names of the claims that statements of the notes make."""
-    found = (place for note in note_titles.TITLES for row in rows(note) for place in row.where)
-    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in found if place.startswith("claim ")))
+    places = (place for note in note_titles.TITLES for row in rows(note) for place in row.where)
+    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in places if place.startswith("claim ")))
 
 
 def titles() -> dict[str, str]:

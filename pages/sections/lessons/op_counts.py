@@ -25,18 +25,18 @@ def show(kinds: Mapping[str, Counter[str]]) -> None:
     st.header("Operations of one block, by kind", anchor="kinds")
     left, right = st.columns(2)
     with left:
-        trace, made, given = claim_cards.run()
+        trace, model, inputs = claim_cards.run()
     known = torchvision_block_counts.layers(trace)
     with right:
         named = {layer + 1: layer for layer in known}
         chosen = st.selectbox("Block", named, **url_state.widget("block", list(named), 1)) if named else None
     table = {"kind": list(kinds), "the note": list(torchvision_block_counts.SAID.values()), "its block": _totals(kinds)}
-    table["which"] = [_which(found) for found in kinds.values()]
+    table["which"] = [_which(counts) for counts in kinds.values()]
     if chosen:
-        count = partial(torchvision_block_counts.kinds_of, made, trace, named[chosen], given)
+        count = partial(torchvision_block_counts.kinds_of, model, trace, named[chosen], inputs)
         own = of(trace, ("kinds", chosen), lambda: single_flight.in_turn(count, COUNTING))
         table[f"block {chosen} of {trace.model}"] = _totals(own)
-        table["which of these"] = [_which(found) for found in own.values()]
+        table["which of these"] = [_which(counts) for counts in own.values()]
     st.table(table, hide_index=True)
     both = " Of a model of several towers, that block of each is counted." if len(parts(trace)) > 1 else ""
     none = "" if chosen else texts.plain(f" {trace.model} has no blocks.")
@@ -47,8 +47,8 @@ def show(kinds: Mapping[str, Counter[str]]) -> None:
 
 
 def _totals(kinds: Mapping[str, Counter[str]]) -> list[str]:
-    return [str(found.total()) for found in kinds.values()]
+    return [str(counts.total()) for counts in kinds.values()]
 
 
-def _which(found: Counter[str]) -> str:
-    return ", ".join(f"{name} × {count}" for name, count in found.most_common())
+def _which(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} × {count}" for name, count in counts.most_common())

@@ -24,7 +24,7 @@ from tracer.lessons.positions import NONE, Kind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
-    from tracer.lessons.positions.experiments import Curve, Placement, Shuffled
+    from tracer.lessons.positions.experiments import Curve, Placement, ShuffleResult
     from tracer.lessons.positions.learned_table_similarity import Grid
 
 LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
@@ -42,27 +42,27 @@ class Sizes(NamedTuple):
 
 def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
     """Show the page below the controls."""
-    found = _measure(kind.name, sizes)
-    _table(kind, found, head, sizes.causal)
-    _apart(kind, found, head)
-    _order(kind, found)
-    _lines(found)
+    placement = _measure(kind.name, sizes)
+    _table(kind, placement, head, sizes.causal)
+    _apart(kind, placement, head)
+    _order(kind, placement)
+    _lines(placement)
     _draw_learned()
 
 
-def _lines(found: Placement) -> None:
+def _lines(placement: Placement) -> None:
     """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
     st.header("The lines of the run that positions change")
-    proven = sum(step.verdict == "proven" for step in found.lines)
+    proven = sum(step.verdict == "proven" for step in placement.lines)
     st.markdown(
-        f"**{len(found.lines)}** lines, of which **{proven}** are proven. All others are, sign for sign, those of the "
-        "same model without positions."
+        f"**{len(placement.lines)}** lines, of which **{proven}** are proven. All other lines are identical to those "
+        "of the same model without positions."
     )
-    for note in dict.fromkeys(step.note for step in found.lines if step.note):
+    for note in dict.fromkeys(step.note for step in placement.lines if step.note):
         st.caption(prose(note))
     with st.expander("Their equations, shapes and proofs"):
         st.caption("T is the number of tokens.")
-        step_lines.show(found.lines)
+        step_lines.show(placement.lines)
 
 
 def sizes() -> tuple[Sizes, int]:
@@ -76,7 +76,7 @@ def sizes() -> tuple[Sizes, int]:
         causal = st.segmented_control(
             "Causal mask", ("off", "on"), required=True, **url_state.widget("causal", ("off", "on"), "off")
         )
-        st.caption("The weights are random numbers with one seed, and learned nothing: only positions differ.")
+        st.caption("The weights are random, all from one seed, and have learned nothing. Only the positions differ.")
     at = url_state.widget("head", range(heads), 0)
     head = st.segmented_control("Head", range(heads), required=True, **at)
     return Sizes(length, width, heads, causal == "on"), head
@@ -114,82 +114,82 @@ def _measure(kind: str, sizes: Sizes) -> Placement:
     return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
 
 
-def _table(kind: Kind, found: Placement, head: int, causal: bool) -> None:
+def _table(kind: Kind, placement: Placement, head: int, causal: bool) -> None:
     """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
     the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
-    st.markdown("\n".join(f"- {sentence}" for sentence in _captions(found)))
+    st.markdown("\n".join(f"- {sentence}" for sentence in _captions(placement)))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        key = head if found.table is None else 0
-        components.panels(found, ("table", key), lambda: _vectors(found, head), "table")
+        key = head if placement.table is None else 0
+        components.panels(placement, ("table", key), lambda: _vectors(placement, head), "table")
     with right:
-        curve = found.curve
+        curve = placement.curve
         render_cache.chart(
-            found,
+            placement,
             ("curve", head),
             lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
         )
         st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head}.")
 
 
-def _vectors(found: Placement, head: int) -> list[Panel]:
+def _vectors(placement: Placement, head: int) -> list[Panel]:
     """Return the table of a kind and its product with itself; for a kind without one, the bias that it adds to a head's
     scores."""
-    if (table := found.table) is None:
-        name, term = list(found.terms.items())[-1]
+    if (table := placement.table) is None:
+        name, term = list(placement.terms.items())[-1]
         return [Panel(f"{name}, head {head}", term[head], "query i", "key j")]
     letter, cells, row, column, first = table
     return [
         Panel(f"The table {letter}", cells, row, column, (first, 0), square=False),
-        Panel(f"{letter} times itself: {letter}{letter}ᵀ", found.similar, row, row, (first, first)),
+        Panel(f"{letter} times itself: {letter}{letter}ᵀ", placement.similar, row, row, (first, first)),
     ]
 
 
-def _captions(found: Placement) -> list[str]:
+def _captions(placement: Placement) -> list[str]:
     """Return sentences on the pictures, from the measurements."""
-    said = []
-    if found.product is not None:
-        said.append(_alone("The product of the table with itself", found.product))
-    said.append(_alone("The score, with the same token at every place,", found.curve))
-    return said
+    captions = []
+    if placement.product is not None:
+        captions.append(_alone("The product of the table with itself", placement.product))
+    captions.append(_alone("The score, with the same token at every position,", placement.curve))
+    return captions
 
 
 def _alone(what: str, curve: Curve) -> str:
     """Return a sentence on whether something depends on the distance alone."""
     if curve.spread <= tolerance("float32"):
-        return f"{what} depends on the distance i − j **alone**: cells at the same distance hold numbers that are " + (
+        return f"{what} depends on the distance i − j **alone**: values at the same distance are " + (
             "equal." if curve.spread == 0 else f"equal up to {scientific(curve.spread)} of the largest."
         )
     return (
-        f"{what} depends on **where** the two stand, and not on their distance alone: at the same distance, numbers "
-        f"differ by up to {percent(curve.spread)} of the largest."
+        f"{what} depends on **both positions**, not on their distance alone: at the same distance, values differ by "
+        f"up to {percent(curve.spread)} of the largest."
     )
 
 
-def _apart(kind: Kind, found: Placement, head: int) -> None:
+def _apart(kind: Kind, placement: Placement, head: int) -> None:
     """Draw the terms that add up to the scores of a head."""
     st.header("A score, taken apart")
     st.markdown(kind.apart)
 
     def panels() -> list[Panel]:
-        parts = {name: term[head] for name, term in found.terms.items()}
-        parts |= {"their sum": np.sum(list(parts.values()), axis=0), "the scores S that ran": found.scores[head]}
+        parts = {name: term[head] for name, term in placement.terms.items()}
+        parts |= {"their sum": np.sum(list(parts.values()), axis=0), "the scores S that ran": placement.scores[head]}
         end = edge(*parts.values())
         return [Panel(name, cells, "query i", "key j", edge=end) for name, cells in parts.items()]
 
-    components.panels(found, ("terms", head), panels, "terms")
-    largest = max(found.terms, key=lambda name: float((found.terms[name][head] ** 2).mean()))
+    components.panels(placement, ("terms", head), panels, "terms")
+    largest = max(placement.terms, key=lambda name: float((placement.terms[name][head] ** 2).mean()))
     st.caption(
-        f"One scale for all, head {head}. The largest difference between the sum and what ran, in any head, is "
-        f"{scientific(found.error)} of the largest score. The largest term by root mean square is “{largest}”. Cells "
-        "that a mask closes are left empty in what ran."
+        f"All panels show head {head} on one scale. The sum differs from the scores that ran by at most "
+        f"{scientific(placement.error)} of the largest score, in any head. The largest term by root mean square is "
+        f"“{largest}”. In the scores that ran, cells closed by a mask are empty."
     )
 
 
-def _order(kind: Kind, found: Placement) -> None:
+def _order(kind: Kind, placement: Placement) -> None:
     """Show the effect of shuffled tokens on the outputs."""
-    st.header("Does the order of the tokens count?")
+    st.header("Does the order of the tokens matter?")
     names = {
         (NONE, "bidirectional"): "no positions",
         (kind.name, "bidirectional"): f"{kind.title}",
@@ -197,59 +197,59 @@ def _order(kind: Kind, found: Placement) -> None:
         (kind.name, "causal"): f"{kind.title}, causal mask",
     }
     st.markdown(
-        "The tokens are shuffled, the model runs on them, and its outputs are put back into order. Where a token then "
-        "has the output that it had before, the model did not see the order of its tokens."
+        "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "
+        "a token then has the same output as before, the model did not see the order."
     )
 
     def panel() -> list[Panel]:
-        rows = [names[one.positions, one.mask] for one in found.shuffles]
-        cells = [one.differences for one in found.shuffles]
+        rows = [names[shuffle.positions, shuffle.mask] for shuffle in placement.shuffles]
+        cells = [shuffle.differences for shuffle in placement.shuffles]
         return [Panel("How much each token’s output changed", cells, "", "token", square=False, names=rows)]
 
-    components.panels(found, "order", panel, "order")
+    components.panels(placement, "order", panel, "order")
     st.table(
         {
-            "run": [names[one.positions, one.mask] for one in found.shuffles],
-            "largest difference": [scientific(float(one.differences.max())) for one in found.shuffles],
-            "outputs": [_order_label(one) for one in found.shuffles],
+            "run": [names[shuffle.positions, shuffle.mask] for shuffle in placement.shuffles],
+            "largest difference": [scientific(float(shuffle.differences.max())) for shuffle in placement.shuffles],
+            "outputs": [_order_label(shuffle) for shuffle in placement.shuffles],
         },
         hide_index=True,
     )
-    st.caption(f"Differences are shares of the largest output.{_haviv(found.shuffles)}")
+    st.caption(f"Differences are relative to the largest output.{_haviv(placement.shuffles)}")
 
 
-def _haviv(shuffles: Sequence[Shuffled]) -> str:
+def _haviv(shuffles: Sequence[ShuffleResult]) -> str:
     """Return why order matters under a causal mask without positions, where these runs show that it does."""
-    if not any((one.positions, one.mask, one.same) == (NONE, "causal", False) for one in shuffles):
+    if not any((shuffle.positions, shuffle.mask, shuffle.same) == (NONE, "causal", False) for shuffle in shuffles):
         return ""
     return (
-        " Under a causal mask the first token sees one key and the last all of them, so here the order counts even "
+        " Under a causal mask the first token sees one key and the last all of them, so here the order matters even "
         "without positions (Haviv et al. 2022)."
     )
 
 
-def _order_label(one: Shuffled) -> str:
-    return "permuted with the tokens" if one.same else "not the same: the order counted"
+def _order_label(shuffle: ShuffleResult) -> str:
+    return "permuted with the tokens" if shuffle.same else "not the same: the order mattered"
 
 
 def _draw_learned() -> None:
     """Draw the learned positions of the patches of the model on screen, else of the first one."""
     name = model_name() if models.samples(model_name()) and model_name() in models.names() else FIRST_MODEL
     try:
-        found = _grid(name) or _grid(name := FIRST_MODEL)
+        grid = _grid(name) or _grid(name := FIRST_MODEL)
     except ValueError as error:  # its weights are damaged
         st.error(escape(f"{name} could not be run: {error}"))
         return
-    if found is None:
+    if grid is None:
         return
-    st.header(f"What training made of them: the positions of {name}")
-    components.likeness(found, lambda: drawn.likeness(found.rows, found.columns, found.cosines))
-    nearest, least = found.mean(1), min(range(1, found.farthest + 1), key=found.mean)
+    st.header(f"What training learned: the positions of {name}")
+    components.likeness(grid, lambda: drawn.likeness(grid.rows, grid.columns, grid.cosines))
+    nearest, least = grid.mean(1), min(range(1, grid.farthest + 1), key=grid.mean)
     st.markdown(
         "The cosine between the position of one patch and those of all others (Dosovitskiy et al. 2021, figure 7). "
-        f"The table ${found.letter}$ is a list of {found.length} rows, one for each token, and nothing in the sum "
-        f"knows of rows and columns of patches. Patches one step apart have cosine {nearest:.2f} on average, and those "
-        f"{least} steps apart {found.mean(least):.2f}. The weights: {models.origin(name)}."
+        f"The table ${grid.letter}$ is a plain list of {grid.length} rows, one per token: the grid of patches "
+        f"is not built in. Patches one step apart have a mean cosine of {nearest:.2f}, patches {least} steps apart "
+        f"{grid.mean(least):.2f}. The weights: {models.origin(name)}."
     )
 
 

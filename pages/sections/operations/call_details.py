@@ -32,46 +32,52 @@ def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
 def module(trace: Trace, op: int) -> None:
     """Show one call of a module, and the proof that hooks and operations recorded the same."""
     number = _number(trace, "module", op, say=True)
-    found = trace.modules[number]
-    times = sum(other.path == found.path for other in trace.modules)
-    name = f"{found.path}: {found.kind}" if found.path else f"{found.kind}, the model itself"
-    st.header(texts.plain(name + (f", call {found.call + 1} of {times}" if times > 1 else "")))
-    strip(trace, trace.ops[found.first : found.last])
-    proof_badge.box(found.verdict, _proof_text(trace, found))
+    record = trace.modules[number]
+    times = sum(child.path == record.path for child in trace.modules)
+    name = f"{record.path}: {record.kind}" if record.path else f"{record.kind}, the model itself"
+    st.header(texts.plain(name + (f", call {record.call + 1} of {times}" if times > 1 else "")))
+    strip(trace, trace.ops[record.first : record.last])
+    proof_badge.box(record.verdict, _proof_text(trace, record))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        rows = tensors(trace, found.inputs, found.outputs, "")
-        data_tables.show(rows, alt=f"Inputs and outputs of module {found.path}")
-        _steps(trace, found)
+        rows = tensors(trace, record.inputs, record.outputs, "")
+        data_tables.show(rows, alt=f"Inputs and outputs of module {record.path}")
+        _steps(trace, record)
     with right:
-        _cost(trace, found)
+        _cost(trace, record)
     with st.container(horizontal=True):
-        if found.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
-            url_state.keep(module=found.around)
+        if record.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
+            url_state.keep(module=record.around)
             st.rerun()
-        _beneath(trace, found, "calls")
+        _beneath(trace, record, "calls")
 
 
-def _proof_text(trace: Trace, found: ModuleRecord) -> str:
+def _proof_text(trace: Trace, record: ModuleRecord) -> str:
     """Return the proof as a sentence."""
-    if found.problem:
-        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.escape(found.problem)}."
-    if found.first == found.last:
-        return "No operation ran in it: it hands on the very tensor that it was given, as the operations around it say."
-    made = [one.maker for one in found.outputs if isinstance(one.maker, int) and one.maker >= found.first]
-    count = found.last - found.first
-    last = ", the last one in it" if found.last - 1 in made else ""
-    gave = f"what came out is what operation {max(made)} made{last}" if made else "what came out it was given"
-    ran = f"operations {found.first} to {found.last - 1} all ran in it" if count > 1 else f"operation {found.first} ran"
+    if record.problem:
+        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.escape(record.problem)}."
+    if record.first == record.last:
+        return "No operation ran in it: it returns its input tensor, and the operations around it agree."
+    makers = [
+        tensor.maker for tensor in record.outputs if isinstance(tensor.maker, int) and tensor.maker >= record.first
+    ]
+    count = record.last - record.first
+    last = ", the last one in it" if record.last - 1 in makers else ""
+    gave = f"its output comes from operation {max(makers)}{last}" if makers else "its output existed before it ran"
+    ran = (
+        f"operations {record.first} to {record.last - 1} all ran in it"
+        if count > 1
+        else f"operation {record.first} ran"
+    )
     return (
-        f"Forward hooks saw what went into this module and what came out, and the recorded operations agree: {gave}, "
-        f"what went in was there before operation {found.first}, and {ran}."
+        f"The forward hooks and the recorded operations agree: {gave}, its input existed before operation "
+        f"{record.first}, and {ran}."
     )
 
 
-def _steps(trace: Trace, found: ModuleRecord) -> None:
+def _steps(trace: Trace, record: ModuleRecord) -> None:
     """Show the textbook lines that the module computes."""
-    steps = computed_steps(trace, trace.ops[found.first : found.last])
+    steps = computed_steps(trace, trace.ops[record.first : record.last])
     if not steps:
         return
     named = [_symbol(step) for step in steps[:SHOWN]]
@@ -98,10 +104,10 @@ def _symbol(step: Step) -> str:
     return f"${step.symbol}$"
 
 
-def _cost(trace: Trace, found: ModuleRecord) -> None:
-    from tracer.symbols.cost_breakdown import of_module  # counting FLOPs imports torch, which a page starts without
+def _cost(trace: Trace, record: ModuleRecord) -> None:
+    from tracer.record.cost_breakdown import of_module  # counting FLOPs imports torch, which a page starts without
 
-    cost = of_module(trace, found)
+    cost = of_module(trace, record)
     for what, value, formula, total in (
         ("parameters", cost.params, cost.params_symbolic, trace.params),
         ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
@@ -110,50 +116,52 @@ def _cost(trace: Trace, found: ModuleRecord) -> None:
         share = f", {value / total:.0%} of the model’s" if total and 0 < value < total else ""
         st.markdown(f"**{value:,}** {what}{symbols}{share}")
     if not cost.counted:
-        st.caption("Some of its operations may multiply matrices, and there is no formula for how often.")
+        st.caption(
+            "Some of its operations may multiply matrices, but there is no formula for how many FLOPs that takes."
+        )
 
 
 def call(trace: Trace, op: int) -> None:
     """Show one composite operation: its arguments by the names of its schema, and the operations that it ran."""
-    found = trace.calls[_number(trace, "call", op, say=True)]
-    st.header(texts.plain(found.name))
-    strip(trace, trace.ops[found.first : found.last])
-    st.code(found.text, language="python", wrap_lines=True)
-    beneath = trace.ops[found.first : found.last]
-    if (source := next((one.source for one in beneath if one.source), None)) is not None:
+    record = trace.calls[_number(trace, "call", op, say=True)]
+    st.header(texts.plain(record.name))
+    strip(trace, trace.ops[record.first : record.last])
+    st.code(record.text, language="python", wrap_lines=True)
+    beneath = trace.ops[record.first : record.last]
+    if (source := next((child.source for child in beneath if child.source), None)) is not None:
         st.text(f"{source.file}, line {source.line}: {source.text.strip()}")
-    rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in found.arguments]
-    listed = [(a, one) for a in found.arguments for one in a.tensors[:ROWS]]
+    rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in record.arguments]
+    listed = [(a, child) for a in record.arguments for child in a.tensors[:ROWS]]
     data_tables.show(
         {
-            "argument": [a.name for a, _ in listed] + [f"output {i}" for i in range(len(found.outputs))],
-            **_shapes(trace, [*(one for _, one in listed), *found.outputs]),
+            "argument": [a.name for a, _ in listed] + [f"output {i}" for i in range(len(record.outputs))],
+            **_shapes(trace, [*(child for _, child in listed), *record.outputs]),
         },
-        alt=f"Tensors of {found.name}",
+        alt=f"Tensors of {record.name}",
     )
-    plain = [row for row, a in zip(rows, found.arguments, strict=True) if not a.tensors]
+    plain = [row for row, a in zip(rows, record.arguments, strict=True) if not a.tensors]
     if plain:
         columns = ("argument", "value", "")
         table = {name: [row[i] for row in plain] for i, name in enumerate(columns)}
-        data_tables.show(table, alt=f"Other arguments of {found.name}")
-    ran = ", ".join(f"{one.index} {one.op}" for one in beneath)
-    flops = sum(one.flops or 0 for one in beneath)
-    none = "It ran no operation: it hands on what it was given."
+        data_tables.show(table, alt=f"Other arguments of {record.name}")
+    ran = ", ".join(f"{child.index} {child.op}" for child in beneath)
+    flops = sum(child.flops or 0 for child in beneath)
+    none = "It ran no operation: it returns its input."
     many = "1 operation" if len(beneath) == 1 else f"{len(beneath)} operations"
     st.markdown(f"It ran {many}: {texts.plain(ran)}. **{flops:,}** FLOP." if beneath else none)
     with st.container(horizontal=True):
-        _beneath(trace, found, "ops")
+        _beneath(trace, record, "ops")
 
 
-def _beneath(trace: Trace, found: ModuleRecord | CallRecord, level: str) -> None:
+def _beneath(trace: Trace, record: ModuleRecord | CallRecord, level: str) -> None:
     """Draw links to the calls and to the operations that ran in it."""
-    if found.first == found.last:
+    if record.first == record.last:
         return
     if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
-        url_state.keep(zoom="calls", call=call_table.of_op(trace.calls, found.first) or 0)
+        url_state.keep(zoom="calls", call=call_table.of_op(trace.calls, record.first) or 0)
         st.rerun()
     if st.button("See its operations", icon=":material/zoom_in:"):
-        url_state.keep(zoom="ops", op=found.first)
+        url_state.keep(zoom="ops", op=record.first)
         st.rerun()
 
 
@@ -167,18 +175,18 @@ def tensors(trace: Trace, inputs: Sequence[TensorRecord], outputs: Sequence[Tens
     return table
 
 
-def _shapes(trace: Trace, given: Sequence[TensorRecord]) -> dict[str, list[str]]:
+def _shapes(trace: Trace, tensors: Sequence[TensorRecord]) -> dict[str, list[str]]:
     return {
-        "in symbols": [notation.shape_text(one.symbolic) if one.symbolic else "–" for one in given],
-        "in numbers": [shape_numbers(one.shape) for one in given],
-        "dtype": [one.dtype for one in given],
-        "made by": [_producer_label(trace, one) for one in given],
+        "in symbols": [notation.shape_text(tensor.symbolic) if tensor.symbolic else "–" for tensor in tensors],
+        "in numbers": [shape_numbers(tensor.shape) for tensor in tensors],
+        "dtype": [tensor.dtype for tensor in tensors],
+        "made by": [_producer_label(trace, tensor) for tensor in tensors],
     }
 
 
 def _producer_label(trace: Trace, tensor: TensorRecord) -> str:
-    made = maker(trace, tensor)
-    return str(tensor.maker) if made is None else f"op {made.index}: {made.op}"
+    producer = maker(trace, tensor)
+    return str(tensor.maker) if producer is None else f"op {producer.index}: {producer.op}"
 
 
 def maker(trace: Trace, tensor: TensorRecord) -> Op | None:

@@ -19,42 +19,53 @@ def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
     if trace.decompositions or session.user_input().kind == "trace":
         return trace.decompositions
     _open(trace, number)
-    found = visitor().recall(OPENED, trace) or {}
-    return tuple(found[op] for op in sorted(found))
+    decompositions = visitor().recall(OPENED, trace) or {}
+    return tuple(decompositions[op] for op in sorted(decompositions))
 
 
 def _open(trace: Trace, number: int) -> None:
-    found = visitor().recall(OPENED, trace) or {}
-    if trace.ops and number not in found:
-        visitor().remember(OPENED, trace, found | {one.op: one for one in session.primitives(number)})
+    decompositions = visitor().recall(OPENED, trace) or {}
+    if trace.ops and number not in decompositions:
+        visitor().remember(
+            OPENED,
+            trace,
+            decompositions | {decomposition.op: decomposition for decomposition in session.primitives(number)},
+        )
 
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """Show the primitives of one operation, in order, and the distance of their output from the run's."""
     held = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
-    found = {one.op: one for one in (opened_primitives(trace, op.index) if level == "primitives" else held)}
-    if op.index not in found:
+    decompositions = {
+        decomposition.op: decomposition
+        for decomposition in (opened_primitives(trace, op.index) if level == "primitives" else held)
+    }
+    if op.index not in decompositions:
         with st.container(key="unopened"):
             st.header("Its primitives")
             if session.user_input().kind == "trace":
-                st.caption("This saved run holds no primitives of it: it was recorded without them.")
-            elif st.button("Open it into its primitives", icon=":material/zoom_in:", help="One more run opens it."):
+                st.caption("This saved run was recorded without the primitives of this operation.")
+            elif st.button(
+                "Open it into its primitives",
+                icon=":material/zoom_in:",
+                help="The app has to run the model once more to open it.",
+            ):
                 _open(trace, op.index)
                 st.rerun()
         return
     st.header("Its primitives")
-    one = found[op.index]
-    if one.error is not None:
-        apart = f"values that differ from its own by at most **{scientific(one.error)}** of the largest"
+    decomposition = decompositions[op.index]
+    if decomposition.error is not None:
+        apart = f"values that differ from its own by at most **{scientific(decomposition.error)}** of the largest"
         proof_badge.box(
-            verdict_within(one.error, op.outputs[0].dtype),
+            verdict_within(decomposition.error, op.outputs[0].dtype),
             "PyTorch’s own decomposition, run on the arguments of this operation, gives "
-            f"{apart if one.error else 'the very values that it gave'}.",
+            f"{apart if decomposition.error else 'the very values that it gave'}.",
         )
     else:
-        only = "It lays data out anew, and is its own only primitive." if is_layout(op.op) else ""
-        st.caption(texts.plain(one.note + "." if one.note else only or "It is its own only primitive."))
-    parts = one.primitives[:ROWS]
+        only = "It only changes the layout of the data, and is a primitive itself." if is_layout(op.op) else ""
+        st.caption(texts.plain(decomposition.note + "." if decomposition.note else only or "It is a primitive itself."))
+    parts = decomposition.primitives[:ROWS]
     data_tables.show(
         {
             "": list(range(len(parts))),
@@ -65,5 +76,5 @@ def show(trace: Trace, op: Op, level: str) -> None:
             "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
             "opened from": [part.within.replace("/", " → ") for part in parts],
         },
-        alt=f"{len(one.primitives)} primitives of operation {op.index}",
+        alt=f"{len(decomposition.primitives)} primitives of operation {op.index}",
     )

@@ -26,11 +26,11 @@ from tracer.utils.error_text import quote, shorten
 LINKED = 4
 """Operations before and after one that have a button each."""
 MEANING = {
-    "modules": "Each call of a module, as forward hooks saw it: what went in, what came out, and what ran in it.",
+    "modules": "Each module call as forward hooks saw it: its inputs, its outputs, and what ran in it.",
     "steps": "The lines of the textbook: one symbol, one equation, one shape.",
-    "calls": "Each composite operation that the code asked PyTorch for, with the arguments of its schema.",
+    "calls": "Each composite operation that the model’s code called, with the arguments of its schema.",
     "ops": "Each tensor operation that PyTorch ran, in order, under the module that it ran in.",
-    "primitives": "Choose an operation: PyTorch’s own decomposition opens it, run on the arguments that it ran with.",
+    "primitives": "Choose an operation to open it: PyTorch’s own decomposition runs on the same arguments.",
 }
 
 
@@ -39,7 +39,7 @@ def totals(trace: Trace) -> None:
     computing = sum(not is_layout(op.op) for op in trace.ops)
     with st.container(key="facts"):
         st.metric("operations", f"{len(trace.ops):,}")
-        st.metric("of these, computing", f"{computing:,}")
+        st.metric("that compute", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
         st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
     if trace.uncounted_ops:
@@ -60,7 +60,7 @@ def listing(trace: Trace, level: str) -> None:
     """Draw the table; a chosen row is shown below it."""
     chosen = _marked_row(trace, level)
     opened = op_primitives.opened_primitives(trace, number(trace)) if level == "primitives" else ()
-    key = "table", level, tuple(one.op for one in opened)
+    key = "table", level, tuple(decomposition.op for decomposition in opened)
     data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
     url_state.check(fold=("on", "off"), sort=_sorts(level, len(data["columns"])))
@@ -68,7 +68,7 @@ def listing(trace: Trace, level: str) -> None:
     clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
     if (count := data["count"]) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
-    st.caption("Choose a module to unfold it, a row to see all of it below, the head of a column to sort by it.")
+    st.caption("Click a module to unfold it, a row to see its details below, or a column header to sort by it.")
     if level == "steps" and (note := number_steps(trace.model)):
         st.caption(texts.plain(note_titles.with_titles(f"In the note: the number of the step in note {note.note}.")))
     if clicked and clicked[0] != chosen:
@@ -118,11 +118,11 @@ def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> di
 def _every(trace: Trace) -> dict[str, dict]:
     """Return the tables of all levels but that of primitives, which needs another run, so that the browser zooms by
     itself; none where the run is too large for that."""
-    found = {}
+    rows_of = {}
     for level in op_table.levels(trace):
         if level != "primitives":
-            found[level] = _table(trace, level)
-    return found if len(json.dumps(found)) <= PAGE // 4 else {}
+            rows_of[level] = _table(trace, level)
+    return rows_of if len(json.dumps(rows_of)) <= PAGE // 4 else {}
 
 
 def go(number: int) -> None:
@@ -143,8 +143,8 @@ def number(trace: Trace) -> int:
         return int(asked)
     first = next((op.index for op in trace.ops if op.flops), 0)
     if url_state.names_another("op", known):
-        said = f"This run has no operation {quote(asked)}: they count from 0 to {len(trace.ops) - 1}."
-        st.warning(texts.escape(said))
+        message = f"This run has no operation {quote(asked)}: operations count from 0 to {len(trace.ops) - 1}."
+        st.warning(texts.escape(message))
         go(first)
     return first
 
@@ -153,15 +153,15 @@ def step(trace: Trace) -> None:
     """Show the chosen step, with links to its own page and to its operations."""
     if (last := url_state.last_step(trace)) is None:
         return
-    found = trace.step(last)
-    st.header(texts.plain(found.title))
+    chosen = trace.step(last)
+    st.header(texts.plain(chosen.title))
     with st.container(key="equation"):
-        st.latex(found.latex)
-    st.markdown(texts.proof(found) + texts.unseen(found))
+        st.latex(chosen.latex)
+    st.markdown(texts.proof(chosen) + texts.unseen(chosen))
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
-            url_state.open_step(found.id)
-        ops = found.ops or ((found.inside,) if found.inside is not None else ())
+            url_state.open_step(chosen.id)
+        ops = chosen.ops or ((chosen.inside,) if chosen.inside is not None else ())
         if st.button("See its operations", icon=":material/zoom_in:", disabled=not ops):
             url_state.keep(op=ops[0], zoom="ops")
             st.rerun()
@@ -211,17 +211,19 @@ def _line(op: Op) -> None:
 def _makers(trace: Trace, op: Op) -> None:
     """Draw links back to the producers of the inputs, and on to the users of the outputs."""
     before = {
-        made.index: made
+        producer.index: producer
         for tensor in op.inputs
-        if (made := call_details.maker(trace, tensor)) and made.index != op.index
+        if (producer := call_details.maker(trace, tensor)) and producer.index != op.index
     }
-    after = [other for other in trace.ops if any(tensor.maker == op.index for tensor in other.inputs)][:LINKED]
+    after = [user for user in trace.ops if any(tensor.maker == op.index for tensor in user.inputs)][:LINKED]
     with st.container(horizontal=True):
-        for made in list(before.values())[:LINKED]:
-            st.button(f"{made.index}: {made.op}", icon=":material/arrow_back:", on_click=go, args=(made.index,))
-        for other in after:
-            label = f"{other.index}: {other.op}"
-            st.button(label, icon=":material/arrow_forward:", on_click=go, args=(other.index,), key=f"on {other.index}")
+        for producer in list(before.values())[:LINKED]:
+            st.button(
+                f"{producer.index}: {producer.op}", icon=":material/arrow_back:", on_click=go, args=(producer.index,)
+            )
+        for user in after:
+            label = f"{user.index}: {user.op}"
+            st.button(label, icon=":material/arrow_forward:", on_click=go, args=(user.index,), key=f"on {user.index}")
 
 
 def _cost(op: Op) -> None:
@@ -239,33 +241,33 @@ def _cost(op: Op) -> None:
     if op.parameters:
         st.caption(texts.plain("Parameters: " + shorten(", ".join(op.parameters), 1000)))
     if op.flops is None:
-        st.caption("It may multiply matrices, and there is no formula for how often.")
+        st.caption("It may multiply matrices, but there is no formula for how many FLOPs that takes.")
     elif not op.flops and category(op.op) in COMPUTING:
-        st.caption("Counted are products of matrices only, as everywhere in the field: 2 FLOP per multiply-add.")
+        st.caption("Only matrix products are counted, as is usual: 2 FLOP per multiply-add.")
 
 
 def _its_step(trace: Trace, op: Op) -> None:
-    found = next((step for step in trace.steps if step.id == op.step), None)
-    if found is None:
+    owner = next((step for step in trace.steps if step.id == op.step), None)
+    if owner is None:
         st.caption("It belongs to no step." if trace.steps else "This run has no steps.")
         return
     inside = [step for step in trace.steps if step.inside == op.index]
-    st.markdown(f"Belongs to ${found.symbol}$: {texts.plain(found.title)}.")
+    st.markdown(f"Belongs to ${owner.symbol}$: {texts.plain(owner.title)}.")
     if inside:
         names = ", ".join(f"${step.symbol}$" for step in inside)
-        st.markdown(f"It goes through {names} on the way, and never holds them.")
+        st.markdown(f"It also computes {names} on the way, but never stores them.")
         _parts(trace, op)
     if st.button("Open this step on the page Trace", icon=":material/function:"):
-        url_state.open_step(found.id)
+        url_state.open_step(owner.id)
 
 
 def _parts(trace: Trace, op: Op) -> None:
     """Show the cost of a fused operation, by the steps that it computes."""
-    from tracer.symbols.cost_breakdown import parts  # counting FLOPs imports torch, which a page starts without
+    from tracer.record.cost_breakdown import parts  # counting FLOPs imports torch, which a page starts without
 
-    found, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
-    if len(found) > 1:
-        for id, (flops, formula) in found.items():
+    parts_of_op, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
+    if len(parts_of_op) > 1:
+        for id, (flops, formula) in parts_of_op.items():
             symbols = "" if formula in ("?", str(flops)) else f" $= {notation.flowing(formula)}$"
             st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${symbols}")
 
@@ -274,19 +276,19 @@ def pictures(trace: Trace, level: str) -> None:
     """Draw the number of operations of each category, and their share of the arithmetic."""
     kind = "primitives" if level == "primitives" else "operations"
     opened = op_primitives.opened_primitives(trace, number(trace)) if kind == "primitives" else ()
-    parts = [part.name for one in opened for part in one.primitives]
-    found, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
+    parts = [part.name for decomposition in opened for part in decomposition.primitives]
+    counts, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
     sums = {module: sum(row.values()) for module, row in table.items()}
     left, right = st.columns(2, gap="large")
     with left:
-        st.header(f"What kinds of {kind if parts else 'operations'}")
-        components.drawing(of(trace, ("kinds", kind, len(parts)), lambda: bars.categories(found)), "kinds")
+        st.header(f"Kinds of {kind if parts else 'operations'}")
+        components.drawing(of(trace, ("kinds", kind, len(parts)), lambda: bars.categories(counts)), "kinds")
     with right:
-        st.header("Where the arithmetic is")
+        st.header("Where the FLOPs are")
         if table:
             components.drawing(of(trace, "arithmetic", lambda: bars.flops(table)), "arithmetic")
         else:
-            st.caption("This run multiplies no matrices.")
-    with st.expander("The same as tables"):
-        data_tables.show({"category": list(found), "count": list(found.values())})
+            st.caption("This run has no matrix products.")
+    with st.expander("The same data as tables"):
+        data_tables.show({"category": list(counts), "count": list(counts.values())})
         data_tables.show({"module": list(sums), "FLOP": list(sums.values())})

@@ -46,31 +46,31 @@ def words(trace: Trace) -> None:
         )
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
-    said = (
+    caption = (
         f"In the row that predicts “{spoken[place - 1]}”, {_attention(known[which])} attends most to patch "
-        f"{int(shares.argmax())}; {class_bars.percent(float(shares.sum()))} of the row’s attention is on the picture."
+        f"{int(shares.argmax())}; {class_bars.percent(float(shares.sum()))} of the row’s attention goes to the picture."
     )
     with picture:
         st.header("Attention behind the word")
-        components.drawing(image_patches.spotlight(view.photo, view.crop, shares.numpy(), said), "spotlight")
-        st.caption(plain(said))
+        components.drawing(image_patches.spotlight(view.photo, view.crop, shares.numpy(), caption), "spotlight")
+        st.caption(plain(caption))
     query = next(segment.start for segment in trace.segments if segment.name == "text") + place - 1
     ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
-    said = (
+    caption = (
         f"This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
         f"“{trace.words[place - 1]}”, the token before, which predicts the word. Layers count from 0 in Python."
     )
     if measured is not None:
-        said += (
-            " Measured on other scenes, for words of colour and shape: the patch that this attention weighs most lies "
-            f"on the object that the word names, in {class_bars.percent(measured)} of the cases."
+        caption += (
+            f" This was measured on other scenes, for words of colour and shape. In {class_bars.percent(measured)} of "
+            "the cases, the patch with the largest weight lies on the object that the word names."
         )
-    details.caption(plain(said))
+    details.caption(plain(caption))
     if session.user_input().kind != "trace":
         with below:
             image_ablation.show(place, names, layer, len(trace.attentions))
 
 
-def _attention(found) -> str:
-    head = found.get("head")
-    return f"block {found['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")
+def _attention(record) -> str:
+    head = record.get("head")
+    return f"block {record['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")

@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from pages.state import session
-from pages.state.visitor import Key, Written, model_name, visitor
+from pages.state.visitor import GeneratedText, Key, model_name, visitor
 from pages.ui import texts
 from tracer.figures.predictions.model_output import label_token, visible_token
 from tracer.record import Trace
@@ -22,22 +22,22 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     """Let the model continue the text of this run; `unit` is what it writes, such as "character". Where the run is that
     of a whole text, `again` names it: the text is then written once more, from nothing. `end` is the token that ends a
     text. Choosing a token shows the run that predicted it on all pages."""
-    given = session.user_input()
-    if given.kind == "trace":
+    chosen_input = session.user_input()
+    if chosen_input.kind == "trace":
         return
-    own = given.text is None
-    now = given.text if given.text is not None else "" if again else "".join(trace.words)
+    own = chosen_input.text is None
+    now = chosen_input.text if chosen_input.text is not None else "" if again else "".join(trace.words)
     finished = not (own and again) and trace.result["tokens"][0] == end
     st.header(f"Watch it write {again}" if own and again else "Continue the text")
     if finished:
-        st.caption(f"This text is finished: what comes next is {texts.escape(end)}.")
+        st.caption(f"This text is complete: the next token is {texts.escape(end)}.")
     count = _count(now, unit)
     with st.expander(f"How it chooses each {unit}", icon=":material/tune:"):
         # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
         start = 0.0 if own and again else DRAWN
         temperature = st.slider("Temperature", 0.0, 2.0, start, 0.1, help="0: always the most probable one")
         drawn = temperature > 0
-        top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Draws from the k most probable ones only")
+        top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Only the k most probable ones can be drawn")
         seed = st.number_input("Seed", 0, 9999, 0, disabled=not drawn, help="Another seed, another text")
     settings = {"temperature": temperature, "top_k": top_k if drawn else None, "seed": seed}
     label = f"Write the next {count} {unit}s" if count > 1 else f"Write the next {unit}"
@@ -63,8 +63,8 @@ def _count(now: str, unit: str) -> int:
     most = MOST if left is None else min(MOST, left)
     if most < 2:
         return most
-    said = None if left is None else f"The model reads T_max tokens at most: there is room for {most} more."
-    return st.slider(f"{unit.capitalize()}s", 1, most, min(START, most), help=said)
+    message = None if left is None else f"The model reads T_max tokens at most: there is room for {most} more."
+    return st.slider(f"{unit.capitalize()}s", 1, most, min(START, most), help=message)
 
 
 def _of() -> tuple:
@@ -77,17 +77,17 @@ def _write(start: str, count: int, settings: dict, place) -> None:
     for."""
     from tracer.models.shared.generate import join_tokens, read_of, words_of, write
 
-    made, given, tokens = session.model(), session.user_input(), []
-    more: dict[str, Any] = {"image": given.photo} if "image" in made.takes else {}
-    for token in write(made, start, count, **settings, **more):
+    model, chosen_input, tokens = session.model(), session.user_input(), []
+    more: dict[str, Any] = {"image": chosen_input.photo} if "image" in model.takes else {}
+    for token in write(model, start, count, **settings, **more):
         tokens.append(token)
-        place.code(join_tokens(words_of(made), "", tokens), language=None, wrap_lines=True)
-    before = [read_of(made, join_tokens(words_of(made), start, tokens[:place])) for place in range(len(tokens))]
-    text = join_tokens(words_of(made), "", tokens)
-    visitor().writing = Written(_of(), tokens, before, text)
+        place.code(join_tokens(words_of(model), "", tokens), language=None, wrap_lines=True)
+    before = [read_of(model, join_tokens(words_of(model), start, tokens[:place])) for place in range(len(tokens))]
+    text = join_tokens(words_of(model), "", tokens)
+    visitor().writing = GeneratedText(_of(), tokens, before, text)
 
 
-def _steps(written: Written, now: int | None, unit: str) -> None:
+def _steps(written: GeneratedText, now: int | None, unit: str) -> None:
     """Draw the tokens as choices; the one whose run is shown is marked."""
     tokens = written.tokens
     st.session_state[Key.WRITING] = now
@@ -100,10 +100,10 @@ def _steps(written: Written, now: int | None, unit: str) -> None:
         on_change=lambda: _go(written, st.session_state[Key.WRITING]),
     )
     if now is not None:
-        said = f"“{visible_token(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
-        st.caption(texts.plain(f"The run on screen, on all pages, is the one that {said}"))
+        label = f"“{visible_token(tokens[now])}” was read from: {unit} {now + 1} of {len(tokens)}."
+        st.caption(texts.plain(f"The run on screen, on all pages, is the one that {label}"))
 
 
-def _go(written: Written, place: int | None) -> None:
+def _go(written: GeneratedText, place: int | None) -> None:
     if place is not None:
         session.take_step(written.before[place])

@@ -15,7 +15,7 @@ from tracer.figures.predictions.model_output import label_token
 def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     """Show how the word at `place`, counted from 1, and the others change without the picture; of `blocks` blocks the
     one on screen, `layer`, is masked at first."""
-    st.header("Is the word read from there? Test it")
+    st.header("Does the word come from there? Test it")
     layers = st.segmented_control(
         "Close the picture to the words in",
         range(blocks),
@@ -23,7 +23,7 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
         default=[layer],
         format_func=lambda layer: f"block {layer + 1}",
     )
-    asked = mask_controls.Asked.now()
+    asked = mask_controls.MaskRequest.now()
 
     def run():
         from tracer.attention.masks import close_picture
@@ -31,37 +31,36 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
         return asked.of(close_picture, tuple(sorted(layers)))
 
     doing = "Running the model with the picture closed"
-    found = mask_controls.once("closed", asked, tuple(sorted(layers)), run, doing)
-    word, before, after = names[place - 1], found.open[place - 1], found.closed[place - 1]
-    said = f"“{word}” has a probability of **{percent(before)}** with the picture open"
+    closed = mask_controls.once("closed", asked, tuple(sorted(layers)), run, doing)
+    word, before, after = names[place - 1], closed.open[place - 1], closed.closed[place - 1]
+    sentence = f"“{word}” has a probability of **{percent(before)}** with the picture open"
     if layers:
-        said += f" and of **{percent(after)}** with it closed in {_blocks(sorted(layers))}"
-        if found.instead[place - 1] != found.words[place - 1]:
-            said += f", where “{found.instead[place - 1]}” is the most probable"
-    stay = (
-        f"{_right(found.words, found.best)} of the {len(found.words)} words are the most probable ones at their places"
-    )
+        sentence += f" and of **{percent(after)}** with it closed in {_blocks(sorted(layers))}"
+        if closed.instead[place - 1] != closed.words[place - 1]:
+            sentence += f", where “{closed.instead[place - 1]}” is the most probable"
+    count = len(closed.words)
+    stay = f"{_right(closed.words, closed.best)} of the {count} words are the most probable ones at their places"
     if layers:
-        stay += f" with the picture open, {_right(found.words, found.instead)} with it closed"
-    st.markdown(texts.plain(f"{said}. {stay}."))
+        stay += f" with the picture open, {_right(closed.words, closed.instead)} with it closed"
+    st.markdown(texts.plain(f"{sentence}. {stay}."))
     st.caption(
-        "Closed means that −∞ is added to the scores of words for patches in these blocks: their weights are 0. What "
-        "the words read from the picture in other blocks stays with them."
+        "Closed means that −∞ is added to the scores of words for patches in these blocks: their weights are 0. The "
+        "words keep what they read from the picture in other blocks."
     )
     with st.expander("Every word"):
         st.table(
             {
                 "word": [label_token(name, number) for number, name in enumerate(names, 1)],
-                "picture open": list(map(percent, found.open)),
-                "picture closed": list(map(percent, found.closed)),
-                "most probable when closed": list(found.instead),
+                "picture open": list(map(percent, closed.open)),
+                "picture closed": list(map(percent, closed.closed)),
+                "most probable when closed": list(closed.instead),
             },
             hide_index=True,
         )
 
 
-def _right(words: Sequence[str], said: Sequence[str]) -> int:
-    return sum(word == other for word, other in zip(words, said, strict=True))
+def _right(words: Sequence[str], predicted: Sequence[str]) -> int:
+    return sum(word == prediction for word, prediction in zip(words, predicted, strict=True))
 
 
 def _blocks(layers: Sequence[int]) -> str:

@@ -24,8 +24,8 @@ def _ways(trace: Trace) -> list[tuple[str, str, str]]:
     if trace.attentions:
         first = layers(trace)
         heads, many = first[0].heads, len(first)
-        label = f"Compare its {many * heads} heads" if many * heads > 1 else "See all that its one head does"
+        label = f"Compare its {many * heads} heads" if many * heads > 1 else "See what its one head does"
         ways.append(("attention", label, ":material/center_focus_strong:"))
-        ways.append(("mask", "See who may look at whom", ":material/grid_on:"))
+        ways.append(("mask", "See which token may attend to which", ":material/grid_on:"))
     ways.append(("operations", f"Browse its {len(trace.ops):,} ops", ":material/account_tree:"))
     return ways

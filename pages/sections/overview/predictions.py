@@ -8,8 +8,9 @@ import numpy as np
 import streamlit as st
 
 from pages import components
-from pages.jobs.render_cache import PLAIN, chart, of
+from pages.jobs.render_cache import chart, of
 from pages.sections.overview import caption_attention, generation
+from pages.sections.what_if import before_after
 from pages.state import session
 from pages.ui import data_tables
 from pages.ui.texts import has_random_weights, plain
@@ -21,8 +22,8 @@ from tracer.record import Trace
 from tracer.utils.error_text import shorten
 
 BYTES = (
-    "There is no tokenizer here{why}: the {count} bytes of the text stand in for its tokens, and the answer is a "
-    "token’s number, for which there is no text."
+    "This model has no tokenizer here{why}. The {count} bytes of the text are used as token ids, and the answer is a "
+    "token id without a text."
 )
 
 
@@ -45,7 +46,7 @@ def _as_recorded():
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
-        st.caption("The answer that this run recorded can’t be read.")
+        st.caption("The answer recorded in this run can’t be read.")
 
 
 def result_text(trace: Trace) -> str:
@@ -75,7 +76,10 @@ def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: 
     ranked = class_bars.ranking([shorten(model_output.visible_token(name)) for name in names], shares)
     st.header(plain(shorten(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
-    components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
+    if trace.changes and session.user_input().kind != "trace":
+        before_after.answer(session.plain_trace(), trace, "bars")
+    else:
+        components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
     st.caption(plain(class_bars.caption(shares, what, count)))
 
 
@@ -88,7 +92,7 @@ def _classes(result, trace, below) -> None:
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.user_input()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):
-        st.caption("This photo shows none of the classes that the model knows, yet it must choose one of them.")
+        st.caption("This photo shows none of the classes that the model knows, but the model must choose one of them.")
 
 
 def _vocabulary(trace: Trace) -> int | None:
@@ -100,10 +104,10 @@ def _next(result, trace, below) -> None:
     first, unit = class_bars.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
-        why = ", for the name of a family brings none" if has_random_weights(trace) else ""
+        why = ", because the name of a family has none" if has_random_weights(trace) else ""
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
-    said = first if bare else repr(model_output.visible_token(first))
-    title = f"Most probable next: {said}"
+    shown_token = first if bare else repr(model_output.visible_token(first))
+    title = f"Most probable next: {shown_token}"
     _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
     if unit == "character":
         with below:
@@ -112,19 +116,19 @@ def _next(result, trace, below) -> None:
 
 def _tokens(result, trace, below) -> None:
     unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
-    given, said = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
+    source, answer = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
     st.header("The answer")
     if result.get("stand_in") == "bytes":
         st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
-    st.code(f"{given}\n→\n{said}", language=None)
-    said = f"What goes in, and below it the most probable {shorten(str(unit))} at each place."
+    st.code(f"{source}\n→\n{answer}", language=None)
+    answer = f"The top row is the input. Below it is the most probable {shorten(str(unit))} at each position."
     if (pad := result.get("pad")) and pad in result["text"]:
-        said += f" A text that is too short is filled up with “{pad}”."
+        answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
     least = f"“{model_output.visible_token(result['tokens'][place])}” at place {place}"
-    said += f" The least certain, {least}, has a probability of {class_bars.percent(result['probabilities'][place])}."
-    st.caption(plain(said))
-    with st.expander("Each place and its probability"):
+    answer += f" The least certain, {least}, has a probability of {class_bars.percent(result['probabilities'][place])}."
+    st.caption(plain(answer))
+    with st.expander("Each position and its probability"):
         data_tables.show(
             {
                 "place": list(range(len(result["tokens"][:ROWS]))),
@@ -132,7 +136,7 @@ def _tokens(result, trace, below) -> None:
                 "out": [model_output.visible_token(token) for token in result["tokens"][:ROWS]],
                 "probability": [class_bars.percent(share) for share in result["probabilities"][:ROWS]],
             },
-            alt="The most probable token at each place",
+            alt="The most probable token at each position",
         )
 
 
@@ -142,7 +146,7 @@ def _caption(result, trace, below) -> None:
         title = f"Then comes: {result['tokens'][0]}"
         _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
         return
-    st.caption("Written word by word, each from the picture and the words before it.")
+    st.caption("Each word is predicted from the picture and the words before it.")
 
 
 def _behind(trace: Trace) -> None:
@@ -165,11 +169,11 @@ def _sentences(result, trace, below) -> None:
 def _labels(result, trace, below) -> None:
     st.header("The class of every pixel")
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
-    said = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
+    shares_text = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
     opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
     drawn = partial(model_output.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)
-    chart(trace, ("labels", opacity), drawn, alt=f"Label map over the photo: {said}", config=PLAIN)
+    chart(trace, ("labels", opacity), drawn, alt=f"Label map over the photo: {shares_text}")
 
 
 def _reconstruction(result, trace, below) -> None:
@@ -177,13 +181,13 @@ def _reconstruction(result, trace, below) -> None:
     row, column = np.unravel_index(int(error.argmax()), error.shape)
     st.header(f"Hardest to predict: row {row}, column {column}")
     most = float(error.max())
-    said = f"The patch in row {row}, column {column} is the hardest to predict from the others."
+    sentence = f"The patch in row {row}, column {column} is the hardest to predict from the others."
     drawn = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
-    chart(trace, "error", drawn, alt=f"The prediction error, patch by patch. {said}", config=PLAIN)
+    chart(trace, "error", drawn, alt=f"The prediction error, patch by patch. {sentence}")
     st.caption(
-        "The prediction error, patch by patch: in runs of their own, which are not traced, every patch was hidden in "
-        f"turn and predicted from others. The scale ends at the largest error of this picture, {most:.3g} grey levels. "
-        "Even a flawless surface has a brightest patch; one alone is not a defect."
+        "The prediction error, patch by patch: every patch was hidden in turn and predicted from others, in separate "
+        f"runs that are not traced. The scale ends at the largest error of this picture, {most:.3g} grey levels. Even "
+        "a flawless surface has a brightest patch, so one bright patch alone is not a defect."
     )
 
 
@@ -200,23 +204,23 @@ def _panels(result, trace) -> None:
     if view is not None:
         panels["What the encoder sees"] = (
             model_output.visible(np.asarray(view.image.convert("L")), result["visible"], *count),
-            "Patches that are hidden from it are plain blue-grey, as on the Attention page. The contrast is that of "
-            "the predicted picture.",
+            "Patches that are hidden from the encoder are plain blue-grey, as on the Attention page. The contrast is "
+            "the same as in the predicted picture.",
         )
     panels["The predicted picture"] = (
         pixels,
-        "Patches that the encoder saw are pasted from the photo, the others are predicted. Contrast is stretched: "
+        "Patches that the encoder saw are copied from the photo; the others are predicted. The contrast is stretched: "
         f"black is grey level {dark:.0f} of 255, white is {light:.0f}.",
     )
     for place, (name, (values, about)) in zip(st.columns(2), panels.items(), strict=False):
         with place:
             st.markdown(f"**{name}**")
             drawn = partial(model_output.panel, values, ends=(dark, light))
-            chart(trace, ("panel", name), drawn, alt=f"{name}. {about}", config=PLAIN)
+            chart(trace, ("panel", name), drawn, alt=f"{name}. {about}")
             st.caption(about)
     st.caption(
-        f"In the run that is traced here the encoder saw {len(result['visible'])} of {np.prod(count)} patches and drew "
-        "the others."
+        f"In the traced run, the encoder saw {len(result['visible'])} of {np.prod(count)} patches, and the decoder "
+        "predicted the others."
     )
 
 
@@ -226,20 +230,20 @@ def _embedding(result, trace, below) -> None:
     st.header("What comes out")
     st.markdown(
         f"One vector of {width:,} numbers for {whose}, of mean length {float(result['norm']):.3g}. This model has no "
-        "head and so no answer of its own: others compare its vectors, or learn to read them."
+        "head, so it gives no answer by itself. Other programs compare its vectors, or train a head on them."
     )
 
 
 def _none(result, trace, below) -> None:
     st.header("No answer")
     lacks = list(result["lacks"])
-    said = ", ".join(shorten(str(name)) for name in lacks[:4]) + (
+    missing = ", ".join(shorten(str(name)) for name in lacks[:4]) + (
         f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
     )
     st.markdown(
         plain(
-            f"The files of this checkpoint lack {said}. There the numbers are seeded random ones, so what the head "
-            "gives means nothing, and it is not shown."
+            f"The files of this checkpoint lack {missing}. Seeded random numbers take their place, so the output of "
+            "the head means nothing and is not shown."
         )
     )
 
@@ -247,8 +251,8 @@ def _none(result, trace, below) -> None:
 def _tensors(result, trace, below) -> None:
     shapes = list(result["shapes"].items())
     st.header("What comes out")
-    said = "".join(f"\n- {shorten(str(name))}: {shorten(str(shape))}" for name, shape in shapes[:12])
-    st.markdown(plain(f"Tensors, for which this page has no picture, and their shapes:{said}"))
+    listing = "".join(f"\n- {shorten(str(name))}: {shorten(str(shape))}" for name, shape in shapes[:12])
+    st.markdown(plain(f"The output consists of tensors that this page cannot draw. Their shapes:{listing}"))
     if len(shapes) > 12:
         st.caption(f"and {len(shapes) - 12} others")
 

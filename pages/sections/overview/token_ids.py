@@ -23,11 +23,14 @@ def show(trace: Trace, link: bool = False) -> None:
 
 
 def _draw(trace: Trace) -> str:
-    found = drawings.of_run(trace)
-    if not found:
+    pieces = drawings.of_run(trace)
+    if not pieces:
         return ""
     sizes = {size.name: size.value for size in trace.symbols}
-    facts = [f"{len(found)} tokens", *([f"V = {sizes['V']:,}"] if "V" in sizes else [])]
-    more = f" … and {len(found) - MOST:,} more" if len(found) > MOST else ""
-    said = f"Under each piece is its id, the row that it looks up: all that the model is given of the text.{more}"
-    return drawings.row("From text to ids t", facts, found[:MOST], said)
+    facts = [f"{len(pieces)} tokens", *([f"V = {sizes['V']:,}"] if "V" in sizes else [])]
+    more = f" … and {len(pieces) - MOST:,} more" if len(pieces) > MOST else ""
+    caption = (
+        "Under each piece is its id, the number of the row that it looks up. The model gets nothing else of the "
+        f"text.{more}"
+    )
+    return drawings.row("From text to ids t", facts, pieces[:MOST], caption)

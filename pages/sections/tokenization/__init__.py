@@ -47,14 +47,14 @@ class Kind(NamedTuple):
 @cache
 def kinds() -> dict[str, Kind]:
     """Return all kinds by name, in order."""
-    found = []
+    modules = []
     for path in Path(__file__).parent.glob("*.py"):
         facts = read_literals(path)
         if "ORDER" in facts:
             ways = facts["WAYS"]
             first = facts.get("FIRST", next(iter(ways)))
-            found.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
-    return {kind.name: kind for _, kind in sorted(found)}
+            modules.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
+    return {kind.name: kind for _, kind in sorted(modules)}
 
 
 def kind() -> str:
@@ -66,7 +66,7 @@ def kind() -> str:
     def choose() -> None:
         url_state.keep(kind=st.session_state[key], way=known[st.session_state[key]].first)
 
-    named = {name: f"{one.icon} {one.title}" for name, one in known.items()}
+    named = {name: f"{module.icon} {module.title}" for name, module in known.items()}
     return st.segmented_control(
         "What becomes a sequence", list(known), format_func=named.get, required=True, key=key, on_change=choose
     )
@@ -75,7 +75,7 @@ def kind() -> str:
 def show(kind: str) -> None:
     """Draw a kind of input."""
     components.style(Path(__file__).with_suffix(".css").with_stem("style"))
-    visitor().instead = "inputs of its own"
+    visitor().instead = "its own inputs"
     import_module(f"{__name__}.{kind}").show()
 
 
@@ -103,10 +103,10 @@ class Run:
         return sum(value.nbytes for value in self.trace.values.values()) + run_cache.EACH_OP * len(self.trace.ops)
 
 
-def once(made: Callable[..., Made], *given: Hashable) -> Made:
+def once(compute: Callable[..., Made], *arguments: Hashable) -> Made:
     """Return the value of a cached function, computed by one visitor for all who ask for it meanwhile."""
-    of(made, ("once", *given), lambda: made(*given) is None)
-    return made(*given)
+    of(compute, ("once", *arguments), lambda: compute(*arguments) is None)
+    return compute(*arguments)
 
 
 def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
@@ -121,22 +121,22 @@ def show_run(owner: object, key: Hashable, make: Callable[[], Trace], otherwise:
     slips(otherwise)
 
 
-def slips(said: Iterable[str]) -> None:
+def slips(statements: Iterable[str]) -> None:
     """Show the errata: where texts differ from the run."""
     st.header("Where the notes differ")
-    st.markdown("\n".join(f"- {prose(slip)}" for slip in said))
+    st.markdown("\n".join(f"- {prose(slip)}" for slip in statements))
 
 
 def _sizes(trace: Trace, steps: Iterable[Step]) -> list[str]:
     """Return the value of each size in the shapes of some steps, and of each size that it is computed from."""
-    known, said = {size.name: size for size in trace.symbols}, []
+    known, texts = {size.name: size for size in trace.symbols}, []
     named = _names(" ".join(size for step in steps for size in step.symbolic))
     for name in known:
         named |= _names(known[name].equals) if name in named else set()
     for size in (known[name] for name in known if name in named):
         formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
-        said.append(f"${notation.latex(size.name)} {formula}= {size.value}$: {size.meaning}")
-    return said
+        texts.append(f"${notation.latex(size.name)} {formula}= {size.value}$: {size.meaning}")
+    return texts
 
 
 def _names(formula: str) -> set[str]:
@@ -148,12 +148,12 @@ def steps(trace: Trace) -> None:
     """Show what every kind shares: the steps to the tokens, their shape, and the block that takes them."""
     from tracer.lessons.tokenization import after, before  # loads torch, which a page is on screen before
 
-    made = before(trace)
+    tokenized = before(trace)
     st.header("The steps")
-    step_lines.show(made)
-    st.caption("  \n".join(_sizes(trace, made)))
-    tokens, sizes = made[-1], {size.name: size.value for size in trace.symbols}
-    st.header("From here on all are alike")
+    step_lines.show(tokenized)
+    st.caption("  \n".join(_sizes(trace, tokenized)))
+    tokens, sizes = tokenized[-1], {size.name: size.value for size in trace.symbols}
+    st.header("From here on, all inputs are treated alike")
     st.markdown(
         f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
         f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "

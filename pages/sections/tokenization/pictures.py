@@ -24,10 +24,10 @@ def show() -> None:
     """Draw the current photo, or a sample where there is none."""
     from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
 
-    given = session.user_input()
-    photo = given.photo or next(iter(samples("photos").values()))()
-    owner = given.content if given.photo else samples
-    if given.photo:
+    chosen_input = session.user_input()
+    photo = chosen_input.photo or next(iter(samples("photos").values()))()
+    owner = chosen_input.content if chosen_input.photo else samples
+    if chosen_input.photo:
         visitor().instead = ""
     with st.container(horizontal=True):
         coded = tokenization.way("pictures") == "codes"
@@ -58,15 +58,15 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     """Draw the photo, its ids, and their reconstruction."""
     from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
 
-    found = of(owner, ("codes", entries), lambda: _draw_codes(photo, entries))
+    drawing = of(owner, ("codes", entries), lambda: _draw_codes(photo, entries))
     with st.container(key="coded"):
-        for name, caption in (("photo", found["seen"]), ("ids", found["counted"]), ("spelled", found["off"])):
+        for name, caption in (("photo", drawing["seen"]), ("ids", drawing["counted"]), ("spelled", drawing["off"])):
             with st.container():
-                components.drawing(found[name], name)
+                components.drawing(drawing[name], name)
                 st.caption(caption)
     with st.expander("All codes", icon=":material/apps:"):
-        components.drawing(found["sheet"], "sheet")
-        st.caption(found["used"])
+        components.drawing(drawing["sheet"], "sheet")
+        st.caption(drawing["used"])
     tokenization.show_run(owner, ("codes", entries), lambda: pictures.codes(photo, entries), pictures.SLIPS["codes"])
 
 
@@ -75,20 +75,20 @@ def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
     from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
 
     tokenization.once(pictures.codebook, entries)
-    made, side = pictures.rebuilt(photo, entries), pictures.SIDE
+    rebuilt, side = pictures.rebuilt(photo, entries), pictures.SIDE
     image, _ = centre_crop(photo, side, side)
-    counts = np.bincount(made.ids.ravel(), minlength=entries)
+    counts = np.bincount(rebuilt.ids.ravel(), minlength=entries)
     used, bits = int((counts > 0).sum()), (entries - 1).bit_length()
-    bytes_before, bytes_now = 3 * side * side, -(-made.ids.size * bits // 8)
-    colours = made.codes.reshape(entries, -1, 3).mean(axis=1).astype(np.uint8)
-    rows, columns = made.ids.shape
+    bytes_before, bytes_now = 3 * side * side, -(-rebuilt.ids.size * bits // 8)
+    colours = rebuilt.codes.reshape(entries, -1, 3).mean(axis=1).astype(np.uint8)
+    rows, columns = rebuilt.ids.shape
     return {
         "photo": drawings.picture(image, f"The middle of the photo at {side} × {side} pixels"),
-        "ids": drawings.grid(made.ids, colours, f"The ids of {rows} × {columns} codes"),
-        "spelled": drawings.picture(Image.fromarray(made.picture), "The picture that the codes spell"),
-        "sheet": drawings.sheet(made.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
+        "ids": drawings.grid(rebuilt.ids, colours, f"The ids of {rows} × {columns} codes"),
+        "spelled": drawings.picture(Image.fromarray(rebuilt.picture), "The picture that the codes spell"),
+        "sheet": drawings.sheet(rebuilt.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
         "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",
-        "counted": f"{made.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
-        "off": f"What they spell: off by {made.error:.0f} of 255 levels (root mean square).",
+        "counted": f"{rebuilt.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
+        "off": f"What they spell: off by {rebuilt.error:.0f} of 255 levels (root mean square).",
         "used": f"{entries - used} codes that this photo does not use are crossed out.",
     }

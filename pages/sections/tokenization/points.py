@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import PLAIN, chart
+from pages.jobs.render_cache import chart
 from pages.sections import tokenization
 from pages.state import url_state
 from tracer.figures.media import points as pictures
@@ -36,7 +36,6 @@ def show() -> None:
             (name, "groups", count, chosen),
             lambda: pictures.draw_group(cloud, centres, group, chosen),
             alt=alt,
-            config=PLAIN,
         )
     with right:
         st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each.")
@@ -46,13 +45,12 @@ def show() -> None:
             (name, "codes", count, chosen),
             lambda: pictures.draw_codes(cloud, centres, ids, points.ROWS, chosen),
             alt=alt,
-            config=PLAIN,
         )
     short = point_clouds.shortfall(cloud, centres)
-    said = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
+    verdict = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
     st.markdown(
         "The centres are chosen before the steps below, by a loop: each next one is the point farthest from those that "
-        f"are chosen. Checked here with all distances computed again: {said}. {len(set(ids.tolist()))} of the "
+        f"are chosen. Checked here with all distances computed again: {verdict}. {len(set(ids.tolist()))} of the "
         f"{points.ROWS} codes are used."
     )
     makes = {"groups": lambda: points.trace_groups(cloud, count), "codes": lambda: points.trace_codes(cloud, count)}

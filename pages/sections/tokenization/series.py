@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import PLAIN, chart
+from pages.jobs.render_cache import chart
 from pages.sections import tokenization
 from pages.state import url_state
 from tracer.figures.media import series as pictures
@@ -30,26 +30,16 @@ def show() -> None:
     ids, decoded = series.to_bins(values, count)
     left, right = st.columns(2, gap="medium")
     with left:
-        said = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
-        st.markdown(f"**Patches**: {said}")
+        caption = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
+        st.markdown(f"**Patches**: {caption}")
         alt = f"The series, cut to {cuts} patches of {side} values"
-        chart(
-            inputs,
-            (name, "patches", side, cut),
-            lambda: pictures.draw_patches(values, side, cut),
-            alt=alt,
-            config=PLAIN,
-        )
+        chart(inputs, (name, "patches", side, cut), lambda: pictures.draw_patches(values, side, cut), alt=alt)
     with right:
         st.markdown(f"**Bins**: value {chosen} is token {chosen} of n = {len(values)}, the id **{ids[chosen]}**.")
         alt = f"The series beside what {count} bins leave of it"
         middles = series.middles(values, count)
         chart(
-            inputs,
-            (name, "bins", count, chosen),
-            lambda: pictures.draw_bins(values, decoded, middles, chosen),
-            alt=alt,
-            config=PLAIN,
+            inputs, (name, "bins", count, chosen), lambda: pictures.draw_bins(values, decoded, middles, chosen), alt=alt
         )
     st.markdown(_loss_text(series.loss(values, count), count))
     makes = {"patches": lambda: series.trace_patches(values, side), "bins": lambda: series.trace_bins(values, count)}
@@ -59,8 +49,10 @@ def show() -> None:
 
 def _loss_text(loss, count: int) -> str:
     """Return a sentence on the measured loss of rounding to bins."""
-    said = f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
+    sentence = (
+        f"With {count:,} bins, the ids read back are off by up to {loss.inside:.2g}; half a bin is {loss.half:.2g}."
+    )
     if loss.clipped:
         lie = "value lies" if loss.clipped == 1 else "values lie"
-        said += f" {loss.clipped} {lie} beyond the last bin, off by up to {loss.largest:.2g}."
-    return f"{said} {loss.used:,} of the bins are used."
+        sentence += f" {loss.clipped} {lie} beyond the last bin, off by up to {loss.largest:.2g}."
+    return f"{sentence} {loss.used:,} of the bins are used."

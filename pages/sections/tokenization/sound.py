@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import PLAIN, chart
+from pages.jobs.render_cache import chart
 from pages.sections import tokenization
 from pages.state import url_state
 from pages.ui import texts
@@ -15,14 +15,14 @@ ORDER = 4
 WAYS = {"frames": "Frames of a spectrogram", "codes": "Codes"}
 
 
-class Heard:
+class SoundInput:
     """A sound `[M]`, the owner of what is computed from it."""
 
     def __init__(self, numbers):
         self.numbers = numbers
 
 
-MADE = {name: Heard(make()) for name, make in audio.MADE.items()}
+MADE = {name: SoundInput(make()) for name, make in audio.MADE.items()}
 GIVEN = "sound of one’s own"
 """Where a session keeps the sound that the visitor gave, or why it was refused, with the number of its file."""
 
@@ -39,9 +39,7 @@ def show() -> None:
         rows = tokenization.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
     heard = own or MADE[name]
     if own:
-        st.caption(
-            "What you hear and see is your file, which no link holds: remove it to come back to the sounds made here."
-        )
+        st.caption("The sound is your file, which a link cannot contain. Remove it to return to the built-in sounds.")
     st.audio(audio.to_wav(heard.numbers), format="audio/wav")
     logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
     count = len(logs)
@@ -51,23 +49,11 @@ def show() -> None:
     with left:
         st.markdown(f"**Frames**: token {chosen} of n = {count} is a column of {logs.shape[1]} numbers.")
         alt = f"The wave and the spectrogram of the sound, {count} frames"
-        chart(
-            heard,
-            ("frames", chosen),
-            lambda: pictures.draw_spectrogram(heard.numbers, logs, *at),
-            alt=alt,
-            config=PLAIN,
-        )
+        chart(heard, ("frames", chosen), lambda: pictures.draw_spectrogram(heard.numbers, logs, *at), alt=alt)
     with right:
         st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
-        chart(
-            heard,
-            ("codes", rows, chosen),
-            lambda: pictures.draw_codes(ids, book[ids], rows, *at),
-            alt=alt,
-            config=PLAIN,
-        )
+        chart(heard, ("codes", rows, chosen), lambda: pictures.draw_codes(ids, book[ids], rows, *at), alt=alt)
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))
@@ -82,7 +68,7 @@ def show() -> None:
     tokenization.show_run(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
 
 
-def _own() -> Heard | None:
+def _own() -> SoundInput | None:
     """Return the visitor's sound; None where there is none, or it was refused with a message."""
     with st.popover("Your own", icon=":material/upload:"):
         most = audio.MAX_BYTES >> 20
@@ -92,7 +78,7 @@ def _own() -> Heard | None:
         return None
     if (known := st.session_state.get(GIVEN)) is None or known[0] != file.file_id:
         try:
-            known = file.file_id, Heard(audio.open_sound(file.getvalue()))
+            known = file.file_id, SoundInput(audio.open_sound(file.getvalue()))
         except ValueError as error:
             known = file.file_id, str(error)
         st.session_state[GIVEN] = known

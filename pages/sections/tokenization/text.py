@@ -38,7 +38,7 @@ EACH = 200
 """Bytes that an entry of a vocabulary takes, about."""
 
 
-class Learned:
+class LearnedVocabularies:
     """Vocabularies learned on a visitor's text, for as long as the text is kept."""
 
     def __init__(self, spellers: dict):
@@ -57,7 +57,7 @@ def show() -> None:
     held = st.session_state.setdefault(HELD, {})
     sentence = text_tokenizers.clean(_sentence())[:LONGEST]
     if not sentence:
-        st.info("An empty text has no tokens: n = 0, and there is nothing to look up.")
+        st.info("An empty text has no tokens, so n = 0 and there is nothing to look up.")
         return
     spellers = _spellers(held)
     owner = held["sentence"] = run_cache.content(("sentence", sentence, held.get("digest")))
@@ -75,15 +75,15 @@ def show() -> None:
         else f"the beginning of tiny Shakespeare, {len(text_tokenizers.shipped_text()):,} characters"
     )
     st.caption(
-        "n tokens of a vocabulary of V entries, the id under each piece. ␣ is a space, two hexadecimal digits are a "
-        "byte that is no character by itself, ## continues a word, ▁ is a space before a piece, and a dashed frame is "
-        f"unknown: [UNK]. All vocabularies but that of bytes were learned on {text}."
+        "n tokens of a vocabulary of V entries, with the id under each piece. ␣ is a space. Two hexadecimal digits "
+        "are a byte that is no character by itself. ## continues a word, ▁ is a space before a piece, and a dashed "
+        f"frame marks an unknown piece, [UNK]. All vocabularies except that of bytes were learned on {text}."
     )
     _learn(held)
-    st.header("Tokens against entries")
+    st.header("Number of tokens and size of the vocabulary")
     _lengths(owner, spellers, sentence)
-    st.header("The row that an id picks")
-    name = tokenization.way("text", "Tokenizer whose ids go on")
+    st.header("The row that an id selects")
+    name = tokenization.way("text", "Tokenizer for the steps below")
     _go_on(owner, name, cut if name == "bpe" else spellers[name], sentence)
     tokenization.slips(_slips(sentence, spellers["bytes"], cut))
 
@@ -109,7 +109,9 @@ def _spellers(held: dict) -> dict:
         return tokenization.once(text_tokenizers.shipped_tokenizers)
     learn = partial(text_tokenizers.learn, held["text"])
     return of(
-        held["corpus"], "spellers", lambda: Learned(single_flight.in_turn(learn, "Learning the vocabularies"))
+        held["corpus"],
+        "spellers",
+        lambda: LearnedVocabularies(single_flight.in_turn(learn, "Learning the vocabularies")),
     ).spellers
 
 
@@ -118,7 +120,7 @@ def _learn(held: dict) -> None:
     from tracer.lessons.tokenization import text_tokenizers
 
     most = min(text_tokenizers.MOST, limits().text)
-    with st.expander("Learn the vocabularies on a text of your own", icon=":material/school:"):
+    with st.expander("Learn the vocabularies from your own text", icon=":material/school:"):
         text = st.text_area(
             f"Text, {text_tokenizers.LEAST} to {most:,} characters, in any language",
             max_chars=most,
@@ -135,7 +137,7 @@ def _learn(held: dict) -> None:
         try:
             text = text_tokenizers.check_corpus(text)
         except ValueError as error:
-            st.error(escape(f"{error}. What was learned before stays."), icon=":material/block:")
+            st.error(escape(f"{error}. The vocabularies learned before stay."), icon=":material/block:")
             return
         held |= {"text": text, "digest": hash(text), "corpus": run_cache.content(("corpus", text))}
         st.rerun()
@@ -148,7 +150,10 @@ def _choose_merges(whole):
         return whole
     count = st.slider("Merges of byte-level BPE", 0, most, **url_state.widget("merges", range(most + 1), most))
     if count == 0:
-        st.caption("Without a merge it is bytes. Move on: each merge joins the pair that is most frequent then.")
+        st.caption(
+            "Without merges, the tokens are bytes. Move the slider: each merge joins the pair that is then most "
+            "frequent."
+        )
     else:
         left, right = (token_pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
         entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
@@ -156,19 +161,19 @@ def _choose_merges(whole):
     return whole.first(count)
 
 
-def _piece_chip(piece, text: str) -> token_pieces.Shown:
+def _piece_chip(piece, text: str) -> token_pieces.TokenPiece:
     from tracer.lessons.tokenization.text_tokenizers import UNKNOWN
 
     stands = f"stands for {text[piece.start : piece.end]!r}"
     if piece.entry == UNKNOWN:
-        return token_pieces.Shown(
+        return token_pieces.TokenPiece(
             token_pieces.visible(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}"
         )
     if piece.raw is not None:
-        return token_pieces.Shown(
+        return token_pieces.TokenPiece(
             token_pieces.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}"
         )
-    return token_pieces.Shown(token_pieces.visible(piece.entry), piece.id, about=stands)
+    return token_pieces.TokenPiece(token_pieces.visible(piece.entry), piece.id, about=stands)
 
 
 def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
@@ -176,12 +181,12 @@ def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
     entries = len(speller.vocabulary)
 
     def draw() -> str:
-        found = speller.encode(sentence)
-        each = f"{len(sentence) / len(found):.1f} characters per token" if found else "no token"
-        facts = [f"n = {len(found)}", f"V = {entries:,}", each]
-        spelled = _back(sentence, speller.decode([piece.id for piece in found]))
+        pieces = speller.encode(sentence)
+        each = f"{len(sentence) / len(pieces):.1f} characters per token" if pieces else "no token"
+        facts = [f"n = {len(pieces)}", f"V = {entries:,}", each]
+        spelled = _back(sentence, speller.decode([piece.id for piece in pieces]))
         return token_pieces.row(
-            WAYS[name], facts, [_piece_chip(piece, sentence) for piece in found], spelled, name == chosen
+            WAYS[name], facts, [_piece_chip(piece, sentence) for piece in pieces], spelled, name == chosen
         )
 
     st.html(of(owner, ("pieces", name, entries, name == chosen), draw))
@@ -200,11 +205,11 @@ def _lengths(owner, spellers: dict, sentence: str) -> None:
         return token_pieces.lengths(points, curve, WAYS["bpe"])
 
     (least, first), (most, last) = curve[0], curve[-1]
-    alt = f"Tokens against entries: byte-level BPE goes from {first} tokens to {last}"
-    chart(owner, "lengths", draw, alt=alt, config={"displayModeBar": False})
+    alt = f"Number of tokens and size of the vocabulary: byte-level BPE goes from {first} tokens to {last}"
+    chart(owner, "lengths", draw, alt=alt)
     st.caption(
-        f"Byte-level BPE begins with {first} tokens at {least} entries and ends with {last} at {most:,}. The scores of "
-        "attention grow with n², the table E with V."
+        f"Byte-level BPE begins with {first} tokens at {least} entries and ends with {last} at {most:,}. The "
+        "attention scores grow with n², and the table E grows with V."
     )
 
 
@@ -220,26 +225,26 @@ def _back(sentence: str, spelled: str) -> str:
     if spelled == sentence:
         return "✓ decode(encode(x)) = x"
     changes = dict.fromkeys(differences(sentence, spelled))
-    said = [
+    pairs = [
         f"{token_pieces.visible(was)} → {token_pieces.visible(now)}" if was and now
         else f"{token_pieces.visible(was)} was lost" if was else f"{token_pieces.visible(now)} was added"
         for was, now in list(changes)[:4]
     ]  # fmt: skip
     more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
-    return f"✗ decode(encode(x)) ≠ x: {', '.join(said)}{more}"
+    return f"✗ decode(encode(x)) ≠ x: {', '.join(pairs)}{more}"
 
 
 def _go_on(owner, name: str, speller, sentence: str) -> None:
     """Draw the rows that the ids of one tokenizer select, and the steps from there on."""
     from tracer.lessons.tokenization import before, text
 
-    found = speller.encode(sentence)
+    pieces = speller.encode(sentence)
     says = dict(text.SAYS)[name][1]
     st.markdown(f"**{WAYS[name]}.** {says}")
-    if not found:
-        st.info("Cut like this, the text has no token: there is nothing to look up.")
+    if not pieces:
+        st.info("This tokenizer finds no token in the text, so there is nothing to look up.")
         return
-    ids, entries = [piece.id for piece in found], len(speller.vocabulary)
+    ids, entries = [piece.id for piece in pieces], len(speller.vocabulary)
 
     def trace_ids() -> Trace:
         if name == "characters":
@@ -248,14 +253,13 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
     run = tokenization.trace_once(owner, (name, entries), trace_ids)
     if (kept := run.value(before(run)[-1])) is not None:
-        vectors, texts = kept[0].numpy(), [_piece_chip(piece, sentence).text for piece in found]
+        vectors, texts = kept[0].numpy(), [_piece_chip(piece, sentence).text for piece in pieces]
         chart(
             owner,
             ("rows", name, entries),
             lambda: token_pieces.rows(ids, texts, vectors),
             alt=f"The first {min(len(ids), token_pieces.MOST)} of {len(ids)} tokens, "
             f"each a row of {len(vectors[0])} numbers",
-            config={"displayModeBar": False},
         )
     again = next((id for id in ids if ids.count(id) > 1), None)
     if again is not None:

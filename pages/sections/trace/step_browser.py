@@ -26,7 +26,7 @@ def choose(trace: Trace) -> Step:
     asked = st.query_params.get("step", now.step)
     current = known.get(asked, trace.steps[0])
     if url_state.names_another("step", known):
-        st.warning(texts.escape(f"This run has no step {quote(asked)}; this is its first."))
+        st.warning(texts.escape(f"This run has no step {quote(asked)}. The page shows its first step."))
     if "step" in st.query_params and asked not in known:
         now.step = st.query_params["step"] = current.id
     elif asked in known:
@@ -40,17 +40,21 @@ def choose(trace: Trace) -> Step:
 def browse(trace: Trace, step: Step) -> None:
     """Draw all steps; the browser moves between them by itself. It asks here for what did not fit into one message, and
     for proofs that are still to come."""
-    now, known = visitor(), {one.id for one in trace.steps}
+    now, known = visitor(), {candidate.id for candidate in trace.steps}
     ran = None if session.user_input().kind == "trace" else now.run()
     run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
     wanted = _request(run, known)
     shown = now.recall("proofs", trace) or trace
-    waiting = any(one.pending for one in shown.steps) and shown.prover is not None
+    waiting = any(candidate.pending for candidate in shown.steps) and shown.prover is not None
     if waiting and wanted.get("prove"):
         part = next(
-            steps for steps in step_payload.parts(shown).values() if wanted["step"] in {one.id for one in steps}
+            steps
+            for steps in step_payload.parts(shown).values()
+            if wanted["step"] in {candidate.id for candidate in steps}
         )
-        shown = single_flight.in_turn(partial(shown.prove, [one.id for one in part]), "Proving the steps of this part")
+        shown = single_flight.in_turn(
+            partial(shown.prove, [candidate.id for candidate in part]), "Proving the steps of this part"
+        )
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if step_payload.fits(trace) else step).id
     index = wanted.get("index", ())

@@ -34,8 +34,9 @@ HEADERS = PAGE // 3
 LONGEST = 400
 """Letters of one cell of the table of operations."""
 COUNTED = (
-    "FLOP are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none for "
-    "other operations. Each parameter is counted at the first operation that reads it, even if that only transposes it."
+    "FLOPs are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none "
+    "for other operations. Each parameter is counted at the first operation that reads it, even if that operation "
+    "only transposes it."
 )
 """What the columns of cost hold."""
 HEADS = {"d_k": "h", "d_v": "h_v", "d_dec": "h_dec"}
@@ -141,14 +142,14 @@ def reshaping_steps(trace: Trace) -> set[str]:
     """Return the ids of steps whose tensor has a symbolic shape that none of their inputs has."""
     taken, known = lanes.sources(trace), {step.id: step for step in trace.steps}
     ops = {op.index: op for op in trace.ops}
-    found = set()
+    ids = set()
     for step in trace.steps:
         shapes = {tuple(known[id].symbolic) for id in taken[step.id] if id in known}
         inside = (tensor for index in step.ops if index in ops for tensor in ops[index].inputs)
-        shapes |= {tuple(one.symbolic or ()) for one in inside if str(one.maker).startswith(lanes.INPUT)}
+        shapes |= {tuple(op_index.symbolic or ()) for op_index in inside if str(op_index.maker).startswith(lanes.INPUT)}
         if tuple(step.symbolic) not in shapes:
-            found.add(step.id)
-    return found
+            ids.add(step.id)
+    return ids
 
 
 def _short(head: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "latex": step.latex,
         "inside": _inside(step),
         "repeat": repeat
-        and pieces(f"The same line in {repeat.times} blocks, ${repeat.numbers}$, only the index changes."),
+        and pieces(f"The line is the same in {repeat.times} blocks, ${repeat.numbers}$. Only the index changes."),
         "names": step.names and pieces(texts.in_the_code(step.names)),
         "noted": _note_number(trace, step),
         "why": pieces(texts.prose(step.why)),
@@ -176,11 +177,11 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[st
         "ops": _covered_ops(trace, step),
     }
     cells = {}
-    for name, found in (("tensor", _tensor(trace, step, index)), ("terms", _terms(trace, step, index))):
-        if isinstance(found, heatmap.Packed):
-            facts[name], cells[name] = found
+    for name, payload in (("tensor", _tensor(trace, step, index)), ("terms", _terms(trace, step, index))):
+        if isinstance(payload, heatmap.HeatmapData):
+            facts[name], cells[name] = payload
         else:
-            facts[name] = found
+            facts[name] = payload
     return facts, cells
 
 
@@ -215,44 +216,47 @@ def _ops(trace: Trace, step: Step) -> list[Op]:
 
 def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
     """Return the same, each file with its location, the lines, and remarks on them."""
-    said = []
+    parts = []
     for file, lines in source_lines(trace, step).items():
         place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
         length = any(re.search(r"\bS\b", line.partition("#")[2]) for line in lines.values())
         hint = "In the comment, S = sequence length." if length else ""
-        said.append({"place": place, "text": "\n".join(lines.values()), "hint": hint})
-    return said
+        parts.append({"place": place, "text": "\n".join(lines.values()), "hint": hint})
+    return parts
 
 
-def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | str:
+def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapData | str:
     """Return the tensor's picture, or why there is none."""
     if (value := trace.value(step)) is None:
         if step.recomputed:
-            return "It is never held: a fused operation goes through it. The equation says what it would be."
-        return "The tensor of this step was not kept, to hold memory down."
+            return (
+                "This tensor is never stored: a fused operation computes it on the way. The equation says what it "
+                "would be."
+            )
+        return "The tensor of this step was not kept, to save memory."
     named = {size.name for size in trace.symbols if size.meaning == notation.NAMED}
-    found = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
-    if found is None:
+    picture = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
+    if picture is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
-        return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values in a matrix: it is not drawn."
-    labels = [(pieces(label), size) for label, size in found.facts["lead"]]
-    return found._replace(facts=found.facts | {"axes": [*map(pieces, found.facts["axes"])], "lead": labels})
+        return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values per matrix, too many to draw."
+    labels = [(pieces(label), size) for label, size in picture.facts["lead"]]
+    return picture._replace(facts=picture.facts | {"axes": [*map(pieces, picture.facts["axes"])], "lead": labels})
 
 
-def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.Packed | None:
+def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapData | None:
     """Return the four terms of the scores of a first block that reads tokens plus positions."""
     read = {"embedding", "position", "block1.attention.query"}
     if step.id != "block1.attention.scores" or session.user_input().kind == "trace":
         return None
-    if not read <= {one.id for one in trace.steps} or (scores := trace.value(step)) is None:
+    if not read <= {candidate.id for candidate in trace.steps} or (scores := trace.value(step)) is None:
         return None
     from tracer.attention.score_decomposition import terms  # torch, which the page of a saved run starts without
 
     try:
-        found = terms(session.model(), trace)
+        products = terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
         return None
-    return pictures.pack({name: term[0] for name, term in found.items()}, scores[0], (*index, 0, 0)[1])
+    return pictures.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
@@ -270,9 +274,9 @@ def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
     sizes = {size.name: size.value for size in trace.symbols}
     own = [HEADS[name] for operand in step.product for name in operand.symbolic if name in HEADS]
     if own and (heads := sizes.get(own[0], 1)) > 1:
-        rest = f" This is one of {heads} heads; each has such a product of its own.{rest}"
-    said = f"The marked row meets the marked column in one value: {inner:,} products of two numbers, added up.{rest}"
-    return {"svg": matmul_to_scale.drawing(step.product, step.stage), "said": said}
+        rest = f" This is one of {heads} heads; each has its own product.{rest}"
+    sentence = f"The marked row and the marked column give one value: a sum of {inner:,} products of two numbers.{rest}"
+    return {"svg": matmul_to_scale.drawing(step.product, step.stage), "said": sentence}
 
 
 def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
@@ -280,12 +284,12 @@ def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
     if step.inside is None:
         ops = _ops(trace, step)
         return {"title": "The operations it covers", "said": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
-    from tracer.symbols.cost_breakdown import of_step  # counting FLOPs imports torch, which a page starts without
+    from tracer.record.cost_breakdown import of_step  # counting FLOPs imports torch, which a page starts without
 
     op, part = trace.ops[step.inside], of_step(trace, step).flops
-    cost = f" Of its {op.flops:,} FLOP, {part:,} are of this step." if part and op.flops else ""
-    said = f"Operation {op.index} computes this step on the way, and never holds its tensor.{cost}"
-    return {"title": "The fused operation it is inside of", "said": said, "rows": rows([op]), "more": ""}
+    cost = f" Of its {op.flops:,} FLOPs, {part:,} belong to this step." if part and op.flops else ""
+    remark = f"Operation {op.index} computes this step on the way, but never stores its tensor.{cost}"
+    return {"title": "The fused operation that contains it", "said": remark, "rows": rows([op]), "more": ""}
 
 
 COLUMNS = ("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source")
@@ -297,9 +301,9 @@ def rows(ops: Sequence[Op]) -> list[list[Any]]:
         [
             op.index,
             op.op,
-            _cut("  ".join(shape_numbers(one.shape) for one in op.inputs)),
-            _cut("  ".join(shape_numbers(one.shape) for one in op.outputs)),
-            _cut("  ".join(notation.shape_text(one.symbolic) for one in op.outputs if one.symbolic)),
+            _cut("  ".join(shape_numbers(tensor.shape) for tensor in op.inputs)),
+            _cut("  ".join(shape_numbers(tensor.shape) for tensor in op.outputs)),
+            _cut("  ".join(notation.shape_text(tensor.symbolic) for tensor in op.outputs if tensor.symbolic)),
             op.params,
             flops(op),
             op.module,

@@ -97,7 +97,7 @@ def test_a_patch_is_marked_in_photo_and_input(page):
     go(page)
     page.get_by_role("tab", name="What the model sees").click()
     page.locator(".photo-grid [data-patch='19']").hover()
-    marked = page.locator("[data-patch].on")
+    marked = page.locator("[data-patch].on:visible")
     assert [cell.get_attribute("data-patch") for cell in marked.all()] == ["19", "19"]
     quiet(page)
 

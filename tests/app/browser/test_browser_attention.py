@@ -254,3 +254,12 @@ def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
     page.get_by_role("button", name="Use CLS as the query").click()
     assert rule.inner_text() == pixels.inner_text() == ""
     quiet(page)
+
+
+def test_a_click_among_all_heads_opens_that_head_in_the_map(page):
+    page.goto("/attention?model=vit")
+    page.get_by_role("button", name=re.compile("^Block 3, head 1: ")).click()
+    page.get_by_text("Block 3, head 1: CLS attends most to:", exact=True).wait_for()
+    page.wait_for_url("**block=3&head=1*")
+    assert page.get_by_role("radio", name="1", exact=True).last.is_checked()
+    quiet(page)

@@ -101,7 +101,7 @@ def test_a_link_is_copied_with_its_code_and_a_private_photo_is_not_in_it(page, b
     settled(page)
     page.get_by_role("button", name="Link").click()
     page.get_by_role("img", name="QR code of this link").wait_for()
-    page.get_by_text("Your photo stays with you").wait_for()
+    page.get_by_text("does not contain your photo").wait_for()
     page.get_by_role("button", name="Copy link").click()
     page.get_by_role("button", name="Copied").wait_for()
     link = page.evaluate("navigator.clipboard.readText()")

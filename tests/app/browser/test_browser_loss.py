@@ -18,6 +18,6 @@ def test_the_text_is_coloured_and_the_gradient_drawn(page):
     assert "−log p = " in letters.nth(1).get_attribute("title")
     shade = letters.nth(1).evaluate("letter => getComputedStyle(letter).backgroundColor")
     assert shade.startswith("rgba(201, 116, 29, ")
-    page.get_by_text("through attention and MLPs alone").wait_for()
+    page.get_by_text("through attention and MLPs only").wait_for()
     assert page.evaluate(FIT)
     quiet(page)

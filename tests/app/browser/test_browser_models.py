@@ -85,7 +85,7 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     page.get_by_text("The mask predicts exactly these positions.").wait_for()
     page.get_by_role("radio", name="prefix").click()
     page.get_by_role("heading", name="The mask that ran: prefix").wait_for()
-    page.get_by_text("Nothing moved that the mask closes off").or_(
+    page.get_by_text("No output changed that the mask closes off").or_(
         page.get_by_text("The mask predicts exactly these positions.")
     ).first.wait_for()
     settled(page)
@@ -165,12 +165,12 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     settled(page)
     picture = page.locator(".mask .cells").bounding_box()
     assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
-    title = page.get_by_text("key: who is looked at").bounding_box()
+    title = page.get_by_text("key: who is attended to").bounding_box()
     caption = page.get_by_text("Read from the scores of this run").bounding_box()
     assert 0 < caption["y"] - title["y"] - title["height"] < 60
     heading = page.locator(".mask h3")
     before = heading.inner_text()
-    page.get_by_label("Query: the token that looks").press("ArrowRight")
+    page.get_by_label("Query: the token that attends").press("ArrowRight")
     assert heading.inner_text() != before  # without a server, so at once
     page.locator(".mask .cells").click(position={"x": 1, "y": 1})
     assert heading.inner_text() == "The row of patch 0 (token 0)"

@@ -50,7 +50,7 @@ READY = {
     "operations": ".operations tbody tr",
     "loss": "[data-testid=stMetricValue]",
     "sizes": ".st-key-sizes [data-testid=stSelectbox] label",
-    "tokens": "text=From here on all are alike",
+    "tokens": "text=From here on, all inputs are treated alike",
     "positions": ".likeness",
     "notes": ".st-key-cards h2",
 }

@@ -45,7 +45,7 @@ def test_modules_unfold_down_to_their_calls(page):
     assert rows(page) == 14
     page.get_by_role("button", name="attention", exact=True).click()
     page.get_by_role("heading", name="block1.attention: Attention").wait_for()
-    page.get_by_text("Forward hooks saw what went into this module").wait_for()
+    page.get_by_text("The forward hooks and the recorded operations agree").wait_for()
     settled(page)
     assert rows(page) == 18 and page.locator(".operations tr.chosen").count() == 1
     page.get_by_role("searchbox", name="Filter").fill("block2")

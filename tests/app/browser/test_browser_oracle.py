@@ -297,7 +297,7 @@ def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
     blue = picture.pixels[0, 0]
     assert ((picture.pixels == blue).all(-1) == is_open).all()
     for (query, key), (said,) in zip(picture.points, picture.tooltips, strict=True):
-        may = "may look at" if is_open[query, key] else "may not look at"
+        may = "may attend to" if is_open[query, key] else "may not attend to"
         assert said == f"{words[query]} {may} {words[key]}"
     page.locator(".mask summary").click()
     page.locator(".mask tbody tr").nth(len(words) - 1).wait_for()
@@ -337,7 +337,7 @@ def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
     weights = value(trace, "block6.attention.weights")[0].mean(0).numpy()
     opened(page, "", ".glance .lead")
     page.locator(".pipeline [data-step=logits]").wait_for(state="attached")
-    bars = page.locator(".bars").evaluate(
+    bars = page.locator(".bars").first.evaluate(
         """bars => [...bars.querySelectorAll(":scope > b")].map((name) => {
           const [bar, text] = name.nextElementSibling.children;
           return [name.textContent, bar.getBoundingClientRect().width, text.textContent];

@@ -150,8 +150,8 @@ def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
         for text, one in zip(metrics, (losses.mean(), np.exp(losses.mean()), guess), strict=True)
     ] == [True] * 3
     worst = int(losses.argmax())
-    sentence = page.get_by_text("was expected least").inner_text()
-    assert f"Of all tokens, {trace.words[worst + 1]!r} was expected least, token {worst + 1} " in sentence
+    sentence = page.get_by_text("The model expected").inner_text()
+    assert f"The model expected {trace.words[worst + 1]!r} least (token {worst + 1}, " in sentence
     assert says(sentence.partition("gave it ")[2].partition("%")[0] + "%", np.exp(-losses[worst]))
     check_gradients(page, model.net, trace, ids)
     quiet(page)
@@ -178,12 +178,12 @@ def check_gradients(page, net, trace, ids: torch.Tensor) -> None:
         expected.insert(0, (whole.norm(), branches.norm()))
     page.locator(".js-plotly-plot .scatterlayer .trace").nth(1).wait_for()
     (lines,) = plots(page)
-    assert [line["name"] for line in lines] == ["with the residual path", "through attention and MLPs alone"]
+    assert [line["name"] for line in lines] == ["with the residual path", "through attention and MLPs only"]
     for line, numbers_of in zip(lines, zip(*expected, strict=True), strict=True):
         assert line["x"] == list(range(5)) and np.allclose(line["y"], [float(one) for one in numbers_of], rtol=1e-3)
     ratio = float(expected[0][0] / expected[0][1])
-    said = page.get_by_text("One backward pass from the loss").inner_text()
-    assert close(number(said.rpartition("block it is ")[2]), ratio) and "times larger with" in said
+    said = page.get_by_text("Each line is one backward pass").inner_text()
+    assert close(number(said.rpartition("block, it is ")[2]), ratio) and "times larger with" in said
 
 
 def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:

@@ -55,13 +55,13 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     page.locator("#first").wait_for(state="detached")
     page.locator(".pipeline").wait_for()
     boxes = [item.bounding_box() for item in bar.locator("a, button").all()]
-    assert len(boxes) == (7 if models.takes(model) else 6) and all(
+    assert len(boxes) == (8 if models.takes(model) else 7) and all(
         box["height"] >= 44 and box["x"] + box["width"] <= 390 for box in boxes
     )
     assert page.get_by_test_id("stExpandSidebarButton").is_hidden()
     until(page, "document.querySelector('[data-testid=stMain]').scrollHeight < 2500", 8)
     bar.get_by_role("link", name="Mask").click()
-    page.get_by_role("heading", name="Who may look at whom?").wait_for()
+    page.get_by_role("heading", name="Which token may attend to which?").wait_for()
     assert ("model=" in page.url) == (model != "vit")
 
 

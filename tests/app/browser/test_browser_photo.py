@@ -187,7 +187,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
     assert "CLS attends most to" in lead.inner_text()
     page.get_by_role("radio", name="rollout").check()
     assert lead.inner_text().startswith("By rollout")
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("The same data as a table").click()
     lines = page.locator(".numbers tbody tr")
     lines.nth(64).wait_for()  # all 65 tokens
     tokens = [int(token) for token in lines.locator("td:nth-child(2)").all_inner_texts()]

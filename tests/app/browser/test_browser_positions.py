@@ -16,7 +16,7 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     settled(page)
     assert said.inner_text().startswith("The patch in row 1, column 1 is most like the one in ")
     assert page.evaluate(FIT)
-    point = page.get_by_text("The score, with the same token at every place, depends on").bounding_box()
+    point = page.get_by_text("The score, with the same token at every position, depends on").bounding_box()
     assert point["y"] + point["height"] < 844  # on the first screen
     figures = page.locator(".panels figure")
     assert figures.count() == 7 and figures.locator("figcaption").first.inner_text() == "The table P"

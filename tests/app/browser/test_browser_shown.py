@@ -147,7 +147,7 @@ def test_paper_has_no_controls_and_cuts_nothing(page, address):
 
 def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(page):
     page.goto(f"/loss?model=nanogpt&text={'to be or not '.replace(' ', '+') * 6}")
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("The same data as a table").click()
     grid, rows = page.get_by_test_id("stDataFrame"), page.locator("[class*=st-key-paper] tbody tr")
     grid.wait_for()
     settled(page)
@@ -157,14 +157,14 @@ def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(pag
     assert page.get_by_text("These are the first 60 of 77 rows.").is_visible()
     page.emulate_media(media="screen")
     page.goto("/operations?zoom=ops")
-    folded = (page.get_by_role("heading", name="Its primitives"), page.get_by_text("The same as tables"))
+    folded = (page.get_by_role("heading", name="Its primitives"), page.get_by_text("The same data as tables"))
     for one in folded:
         one.wait_for()
     settled(page)
     page.emulate_media(media="print")
     for one in folded:
         one.wait_for(state="hidden")
-    assert page.get_by_role("heading", name="Where the arithmetic is").is_visible()
+    assert page.get_by_role("heading", name="Where the FLOPs are").is_visible()
     quiet(page)
 
 
@@ -256,6 +256,6 @@ def test_another_run_and_another_page_are_said_to_who_sees_neither(page):
     page.get_by_test_id("stSidebar").get_by_text("dog", exact=True).click()
     said.filter(has_text="vit has run on dog. The answer: ").wait_for(state="attached")
     page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Mask").click()
-    page.get_by_role("heading", name="Who may look at whom?").wait_for()
+    page.get_by_role("heading", name="Which token may attend to which?").wait_for()
     until(page, "document.title === 'Mask · Tensor tracer'")
     quiet(page)

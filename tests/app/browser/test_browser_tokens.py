@@ -17,7 +17,7 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     pairs = page.locator(".cut", has_text="Byte-level BPE")
     pairs.get_by_text("n = 12", exact=True).wait_for()
     page.get_by_role("slider", name="Merges").press("Home")
-    page.get_by_text("Without a merge it is bytes.").wait_for()
+    page.get_by_text("Without merges, the tokens are bytes.").wait_for()
     assert pairs.locator(".pieces > span").count() == 12
     page.get_by_role("slider", name="Merges").press("End")
     pairs.get_by_text("V = 1,000", exact=True).wait_for()

@@ -92,7 +92,7 @@ def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
         page.keyboard.press("ArrowRight")
         page.get_by_role("heading", name=name).wait_for()
     page.get_by_role("link", name="Mask").click()  # at once
-    page.get_by_role("heading", name="Who may look").wait_for()
+    page.get_by_role("heading", name="Which token may attend").wait_for()
     page.get_by_role("link", name="Trace").click()
     page.wait_for_url("**/trace?step=position")
     title = page.get_by_role("heading", name="Add positions")

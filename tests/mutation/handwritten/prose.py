@@ -24,12 +24,12 @@ RULES = (
     code("one head explained as several", {"$heads > 1": "True"}, within="predicates.several_heads"),
     text(
         "mean 1 and variance 0",
-        {"shifted to mean 0 and scaled to variance 1, but": "shifted to mean 1 and scaled to variance 0, but"},
+        {"shifted to mean 0 and scaled to variance 1. A": "shifted to mean 1 and scaled to variance 0. A"},
     ),
-    text("shares that sum to 2", {"becomes shares that sum to 1": "becomes shares that sum to 2"}),
+    text("weights that sum to 2", {"becomes weights that sum to 1": "becomes weights that sum to 2"}),
     text(
         "an MLP that mixes tokens",
-        {"the MLP works on each token with what it has": "in the MLP tokens go on talking to each other"},
+        {"the MLP works on each token alone": "in the MLP tokens go on talking to each other"},
     ),
     text(
         "a spread that grows as d_k",
@@ -39,8 +39,8 @@ RULES = (
     text(
         "a mask that closes what is open",
         {
-            "The mask is added: 0 where a token may look, -∞ where it may not. The": (
-                "The mask is added: -∞ where a token may look, 0 where it may not. The"
+            "The mask is added: 0 where a token may attend, -∞ where it may not. The": (
+                "The mask is added: -∞ where a token may attend, 0 where it may not. The"
             )
         },
     ),

@@ -34,7 +34,7 @@ RULES = (
     text("a derived size that is too large", {"H*W/P**2": "H*W/P"}, within="models.vit.SPEC"),
     text(
         "the meaning of another symbol",
-        {"model width: how many": "hidden width of the MLP: how many"},
+        {"model width: numbers": "hidden width of the MLP: numbers"},
         within="MEANINGS",
     ),
     text("height for width", {"width of the picture": "height of the picture"}, within="MEANINGS"),

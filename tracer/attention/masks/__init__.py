@@ -6,9 +6,9 @@ it changes one token and compares the positions' outputs. `reach` predicts these
 mask, `close_picture` predicts each word with the picture masked in some blocks.
 """
 
-from tracer.attention.masks.ablation import Closed, close_picture
+from tracer.attention.masks.ablation import AblationResult, close_picture
 from tracer.attention.masks.constructors import causal, padding, prefix
-from tracer.attention.masks.counterfactual_masks import Said, predict_under_mask
+from tracer.attention.masks.counterfactual_masks import Prediction, predict_under_mask
 from tracer.attention.masks.inspection import (
     Block,
     Numbers,
@@ -25,16 +25,16 @@ from tracer.attention.masks.inspection import (
     visible,
     whole,
 )
-from tracer.attention.masks.perturbation import Moved, Streams, influence, streams, traced_streams
+from tracer.attention.masks.perturbation import ChangedPositions, Streams, influence, streams, traced_streams
 
 __all__ = [
+    "AblationResult",
     "Block",
-    "Closed",
-    "Moved",
+    "ChangedPositions",
     "Numbers",
+    "Prediction",
     "Row",
     "Rows",
-    "Said",
     "Streams",
     "Whole",
     "blocks",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Sequence
-from math import inf
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
 
+from tracer import changes
 from tracer.inputs.captioning_inputs import names
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
 
 
-class Closed(NamedTuple):
+class AblationResult(NamedTuple):
     """The model's predictions with the picture masked in some blocks, one entry for each word that it predicts.
 
     `words` are the words of the text and, last, the most probable next one; `open` and `closed` their probabilities
@@ -32,26 +30,8 @@ class Closed(NamedTuple):
     instead: tuple[str, ...]
 
 
-class _Masked(nn.Module):
-    """A block with one more mask, `[S, S]`, added to that with which it is called."""
-
-    def __init__(self, block: nn.Module, mask: Tensor):
-        super().__init__()
-        self.block, self.mask = block, mask
-
-    def forward(self, x, mask=None):
-        return self.block(x, self.mask if mask is None else mask + self.mask)
-
-
-def without(net: nn.Module, blocks: Iterable[str], mask: Tensor) -> nn.Module:
-    """Return the same network, parameters shared, with `mask`, `[S, S]`, added to that of these blocks; `net` stays."""
-    other = copy.copy(net)
-    other._modules = net._modules | {name: _Masked(net.get_submodule(name), mask) for name in blocks}
-    return other
-
-
 @torch.no_grad()
-def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed:
+def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> AblationResult:
     """Mask the picture from the words in these blocks, which count from 0, and predict each word of the text again.
 
     Each word is predicted from the true words before it, in the run and with the picture closed, so that no difference
@@ -66,15 +46,15 @@ def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Closed
         if not 0 <= layer < len(blocks):
             raise ValueError(f"layer {layer} is not in this model: 0 to {len(blocks) - 1} was expected")
     image, text = own["image"], own["text"]
-    mask = torch.zeros(text.stop, text.stop, device=model.device)
-    mask[text.start :, image.start : image.stop] = -inf
+    close = changes.close(range(image.start, image.stop), range(text.start, text.stop))
+    closed = model.with_changes({f"{blocks[layer]}.attention.scores": close for layer in layers}, inputs)
     before = model.net(*inputs)[0].softmax(-1).cpu()  # [T, V]
-    after = without(model.net, [blocks[layer] for layer in layers], mask)(*inputs)[0].softmax(-1).cpu()  # [T, V]
+    after = closed.net(*inputs)[0].softmax(-1).cpu()  # [T, V]
     known = names(model)
     best, instead = ([known[number] for number in shares.argmax(-1).tolist()] for shares in (before, after))
     following = torch.cat([inputs[1][0, 1:].cpu(), before[-1:].argmax(-1)])  # [T]
     place = torch.arange(len(following))
-    return Closed(
+    return AblationResult(
         words=tuple(known[number] for number in following.tolist()),
         open=tuple(before[place, following].tolist()),
         closed=tuple(after[place, following].tolist()),

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
 
 
-class Said(NamedTuple):
+class Prediction(NamedTuple):
     """The mask of the first block, bool `[S_q, S_k]`, True where open, and the model's result."""
 
     cells: torch.Tensor
     result: Mapping[str, Any]
 
 
-def predict_under_mask(model: Model, inputs: Inputs) -> Said:
+def predict_under_mask(model: Model, inputs: Inputs) -> Prediction:
     """Run the model once and read the mask that ran; no shape is solved and no equation executed, so it is quick.
 
     ValueError where the run has no attention, or one whose mask can't be read.
@@ -32,4 +32,4 @@ def predict_under_mask(model: Model, inputs: Inputs) -> Said:
         recording = record(model.net, tuple(inputs), inputs.named)
         result = model.spec.result(model, inputs, recording.output)
     run = assemble(model.net, recording, model=model.name, sizes={}, derived={}, solution=None, parts=model.spec.parts)
-    return Said(visible(run), result)
+    return Prediction(visible(run), result)

@@ -13,7 +13,7 @@ from tracer.capture.attention.score_replay import hides, is_windowed, own_column
 from tracer.record import AttentionRecord, Segment, Trace
 
 if TYPE_CHECKING:
-    from tracer.attention.masks.perturbation import Moved
+    from tracer.attention.masks.perturbation import ChangedPositions
 
 
 class Row(NamedTuple):
@@ -81,7 +81,10 @@ def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tenso
     would even with the highest score that the row has before the mask.
     """
     before, after = (_scores(trace, record, chain, rows) for chain in (_without_masks(trace, record), record.chain))
-    highest, (before, after) = after.amax(dim=-1, keepdim=True), (_own(one, trace, record) for one in (before, after))
+    highest, (before, after) = (
+        after.amax(dim=-1, keepdim=True),
+        (_own(scores, trace, record) for scores in (before, after)),
+    )
     most = before.amax(dim=-1, keepdim=True) + (after - before)
     return most - highest >= log(torch.finfo(after.dtype).eps)  # a row that is closed as a whole compares as no number
 
@@ -93,6 +96,9 @@ def _without_masks(trace: Trace, record: AttentionRecord):
 
 def _mask(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
     """Apply the links that hide keys to scores of 0: return the numbers of the mask, `[B, h, rows, S_k]`."""
+    if record.scores:
+        scores = _scores(trace, record, record.chain, rows)
+        return torch.where(scores.isinf(), scores, 0.0)
     chain = tuple(link for link in record.chain if hides(link, trace.values.get))
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(torch.zeros_like(q), torch.zeros_like(k), chain, rows, trace.values.get)
@@ -113,7 +119,10 @@ def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
 
 
 def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
-    """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them."""
+    """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them. Scores
+    that a change replaced are those of the run, mask and all."""
+    if record.scores:
+        return trace.values[record.scores][..., rows, :]
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(q, k, chain, rows, trace.values.get)
     return scores.reshape(-1, record.heads, *scores.shape[-2:])
@@ -143,8 +152,8 @@ def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | Non
     """Return the numbers of the mask itself for these queries of an input of the batch, in all heads."""
     record = _record(trace, layer, part)
     mask, open = _mask(trace, record, queries)[batch], _open(trace, record, queries)[batch]
-    found = (torch.unique(mask[cells]).tolist() for cells in (open, ~open))
-    return Numbers(*(values[0] if len(values) == 1 else None for values in found))
+    distinct = (torch.unique(mask[cells]).tolist() for cells in (open, ~open))
+    return Numbers(*(values[0] if len(values) == 1 else None for values in distinct))
 
 
 def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:
@@ -196,7 +205,7 @@ def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tupl
     return tuple(moved.nonzero().flatten().tolist())
 
 
-def largest_share(trace: Trace, queries: Collection[int], moved: Moved, *, part: str | None = None) -> float:
+def largest_share(trace: Trace, queries: Collection[int], moved: ChangedPositions, *, part: str | None = None) -> float:
     """Return the largest share of attention, 0 to 1, that any of `queries` gives, in a block and head, to positions
     that had changed by then.
 

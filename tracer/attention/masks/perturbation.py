@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from tracer.models.shared.spec import Model
     from tracer.record import Segment, Trace
-    from tracer.textbook.steps import Found
+    from tracer.textbook.steps import DerivedStep
 
 LARGE = 2**30
 """Bytes that a run may keep here, until the two streams that are compared are taken from it."""
 
 
-class Moved(NamedTuple):
+class ChangedPositions(NamedTuple):
     """Positions of a tower's sequence that changed: in the input of its first block, and in the output of its last."""
 
     entering: tuple[int, ...]
@@ -38,7 +38,7 @@ class Streams(NamedTuple):
 
 def influence(
     model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
-) -> Moved:
+) -> ChangedPositions:
     """Return the positions whose residual stream differs once `token` of the input is another one, before and after the
     blocks of tower `part`, the first if it is None.
 
@@ -48,11 +48,11 @@ def influence(
     token outside of the sequence, or one that is learned and not part of the input (CLS).
     """
     part = next(iter(model.spec.parts)) if part is None else part
-    other = change_token(model, inputs, token, part=part)
-    found = trace.later.derived_steps if trace and trace.later else None
+    changed_inputs = change_token(model, inputs, token, part=part)
+    steps = trace.later.derived_steps if trace and trace.later else None
     before = trace and traced_streams(model, trace, part=part)
-    before, after = before or streams(model, inputs, part=part), streams(model, other, part=part, found=found)
-    return Moved(*(_differing(*both) for both in zip(before, after, strict=True)))
+    before, after = before or streams(model, inputs, part=part), streams(model, changed_inputs, part=part, found=steps)
+    return ChangedPositions(*(_differing(*both) for both in zip(before, after, strict=True)))
 
 
 def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
@@ -62,31 +62,31 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
     if segment is None:
         last = max((s.stop for s in own), default=0) - 1
         raise ValueError(f"token {token} is outside of the sequence: 0 to {last} was expected")
-    given = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
+    arguments = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
     if segment.name == "text":
-        key = _first(given, lambda tensor: not tensor.is_floating_point(), "no token numbers")
+        key = _first(arguments, lambda tensor: not tensor.is_floating_point(), "no token numbers")
         place = token - segment.start
-        given[key] = given[key].clone()
-        given[key][:, place] = (given[key][:, place] + 1) % model.sizes["V"]
+        arguments[key] = arguments[key].clone()
+        arguments[key][:, place] = (arguments[key][:, place] + 1) % model.sizes["V"]
     elif segment.name in ("image", "visible"):
-        key = _first(given, lambda tensor: tensor.dim() == 4, "no photo of [B, C, H, W]")
+        key = _first(arguments, lambda tensor: tensor.dim() == 4, "no photo of [B, C, H, W]")
         side = model.sizes.get("P", 1)
-        columns = given[key].shape[-1] // side
+        columns = arguments[key].shape[-1] // side
         patch = _patch(inputs, segment, token - segment.start)
-        if segment.name == "image" and columns * (given[key].shape[-2] // side) != segment.stop - segment.start:
+        if segment.name == "image" and columns * (arguments[key].shape[-2] // side) != segment.stop - segment.start:
             raise ValueError(f"the tokens of {model.name!r} are no patches of the photo, so none can be changed alone")
         top, left = patch // columns * side, patch % columns * side
-        given[key] = given[key].clone()
-        given[key][:, :, top : top + side, left : left + side] += 1.0
+        arguments[key] = arguments[key].clone()
+        arguments[key][:, :, top : top + side, left : left + side] += 1.0
     else:
         raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
 
-    named = {name: tensor for name, tensor in given.items() if isinstance(name, str)}
-    return Inputs(tuple(given[i] for i in range(len(inputs))), named=named)
+    named = {name: tensor for name, tensor in arguments.items() if isinstance(name, str)}
+    return Inputs(tuple(arguments[i] for i in range(len(inputs))), named=named)
 
 
-def _first(given: dict, suits, lacks: str):
-    key = next((key for key, tensor in given.items() if suits(tensor)), None)
+def _first(arguments: dict, suits, lacks: str):
+    key = next((key for key, tensor in arguments.items() if suits(tensor)), None)
     if key is None:
         raise ValueError(f"the input has {lacks}, so this token can't be changed")
     return key
@@ -106,16 +106,18 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
     return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
 
 
-def streams(model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[Found] | None = None) -> Streams:
+def streams(
+    model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[DerivedStep] | None = None
+) -> Streams:
     """Return the residual stream at both ends of a tower, the first if `part` is None.
 
     `found` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
     don't say where its blocks begin and end, or one that is too large.
     """
     with torch.no_grad():
-        given = tuple(inputs), inputs.named
-        recording = record(model.net, *given, cap=LARGE, attention=False, calls=found is None)
-    found = model.found(recording, inputs.sizes) if found is None else found
+        call_arguments = tuple(inputs), inputs.named
+        recording = record(model.net, *call_arguments, cap=LARGE, attention=False, calls=found is None)
+    found = model.derived_steps(recording, inputs.sizes) if found is None else found
     ends = _ends(model, found, recording.kept.get, part)
     if ends is None:
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
@@ -127,11 +129,11 @@ def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> St
     return _ends(model, trace.later.derived_steps, trace.values.get, part) if trace.later else None
 
 
-def _ends(model: Model, found: Sequence[Found], value: Callable, part: str | None) -> Streams | None:
+def _ends(model: Model, steps: Sequence[DerivedStep], value: Callable, part: str | None) -> Streams | None:
     part = next(iter(model.spec.parts)) if part is None else part
-    places = {step.line.id: step.value for step in found if step.line.place}
+    places = {step.line.id: step.value for step in steps if step.line.place}
     inside = [
-        (line, line.place.module) for line in (step.line for step in found) if line.layer is not None and line.place
+        (line, line.place.module) for line in (step.line for step in steps) if line.layer is not None and line.place
     ]
     blocks = [line for line, module in inside if part_of(module, (part,)) == part]
     if not blocks:

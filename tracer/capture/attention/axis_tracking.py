@@ -44,10 +44,10 @@ def axes_of(shape: Sequence[int]) -> Axes:
 
 def leaves(axis: Iterable[Atom]) -> list[Atom]:
     """Return the atoms of an axis in their present split."""
-    found = []
+    atoms = []
     for atom in axis:
-        found += leaves(atom.parts) if atom.parts else [atom]
-    return found
+        atoms += leaves(atom.parts) if atom.parts else [atom]
+    return atoms
 
 
 def size_of(axis: Iterable[Atom]) -> int:
@@ -57,7 +57,7 @@ def size_of(axis: Iterable[Atom]) -> int:
 
 def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes after a reshape of all elements, in their order; None if no atoms fit it."""
-    pending, found = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
+    pending, reshaped = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
     for size in shape:
         axis = []
         while size > 1:
@@ -74,8 +74,8 @@ def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
                 size = 1
             else:
                 return None
-        found.append(tuple(axis))
-    return tuple(found) if not pending else None
+        reshaped.append(tuple(axis))
+    return tuple(reshaped) if not pending else None
 
 
 ORDERED = RESHAPES | SQUEEZES
@@ -86,26 +86,26 @@ SELECTS = having("select")
 REDUCTIONS = having("reduce")
 
 
-def axes_after(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes of a layout op's output, of this shape, from those of its input; None if they are lost.
 
-    `given` are the op's other arguments.
+    `settings` are the op's other arguments.
     """
     if name in COPIES:
         return axes if len(axes) == len(shape) else None  # a copy may be spread out
     if name in ORDERED:
         return reshape_axes(axes, shape)
     if name == "permute":
-        return tuple(axes[axis] for axis in given[0])
+        return tuple(axes[axis] for axis in settings[0])
     if name == "transpose" or name in SWAPS:
-        return _swap(axes, *(given[:2] if name == "transpose" else SWAPS[name]))
+        return _swap(axes, *(settings[:2] if name == "transpose" else SWAPS[name]))
     if name == "expand":
         new = (((),) * (len(shape) - len(axes))) + axes
         return tuple(
             old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True)
         )
     if name in SELECTS:
-        axis = _axis(name, given, len(axes))
+        axis = _axis(name, settings, len(axes))
         return axes[:axis] + axes[axis + 1 :]
     if name in RANGES and len(axes) == len(shape):
         return tuple(
@@ -115,24 +115,24 @@ def axes_after(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axe
     return None
 
 
-def axes_before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
+def axes_before(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes of a layout op's input, of this shape, from those of its output; None if they are lost."""
     if name in COPIES:
         return axes
     if name in ORDERED:
         return reshape_axes(axes, shape)
     if name == "permute":
-        found: list[tuple[Atom, ...]] = [()] * len(axes)
-        for axis, old in zip(given[0], axes, strict=True):
-            found[axis] = old
-        return tuple(found)
+        axes_in: list[tuple[Atom, ...]] = [()] * len(axes)
+        for axis, old in zip(settings[0], axes, strict=True):
+            axes_in[axis] = old
+        return tuple(axes_in)
     if name == "transpose" or name in SWAPS:
-        return axes_after(name, given, axes, shape)
+        return axes_after(name, settings, axes, shape)
     if name == "expand":
         new = axes[len(axes) - len(shape) :]
         return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
     if name in SELECTS or name in REDUCTIONS:
-        axis = _axis(name, given, len(shape))
+        axis = _axis(name, settings, len(shape))
         kept = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
         return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
     if name in RANGES or name == "cat":
@@ -141,17 +141,17 @@ def axes_before(name: str, given: tuple, axes: Axes, shape: Sequence[int]) -> Ax
     return None
 
 
-def _axis(name: str, given: tuple, count: int) -> int:
-    axis = given[0] if given else 0
+def _axis(name: str, settings: tuple, count: int) -> int:
+    axis = settings[0] if settings else 0
     if isinstance(axis, (list, tuple)):
         axis = axis[0] if axis else 0
     return axis % count if isinstance(axis, int) else 0
 
 
-def _swap(axes: Axes, one: int, other: int) -> Axes:
-    found = list(axes)
-    found[one], found[other] = found[other], found[one]
-    return tuple(found)
+def _swap(axes: Axes, first: int, second: int) -> Axes:
+    swapped = list(axes)
+    swapped[first], swapped[second] = swapped[second], swapped[first]
+    return tuple(swapped)
 
 
 def _widen(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:

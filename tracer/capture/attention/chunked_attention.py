@@ -34,8 +34,8 @@ class Context(NamedTuple):
 class Pieces:
     """The outputs of a run's attentions, followed to the op that concatenates several."""
 
-    def __init__(self, ops: list, given: dict[int, tuple]):
-        self._ops, self._given = ops, given
+    def __init__(self, ops: list, settings: dict[int, tuple]):
+        self._ops, self._given = ops, settings
         self._levels: list[int] = []
         self._contexts: dict[int, Context] = {}
         self._level: dict[int, int] = {}
@@ -51,10 +51,10 @@ class Pieces:
         levels.append(level)
         if not any_context:
             return
-        found = [(order, contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in contexts]
-        first = found[0][1]
-        if name in ("cat", "stack") or (name == "copy" and len(found) > 1):
-            self._join(index, name, [context for _, context in found], inputs)
+        operands = [(order, contexts[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in contexts]
+        first = operands[0][1]
+        if name in ("cat", "stack") or (name == "copy" and len(operands) > 1):
+            self._join(index, name, [context for _, context in operands], inputs)
             self._contexts[index] = first
         elif (name == "add" and self._ops[index].module == first.module) or name in ("copy", "slice", "select"):
             self._contexts[index] = first  # a sum of products with parts of the values, or a part of the context
@@ -101,7 +101,7 @@ class Pieces:
         whole, part = self._ops[maker].inputs[0][0], inputs[0][0]
         if len(whole) != len(part):
             return next(iter(self._given.get(maker, ())), None)
-        return next((i for i, (one, other) in enumerate(zip(whole, part, strict=True)) if one != other), None)
+        return next((i for i, (size, part_size) in enumerate(zip(whole, part, strict=True)) if size != part_size), None)
 
     @staticmethod
     def _kind(context: Context, axis: int | None) -> str:
@@ -117,14 +117,14 @@ class Pieces:
 
     def merge(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int) -> list[AttentionRecord]:
         """Return the records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
-        made: dict[int, AttentionRecord] = {}
+        merged: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
         for kind, numbers in self._groups:
             numbers = sorted(numbers)
-            made[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
+            merged[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
             gone.update(numbers[1:])
-        kept = [made.get(number, record) for number, record in enumerate(records) if number not in gone]
-        return [one if one.layer == layer else replace(one, layer=layer) for layer, one in enumerate(kept)]
+        kept = [merged.get(number, record) for number, record in enumerate(records) if number not in gone]
+        return [piece if piece.layer == layer else replace(piece, layer=layer) for layer, piece in enumerate(kept)]
 
 
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:
@@ -153,8 +153,14 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, bat
         count = queries.shape[-3]
         queries, keys = _split_batch(queries, count, batch), _split_batch(keys, count, batch)
         links = [
-            (name, tuple(_split_batch(one, count, batch) if isinstance(one, torch.Tensor) else one for one in given))
-            for name, given in links
+            (
+                name,
+                tuple(
+                    _split_batch(argument, count, batch) if isinstance(argument, torch.Tensor) else argument
+                    for argument in arguments
+                ),
+            )
+            for name, arguments in links
         ]
     chain = tuple(chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links)
     return replace(
@@ -165,7 +171,7 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, bat
         q=chains.keep(queries, "q"),
         k=chains.keep(keys, "k"),
         chain=chain,
-        mask=chains.mask(chain),
+        mask=chains.mask_kind(chain),
     )
 
 
@@ -185,14 +191,14 @@ def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get) -> tuple[str, tuple]:
     """Return one link of all pieces, their tensors concatenated; raise ValueError if they differ in more than these."""
-    name, given = links[0]
-    if any(link[0] != name or len(link[1]) != len(given) for link in links):
+    name, arguments = links[0]
+    if any(link[0] != name or len(link[1]) != len(arguments) for link in links):
         raise ValueError(name)
-    found = []
-    for position, value in enumerate(given):
+    joined = []
+    for position, value in enumerate(arguments):
         values = [link[1][position] for link in links]
         if isinstance(value, str) and value != SCORES and len(set(values)) > 1 and name != "heads":
-            tensors = [get(one) for one in values]
+            tensors = [get(entry) for entry in values]
             if any(tensor is None or tensor.dim() < -axis for tensor in tensors):
                 raise ValueError(name)
             if all(torch.equal(tensors[0], tensor) for tensor in tensors[1:]) and tensors[0].shape[axis] == 1:
@@ -204,7 +210,7 @@ def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get)
                     shape[axis] = size
                 wide = [tensor.expand(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
                 value = torch.cat(wide, axis)
-        elif any(one != value for one in values):
+        elif any(entry != value for entry in values):
             raise ValueError(name)
-        found.append(value)
-    return name, tuple(found)
+        joined.append(value)
+    return name, tuple(joined)

@@ -16,11 +16,11 @@ import torch
 from tracer.capture.attention.axis_tracking import arrange, axes_of, leaves
 from tracer.capture.attention.chunked_attention import Pieces
 from tracer.capture.attention.score_ops import Chains
-from tracer.capture.attention.score_path import Call, Lost, Reader
+from tracer.capture.attention.score_path import Call, PathLost, Reader
 from tracer.capture.attention.score_replay import SCORES, pick_rows, softmax_columns
-from tracer.capture.attention.weight_tracking import Followed, Taken, Weights
+from tracer.capture.attention.weight_tracking import ConsumedWeights, Weights, WeightTracker
 from tracer.capture.op_schema import OpKind
-from tracer.capture.tensors.tensor_store import Kept
+from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.record import TOLERANCES, AttentionRecord
 from tracer.utils import devices
 
@@ -38,7 +38,7 @@ def _rows(queries: int) -> range:
 class Attentions:
     """The attention ops of one run, in order."""
 
-    def __init__(self, ops: list, kept: Kept, inputs: dict[str, torch.Tensor]):
+    def __init__(self, ops: list, kept: TensorStore, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
         self._ops, self._kept = ops, kept
         self._given: dict[int, tuple] = {}
@@ -47,7 +47,7 @@ class Attentions:
         self._reader = Reader(ops, self._given, self._recent, self._batch)
         self._pieces = Pieces(ops, self._given)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
-        self._followed = Followed(self._reader)
+        self._followed = WeightTracker(self._reader)
         self._ran: dict[int, torch.Tensor] = {}
         self._chains = Chains(kept)
 
@@ -122,10 +122,10 @@ class Attentions:
 
     def _record_fused(self, call: Call, facts: OpKind, result) -> None:
         result = result[0] if isinstance(result, (list, tuple)) else result
-        given = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
-        q, k = given["query"], given["key"]
-        scale = given.get("scale")
-        mask = given.get("attn_mask", given.get("attn_bias"))
+        bound = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
+        q, k = bound["query"], bound["key"]
+        scale = bound.get("scale")
+        mask = bound.get("attn_mask", bound.get("attn_bias"))
         axes = axes_of(q.shape)
         features = self._reader.features(axes, call.inputs[0][2])
         batch, heads, over = list(range(q.dim() - 3)), q.dim() - 3, "tokens"
@@ -147,7 +147,7 @@ class Attentions:
             return tensor.unsqueeze(-3) if heads is None else tensor
 
         chain: list[tuple[str, tuple]] = [("mul", (SCORES, 1 / sqrt(q.shape[-1]) if scale is None else float(scale)))]
-        if given.get("is_causal"):
+        if bound.get("is_causal"):
             chain.append(("causal", (float("-inf"),)))
         if mask is not None:
             name = "masked_fill" if mask.dtype == torch.bool else "add"
@@ -167,22 +167,22 @@ class Attentions:
         axes, ran = axes_of(shape), None
         groups = [list(axes[axis - 1]), list(axes[axis])]
         try:
-            found = self._reader.read(shape, maker, axis)
-            axes, groups = found.axes, found.groups
-            queries, keys = found.q.shape[-2], found.k.shape[-2]
-            chain = [self._chains.link(*link, queries, keys) for link in found.links]
-            if found.edited:
+            path = self._reader.read(shape, maker, axis)
+            axes, groups = path.axes, path.groups
+            queries, keys = path.q.shape[-2], path.k.shape[-2]
+            chain = [self._chains.link(*link, queries, keys) for link in path.links]
+            if path.edited:
                 if scores is None:
-                    raise Lost("something was written into a part of its scores")
-                chain.append(self._chains.close_link(arrange(scores.detach(), axes, found.groups), queries, keys))
-            record = self._record(module, index, found.q, found.k, chain, heads=found.heads, over=found.over)
-            ran = arrange(result.detach(), axes, found.groups)
+                    raise PathLost("something was written into a part of its scores")
+                chain.append(self._chains.close_link(arrange(scores.detach(), axes, path.groups), queries, keys))
+            record = self._record(module, index, path.q, path.k, chain, heads=path.heads, over=path.over)
+            ran = arrange(result.detach(), axes, path.groups)
             ran = ran.exp() if logarithm else ran
-            if found.edited:  # any row may have been written into
+            if path.edited:  # any row may have been written into
                 record = replace(record, problem=self._problem(record, devices.to_cpu(ran), range(queries)))
             ran = devices.copy_to_cpu(pick_rows(ran, _rows(queries)))
         except (
-            Lost,
+            PathLost,
             LookupError,
             RuntimeError,
             TypeError,
@@ -195,7 +195,7 @@ class Attentions:
         keys = tuple(leaves(axes[axis]))
         self._followed.begin(Weights(index, axes, keys, queries, heads, read=not record.problem))
 
-    def _took(self, index: int, taken: Taken) -> None:
+    def _took(self, index: int, taken: ConsumedWeights) -> None:
         """Record the attention of weights that an op has applied to values."""
         weights, number = taken.weights, len(self.records)
         changed = tuple(dict.fromkeys(weights.changed))
@@ -230,7 +230,7 @@ class Attentions:
             q=self._chains.keep(q, "q"),
             k=self._chains.keep(k, "k"),
             chain=tuple(chain),
-            mask=self._chains.mask(chain),
+            mask=self._chains.mask_kind(chain),
             fused=fused,
             over=over,
         )
@@ -269,11 +269,11 @@ class Attentions:
 
     def keys(self) -> list[str]:
         """Return the keys of all kept tensors that the records refer to."""
-        found = []
+        keys = []
         for record in self.records:
-            found += [record.q, record.k]
-            found += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
-        return [key for key in dict.fromkeys(found) if key]
+            keys += [record.q, record.k]
+            keys += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
+        return [key for key in dict.fromkeys(keys) if key]
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from tracer.capture.attention.score_replay import HIDDEN, SCORES, closes, hides, is_windowed
-from tracer.capture.tensors.tensor_store import Kept
+from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.utils.internals.torch_internals import storage_id
 
 
 class Chains:
     """The chains of one run."""
 
-    def __init__(self, kept: Kept):
+    def __init__(self, kept: TensorStore):
         self._kept = kept
         self._keys: dict[tuple, str] = {}
         self._hidden: list[torch.Tensor] = []
@@ -27,7 +28,7 @@ class Chains:
         for axis in range(closed.dim() - 2):
             if bool((closed == closed.narrow(axis, 0, 1)).all()):
                 closed = closed.narrow(axis, 0, 1)
-        known = next((one for one in self._hidden if torch.equal(one, closed)), None)
+        known = next((link for link in self._hidden if torch.equal(link, closed)), None)
         if known is None:
             known = closed.contiguous()
             self._hidden.append(known)
@@ -51,7 +52,7 @@ class Chains:
     def _pattern(self, key: str, mask: torch.Tensor, name: str, queries: int, keys: int) -> str:
         """Return the pattern of a mask by its cells: "causal", "windows", or ""."""
         if (key, name) not in self._patterns:
-            found = ""
+            pattern = ""
             if queries == keys > 1 and mask.shape[-2:] == (queries, keys):
                 later = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).triu(1)
                 hidden = mask if name == "masked_fill" else closes(mask)
@@ -59,25 +60,31 @@ class Chains:
                 lowest = mask.amin()
                 same = name == "masked_fill" or bool((mask == lowest).eq(later).all())
                 if same and bool((hidden == later).all()) and not bool(rest.any()):
-                    found, self._fills[key] = "causal", lowest.item()
+                    pattern, self._fills[key] = "causal", lowest.item()
                 elif is_windowed(hidden):
-                    found = "windows"
-            self._patterns[key, name] = found
+                    pattern = "windows"
+            self._patterns[key, name] = pattern
         return self._patterns[key, name]
 
     def keep(self, tensor: torch.Tensor, kind: str) -> str:
-        place = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        place = (
+            storage_id(tensor.untyped_storage()),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        )
         key = self._keys.get(place)
         if key is None:
             key = self._keys[place] = f"attention.{kind}{len(self._keys)}"
             self._kept.offer(key, tensor, needed=True)
         return key
 
-    def mask(self, chain) -> str:
+    def mask_kind(self, chain) -> str:
         """Return the kind of mask in a chain: "none", "causal", "windows", or "given" for any other."""
         closing = [link for link in chain if self._hides(link)]
         names = {name for name, _ in closing}
-        patterns = {self._patterns.get((given[1], name)) for name, given in closing if len(given) > 1}
+        patterns = {self._patterns.get((arguments[1], name)) for name, arguments in closing if len(arguments) > 1}
         if not closing:
             return "none"
         if names == {"pieces"}:

@@ -34,7 +34,7 @@ CELLS = 1 << 24
 """Numbers of a bias that has to be repeated to lie on the scores."""
 
 
-class Lost(Exception):
+class PathLost(Exception):
     """The reason why scores can't be read, in words."""
 
 
@@ -82,7 +82,7 @@ class Scores(NamedTuple):
     edited: bool
 
 
-class Way:
+class ScorePath:
     """The axes of scores and the ops on them, followed from their product to their use."""
 
     def __init__(self, reader: Reader, product: Call, steps: list[Step]):
@@ -113,7 +113,7 @@ class Way:
                 name, self.reader.given.get(step.index, ()), self.axes, self.reader.ops[step.index].outputs[0][0]
             )
             if axes is None:
-                raise Lost(f"its scores are laid out by {name} in a way that can't be followed")
+                raise PathLost(f"its scores are laid out by {name} in a way that can't be followed")
             self.axes = axes
         elif name in PROJECTIONS:
             self._mix(call, step.order)
@@ -124,7 +124,7 @@ class Way:
         if [size_of(leaves(axis)) for axis in self.axes] != list(step.shape):
             axes = reshape_axes(self.axes, step.shape)
             if axes is None:
-                raise Lost(f"{name} gives its scores a shape that can't be followed")
+                raise PathLost(f"{name} gives its scores a shape that can't be followed")
             self.axes = axes
 
     def _join(self, call: Call, order: int) -> None:
@@ -132,19 +132,19 @@ class Way:
         tensors, axis = call.args[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
         axis %= len(self.axes)
         old = leaves(self.axes[axis])
-        others = [Atom(one.shape[axis]) for one in tensors]
-        beside = sum(one.size for one in others) - size_of(old)
+        others = [Atom(operand.shape[axis]) for operand in tensors]
+        beside = sum(operand.size for operand in others) - size_of(old)
         if (
             beside > size_of(old)
             or sum(self.reader.origin(maker) in self.reader.recent for *_, maker in call.inputs) > 1
         ):
-            raise Lost("its scores are those of several products, side by side")
-        new = Atom(sum(size_of(old) if i == order else one.size for i, one in enumerate(others)), old)
-        for i, (one, atom) in enumerate(zip(tensors, others, strict=True)):
+            raise PathLost("its scores are those of several products, side by side")
+        new = Atom(sum(size_of(old) if i == order else operand.size for i, operand in enumerate(others)), old)
+        for i, (operand, atom) in enumerate(zip(tensors, others, strict=True)):
             if i != order:
                 beside = (*self.axes[:axis], (atom,), *self.axes[axis + 1 :])
-                given = (SCORES, one) if i > order else (one, SCORES)
-                self.links.append(Link("cat", given, beside))
+                operands = (SCORES, operand) if i > order else (operand, SCORES)
+                self.links.append(Link("cat", operands, beside))
         self.replaced.append((len(self.links), [new], old))
         self.axes = (*self.axes[:axis], (new,), *self.axes[axis + 1 :])
 
@@ -155,10 +155,10 @@ class Way:
         matrix = matrix if order == first else matrix.mT  # [heads before, heads after]
         while matrix.dim() > 2:
             if matrix.shape[0] != 1:
-                raise Lost("its heads are mixed by more than one matrix")
+                raise PathLost("its heads are mixed by more than one matrix")
             matrix = matrix[0]
         if size_of(leaves(self.axes[axis])) != matrix.shape[0]:
-            raise Lost("its heads are mixed in a way that can't be followed")
+            raise PathLost("its heads are mixed in a way that can't be followed")
         old, new = leaves(self.axes[axis]), Atom(matrix.shape[1])
         self.links.append(Link("heads", (SCORES, matrix), self.axes))
         self.replaced.append((len(self.links), [new], old))
@@ -178,19 +178,25 @@ class Way:
     def arrange(self, axis: int, shape: tuple[int, ...]) -> Scores:
         """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
         own = self._was(leaves(self.axes[axis]), -1)
-        turned = bool(own) and set(own) <= set(leaves(self.rows))
-        if not turned and set(own) - set(leaves(self.columns)):
-            raise Lost("its softmax does not run over the keys of one product")
+        is_transposed = bool(own) and set(own) <= set(leaves(self.rows))
+        if not is_transposed and set(own) - set(leaves(self.columns)):
+            raise PathLost("its softmax does not run over the keys of one product")
         a, b = self._operands
         a_axes, b_axes = (*self._batches, self.rows, self.inner), (*self._batches, self.inner, self.columns)
-        if turned:
+        if is_transposed:
             a, b, a_axes, b_axes = b, a, b_axes, a_axes
-        features = self.reader.features(a_axes, self._makers[1 if turned else 0])  # this may part atoms
-        rows = leaves(self.columns if turned else self.rows)
+        features = self.reader.features(a_axes, self._makers[1 if is_transposed else 0])  # this may part atoms
+        rows = leaves(self.columns if is_transposed else self.rows)
         own_features = None if features is None else {atom for atom in rows + leaves(self.batch) if _on(atom, features)}
         place = self._queries(axis, rows, own_features)
         queries = [atom for atom in leaves(self.axes[place]) if atom in rows] if place is not None else []
-        rest = [atom for i, one in enumerate(self.axes) if i != axis for atom in leaves(one) if atom not in queries]
+        rest = [
+            atom
+            for i, axis_factor in enumerate(self.axes)
+            if i != axis
+            for atom in leaves(axis_factor)
+            if atom not in queries
+        ]
         heads = self._heads(rest, own_features, place, axis)
         keys = leaves(self.axes[axis])
         own = self._was(keys, -1)
@@ -212,9 +218,11 @@ class Way:
 
     def _queries(self, axis: int, rows: list[Atom], features: set[Atom] | None) -> int | None:
         """Return the axis of the softmax's input that has the queries: the last of those that are not heads."""
-        found = [i for i, one in enumerate(self.axes) if i != axis % len(self.axes) and set(leaves(one)) & set(rows)]
-        places = [i for i in found if features is None or not set(leaves(self.axes[i])) & set(rows) <= features]
-        return max(places or found, default=None)
+        positions = [
+            i for i, atom in enumerate(self.axes) if i != axis % len(self.axes) and set(leaves(atom)) & set(rows)
+        ]
+        places = [i for i in positions if features is None or not set(leaves(self.axes[i])) & set(rows) <= features]
+        return max(places or positions, default=None)
 
     def _heads(self, rest: list[Atom], features: set[Atom] | None, place: int | None, axis: int) -> list[Atom]:
         """Return the atoms that are heads: outputs of the projection; if none is known, the axis before the queries."""
@@ -237,53 +245,55 @@ class Way:
     def _link(self, link: Link, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
         """Return a link with its tensors arranged like the scores."""
         heads, keys = self._was(heads, number), self._was(keys, number)
-        given = []
+        arguments = []
         for value in link.arguments:
             if not isinstance(value, torch.Tensor) or link.name == "heads":
-                given.append(value)
+                arguments.append(value)
                 continue
             if value.numel() == 1:
-                given.append(value.item())
+                arguments.append(value.item())
                 continue
             axes = _beside(value.shape, link.axes)
             last = leaves(link.axes[-1]) if link.name == "cat" else keys
             try:
                 placed = arrange(value, axes, [*batch, heads, queries, last])
             except ValueError as error:
-                raise Lost(f"what {link.name} does to its scores can't be followed: {error}") from None
+                raise PathLost(f"what {link.name} does to its scores can't be followed: {error}") from None
             if placed.numel() > max(CELLS, value.numel()):
-                raise Lost(f"what {link.name} does to its scores takes {placed.numel():,} numbers, too many to keep")
-            given.append(placed)
-        return link.name, tuple(given)
+                raise PathLost(
+                    f"what {link.name} does to its scores takes {placed.numel():,} numbers, too many to keep"
+                )
+            arguments.append(placed)
+        return link.name, tuple(arguments)
 
 
 def _arguments(call: Call, order: int) -> tuple:
     """Return the arguments of an element-wise op, with the scores marked."""
-    given, tensor = [], -1
+    arguments, tensor = [], -1
     for value in call.args:
         if value is SCORES or isinstance(value, torch.Tensor):
             tensor += 1
             value = SCORES if tensor == order else value
-        given.append(value)
+        arguments.append(value)
     more = dict(call.kwargs)
     alpha = more.pop("alpha", 1)
-    if more or (alpha != 1 and given[0] is not SCORES):
-        raise Lost(f"what {call.name} does to its scores can't be followed")
+    if more or (alpha != 1 and arguments[0] is not SCORES):
+        raise PathLost(f"what {call.name} does to its scores can't be followed")
     if alpha != 1:
-        given[1] = given[1] * alpha
-    return tuple(given)
+        arguments[1] = arguments[1] * alpha
+    return tuple(arguments)
 
 
 def _beside(shape, axes: Axes) -> Axes:
     """Return the axes of a tensor that is broadcast over one of these axes."""
     if len(shape) > len(axes):
-        raise Lost("its scores are repeated before the softmax")
-    found = []
+        raise PathLost("its scores are repeated before the softmax")
+    kept_axes = []
     for size, axis in zip(shape, axes[len(axes) - len(shape) :], strict=True):
         if size not in (1, size_of(leaves(axis))):
-            raise Lost("its scores are repeated before the softmax")
-        found.append(axis if size != 1 else ())
-    return tuple(found)
+            raise PathLost("its scores are repeated before the softmax")
+        kept_axes.append(axis if size != 1 else ())
+    return tuple(kept_axes)
 
 
 def _on(atom: Atom, axis) -> bool:
@@ -301,8 +311,8 @@ class Reader:
     """A reader of scores, from the ops of a run as seen, their arguments, and the recent calls that may compute
     scores."""
 
-    def __init__(self, ops: list, given: dict[int, tuple], recent: dict[int, Call], batch):
-        self.ops, self.given, self.recent, self.batch = ops, given, recent, batch
+    def __init__(self, ops: list, settings: dict[int, tuple], recent: dict[int, Call], batch):
+        self.ops, self.given, self.recent, self.batch = ops, settings, recent, batch
 
     def origin(self, maker) -> int | str:
         """Walk back through ops that only lay out their first input."""
@@ -316,13 +326,13 @@ class Reader:
         return isinstance(origin, str) and origin != CONSTANT and not origin.startswith("input ")
 
     def read(self, shape: tuple[int, ...], maker, axis: int) -> Scores:
-        """Return the scores of this shape from op `maker`, for a softmax over `axis`. Raise `Lost` if that fails."""
-        found = self._path(shape, maker, 0)
-        if found is None:
+        """Return the scores of this shape from op `maker`, for a softmax over `axis`. Raise `PathLost` if it fails."""
+        path = self._path(shape, maker, 0)
+        if path is None:
             origin = self.origin(maker)
             origin = self.ops[origin].name.rstrip("_") if isinstance(origin, int) else f"the {origin}"
-            raise Lost(NO_PRODUCT.format(origin=origin))
-        way = Way(self, *found)
+            raise PathLost(NO_PRODUCT.format(origin=origin))
+        way = ScorePath(self, *path)
         return way.arrange(axis, shape)
 
     def _path(self, shape, maker, depth: int) -> tuple[Call, list[Step]] | None:
@@ -336,42 +346,42 @@ class Reader:
             return mixed or ((call, []) if plain else None)
         op = self.ops[maker]
         if call is not None:
-            for order, (given, _, source) in enumerate(call.inputs):
-                if found := self._path(given, source, depth + 1):
-                    found[1].append(Step(maker, call, order, shape))
-                    return found
+            for order, (input_shape, _, source) in enumerate(call.inputs):
+                if path := self._path(input_shape, source, depth + 1):
+                    path[1].append(Step(maker, call, order, shape))
+                    return path
             return None
         if not op.inputs:
             return None
-        given, _, source = op.inputs[0]
+        input_shape, _, source = op.inputs[0]
         if op.name.rstrip("_") in OVERWRITES:
-            if op.name == "copy_" and given == shape and len(op.inputs) > 1:  # all of it is written anew
-                given, _, source = op.inputs[1]
-            while given != shape and isinstance(source, int) and self.ops[source].name in RANGES | SELECTS:
-                given, _, source = self.ops[source].inputs[0]
-            if given != shape:
+            if op.name == "copy_" and input_shape == shape and len(op.inputs) > 1:  # all of it is written anew
+                input_shape, _, source = op.inputs[1]
+            while input_shape != shape and isinstance(source, int) and self.ops[source].name in RANGES | SELECTS:
+                input_shape, _, source = self.ops[source].inputs[0]
+            if input_shape != shape:
                 return None
         elif not op.layout:
             return None
-        found = self._path(given, source, depth + 1)
-        if found:
-            found[1].append(Step(maker, None, 0, shape))
-        return found
+        path = self._path(input_shape, source, depth + 1)
+        if path:
+            path[1].append(Step(maker, None, 0, shape))
+        return path
 
     def _through_mixing(self, call: Call, shape, depth: int) -> tuple[Call, list[Step]] | None:
         """Return the path through a product that only mixes the heads of scores, by a matrix of parameters."""
         first = len(call.inputs) - 2  # before the operands, a bias
         for operand in (0, 1):
-            given, _, source = call.inputs[first + operand]
+            input_shape, _, source = call.inputs[first + operand]
             if (
                 not self.is_learned(call.inputs[first + 1 - operand][2])
-                or (found := self._path(given, source, depth + 1)) is None
+                or (path := self._path(input_shape, source, depth + 1)) is None
             ):
                 continue
-            product, steps = found
+            product, steps = path
             try:
-                way = Way(self, product, steps)
-            except Lost:
+                way = ScorePath(self, product, steps)
+            except PathLost:
                 continue
             inner = leaves(way.axes[-1 if operand == 0 else -2])
             if inner and all(atom.within(way.batch) for atom in inner):
@@ -392,20 +402,20 @@ class Reader:
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
                 return axes[-2 if name in PRODUCTS and self.is_learned(op.inputs[first][2]) else -1]
-            given, _, source = op.inputs[0]
+            input_shape, _, source = op.inputs[0]
             if name in CONVOLUTIONS:
-                if op.inputs[1][0][1] > 1 or given[1] != shape[1] or given[1] == 1:
+                if op.inputs[1][0][1] > 1 or input_shape[1] != shape[1] or input_shape[1] == 1:
                     return axes[1]
-                axes = (axes[0], axes[1], *axes_of(given[2:]))  # each channel on its own
+                axes = (axes[0], axes[1], *axes_of(input_shape[2:]))  # each channel on its own
             elif op.layout and name not in ("copy",):
-                axes = axes_before(name, self.given.get(maker, ()), axes, given)
+                axes = axes_before(name, self.given.get(maker, ()), axes, input_shape)
             elif name == "cat":
-                given, _, source = max(op.inputs, key=lambda one: torch.Size(one[0]).numel())
-                axes = axes_before(name, (), axes, given) if len(given) == len(axes) else None
-            elif (same := next((one for one in op.inputs if one[0] == shape), None)) is not None:
+                input_shape, _, source = max(op.inputs, key=lambda operand: torch.Size(operand[0]).numel())
+                axes = axes_before(name, (), axes, input_shape) if len(input_shape) == len(axes) else None
+            elif (same := next((operand for operand in op.inputs if operand[0] == shape), None)) is not None:
                 source = same[2]
             elif name in REDUCTIONS:
-                axes = axes_before(name, self.given.get(maker, ()), axes, given)
+                axes = axes_before(name, self.given.get(maker, ()), axes, input_shape)
             else:
                 return None
             if axes is None:

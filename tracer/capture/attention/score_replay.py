@@ -70,15 +70,15 @@ def hides(link: tuple[str, tuple], get) -> bool:
         return True
     if name in ("masked_fill", "where"):
         at = arguments[1 if name == "masked_fill" else 0]
-        cells = get(at) if isinstance(at, str) else None
+        cells = get(at) if isinstance(at, str) else torch.tensor(at)  # of one cell
         closed = cells if cells is None or name == "masked_fill" or arguments[2] == SCORES else ~cells
         return closed is None or bool(closed.any())
     low = {"add": 1, "sub": -1}.get(name)
     if low is None:
         return False
-    found = [get(argument) for argument in arguments if isinstance(argument, str) and argument != SCORES]
+    masks = [get(argument) for argument in arguments if isinstance(argument, str) and argument != SCORES]
     return any(
-        tensor is not None and tensor.shape[-1:] != (1,) and bool(closes(low * tensor).any()) for tensor in found
+        tensor is not None and tensor.shape[-1:] != (1,) and bool(closes(low * tensor).any()) for tensor in masks
     )
 
 
@@ -112,11 +112,11 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
         if name in ("cat", "heads"):
             scores = _WIDE[name](scores, arguments, rows, queries, get)
             continue
-        given = [_argument(a, scores, rows, queries, get) for a in arguments]
-        shapes = [one.shape for one in given if isinstance(one, torch.Tensor)]
+        operands = [_argument(a, scores, rows, queries, get) for a in arguments]
+        shapes = [operand.shape for operand in operands if isinstance(operand, torch.Tensor)]
         if torch.broadcast_shapes(*shapes).numel() != scores.numel():  # before it takes memory
             raise RuntimeError(f"{quote(name)} does not give one number for each score")
-        scores = _RUN[name](*given)
+        scores = _RUN[name](*operands)
     return scores
 
 
@@ -162,13 +162,13 @@ def sinks(chain) -> bool:
 
 
 def _cat(scores, arguments, rows, queries, get) -> torch.Tensor:
-    given = [_argument(value, scores, rows, queries, get) for value in arguments]
-    if len(given) != 2 or not all(isinstance(one, torch.Tensor) for one in given):
+    parts = [_argument(value, scores, rows, queries, get) for value in arguments]
+    if len(parts) != 2 or not all(isinstance(part, torch.Tensor) for part in parts):
         raise RuntimeError("'cat' needs the scores and a kept tensor")
-    given = [one if one is scores else one.expand(*scores.shape[:-1], one.shape[-1]) for one in given]
-    if sum(one.shape[-1] for one in given) > 2 * scores.shape[-1] + 64:
+    parts = [part if part is scores else part.expand(*scores.shape[:-1], part.shape[-1]) for part in parts]
+    if sum(part.shape[-1] for part in parts) > 2 * scores.shape[-1] + 64:
         raise RuntimeError("'cat' adds more columns than a row has keys")
-    return torch.cat(given, dim=-1)
+    return torch.cat(parts, dim=-1)
 
 
 def _heads(scores, arguments, rows, queries, get) -> torch.Tensor:
@@ -184,6 +184,8 @@ _WIDE = {"cat": _cat, "heads": _heads}
 def _argument(value, scores, rows, queries, get):
     if value == SCORES:
         return scores
+    if isinstance(value, bool):  # a mask of one cell
+        return torch.tensor(value, device=scores.device)
     if not isinstance(value, str):
         return value
     tensor = get(value)

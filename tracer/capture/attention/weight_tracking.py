@@ -30,14 +30,14 @@ class Weights(NamedTuple):
     beside: tuple[int, ...] = ()
 
 
-class Taken(NamedTuple):
+class ConsumedWeights(NamedTuple):
     """Weights that an op multiplied values by, and the axes of its output; None if they are lost."""
 
     weights: Weights
     axes: Axes | None
 
 
-class Followed:
+class WeightTracker:
     """The weights of one run that have not met values yet, by their op."""
 
     def __init__(self, reader: Reader):
@@ -55,40 +55,42 @@ class Followed:
     def clear(self) -> None:
         self._made.clear()
 
-    def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> Taken | None:
+    def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> ConsumedWeights | None:
         """Follow weights through an op that has run; return them if it multiplied values by them."""
-        made = self._made
-        found = [(order, made[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in made]
-        if not found or name in SHAPE_ONLY:
+        tracked = self._made
+        operands = [(order, tracked[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in tracked]
+        if not operands or name in SHAPE_ONLY:
             return None
         result = result[0] if isinstance(result, (list, tuple)) and result else result
         if not isinstance(result, torch.Tensor) or not result.is_floating_point():
             return None
-        (order, weights), shape = found[0], tuple(result.shape)
-        given, axes = inputs[order][0], weights.axes
+        (order, weights), shape = operands[0], tuple(result.shape)
+        operand_shape, axes = inputs[order][0], weights.axes
         if facts.attention in ("product", "mixing") or name == "linear":
             return self._product(index, name, inputs, order, weights, shape)
         if facts.layout:
             axes = None if axes is None else axes_after(name, self._reader.given.get(index, ()), axes, shape)
-            made[index] = weights._replace(axes=axes)
+            tracked[index] = weights._replace(axes=axes)
         elif name in MOVEMENTS:
-            made[index] = weights._replace(axes=None)
-        elif name == "mul" and result.numel() > torch.Size(given).numel():
-            made[index] = weights._replace(axes=_spread(axes, shape), spread=True)
+            tracked[index] = weights._replace(axes=None)
+        elif name == "mul" and result.numel() > torch.Size(operand_shape).numel():
+            tracked[index] = weights._replace(axes=_spread(axes, shape), spread=True)
         elif name == "sum" and weights.spread:
             return self._sum(index, weights)
-        elif result.numel() == torch.Size(given).numel():
+        elif result.numel() == torch.Size(operand_shape).numel():
             drawn = name == "native_dropout" or any(self._is_dropout(maker) for _, _, maker in inputs)
             changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
-            others = {other.softmax for _, other in found} | set(weights.beside)
-            made[index] = weights._replace(
-                axes=axes if shape == given else None,
+            others = {weights_too.softmax for _, weights_too in operands} | set(weights.beside)
+            tracked[index] = weights._replace(
+                axes=axes if shape == operand_shape else None,
                 changed=weights.changed + changed,
                 beside=tuple(sorted(others - {weights.softmax})) if name in ("add", "sub") else weights.beside,
             )
         return None
 
-    def _product(self, index: int, name: str, inputs: tuple, order: int, weights: Weights, shape) -> Taken | None:
+    def _product(
+        self, index: int, name: str, inputs: tuple, order: int, weights: Weights, shape
+    ) -> ConsumedWeights | None:
         """Follow weights through a product: one over the keys takes values; one over the heads mixes them."""
         first, axes = 0 if name == "linear" else len(inputs) - 2, weights.axes
         if order < first:  # it is added to a product
@@ -96,21 +98,21 @@ class Followed:
         left = order == first
         inner = None if axes is None else leaves(axes[-1 if left else -2])
         new = (Atom(shape[-1 if left else -2]),)
-        made = None if axes is None else (*axes[:-1], new) if left else (*axes[:-2], new, axes[-1])
+        output_axes = None if axes is None else (*axes[:-1], new) if left else (*axes[:-2], new, axes[-1])
         if inner is None or any(atom.within(weights.keys) for atom in inner) or not (inner or weights.keys):
             # a linear map of weights, such as of a gate, takes no values
             learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
-            return Taken(weights, made) if name in PRODUCTS and (weights.read or not learned) else None
-        self._made[index] = weights._replace(axes=made, changed=(*weights.changed, "heads mixed"))
+            return ConsumedWeights(weights, output_axes) if name in PRODUCTS and (weights.read or not learned) else None
+        self._made[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
         return None
 
-    def _sum(self, index: int, weights: Weights) -> Taken | None:
+    def _sum(self, index: int, weights: Weights) -> ConsumedWeights | None:
         """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
         were read, since other softmaxes share things out among branches."""
-        axes, given = weights.axes or (), self._reader.given.get(index, ())
-        summed = [axes[axis] for axis in (given[0] if given and axes else ()) or ()]
+        axes, settings = weights.axes or (), self._reader.given.get(index, ())
+        summed = [axes[axis] for axis in (settings[0] if settings and axes else ()) or ()]
         keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
-        return Taken(weights, None) if keys and weights.read else None
+        return ConsumedWeights(weights, None) if keys and weights.read else None
 
     def _is_dropout(self, maker) -> bool:
         """Return whether a tensor holds the random zeros of dropout."""

@@ -42,76 +42,76 @@ class State:
         self._empty: list = []
         known, left = set(), list(roots)
         while left and len(known) < MOST:
-            found = left.pop()
-            if id(found) not in known:
-                known.add(id(found))
-                for held in self._look(found):
+            value = left.pop()
+            if id(value) not in known:
+                known.add(id(value))
+                for held in self._look(value):
                     kind = type(held)
                     if kind in _CONTAINERS and not held:  # most of what a module has: dictionaries of hooks
                         self._empty.append(held)
                     elif kind not in _ATOMS:
                         left.append(held)
 
-    def _look(self, found) -> Iterable:
+    def _look(self, value) -> Iterable:
         """Note the contents of one object, and return them."""
-        if isinstance(found, Tensor):
-            self.tensors.append(found)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
             return []
-        if isinstance(found, tuple):
-            return found
-        if isinstance(found, MethodType):
-            return [found.__self__]
-        if isinstance(found, (dict, list, set, deque)):
-            if not found:
-                self._empty.append(found)
+        if isinstance(value, tuple):
+            return value
+        if isinstance(value, MethodType):
+            return [value.__self__]
+        if isinstance(value, (dict, list, set, deque)):
+            if not value:
+                self._empty.append(value)
                 return []
-            before = dict(found) if isinstance(found, dict) else list(found)
-            self._seen.append((found, before))
+            before = dict(value) if isinstance(value, dict) else list(value)
+            self._seen.append((value, before))
             return before.values() if isinstance(before, dict) else before
-        held = getattr(found, "__dict__", None)
-        package = type(found).__module__.partition(".")[0]
-        if type(held) is not dict or (package in _STANDARD and not isinstance(found, nn.Module)):
+        held = getattr(value, "__dict__", None)
+        package = type(value).__module__.partition(".")[0]
+        if type(held) is not dict or (package in _STANDARD and not isinstance(value, nn.Module)):
             return []
         self._seen.append((held, before := held.copy()))
         return before.values()
 
     def restore(self) -> None:
         """Restore everything."""
-        for found in self._empty:
-            if found:
-                found.clear()
-        for found, before in self._seen:
-            if isinstance(found, dict):
-                if not (_same(found, before) and _same(found.values(), before.values())):
-                    _replace(found, before)
-            elif isinstance(found, set):
-                if len(found) != len(before) or not found.issuperset(before):
-                    found.clear()
-                    found.update(before)
-            elif not _same(found, before):
-                found.clear()
-                found.extend(before)
+        for value in self._empty:
+            if value:
+                value.clear()
+        for value, before in self._seen:
+            if isinstance(value, dict):
+                if not (_same(value, before) and _same(value.values(), before.values())):
+                    _replace(value, before)
+            elif isinstance(value, set):
+                if len(value) != len(before) or not value.issuperset(before):
+                    value.clear()
+                    value.update(before)
+            elif not _same(value, before):
+                value.clear()
+                value.extend(before)
 
 
-def _same(found: Collection, before: Collection) -> bool:
+def _same(current: Collection, before: Collection) -> bool:
     """Return whether both hold the very same objects, in the same order."""
-    return len(found) == len(before) and all(map(is_, found, before))
+    return len(current) == len(before) and all(map(is_, current, before))
 
 
-def _replace(found: dict, before: dict) -> None:
+def _replace(current: dict, before: dict) -> None:
     """Replace the items of a dictionary, in their order; items that stay are never missing on the way, since others may
     read it."""
-    for key in found.keys() - before.keys():
-        del found[key]
-    found.update(before)
-    if list(found) != list(before):
+    for key in current.keys() - before.keys():
+        del current[key]
+    current.update(before)
+    if list(current) != list(before):
         for key, value in before.items():
-            del found[key]
-            found[key] = value
+            del current[key]
+            current[key] = value
 
 
 @contextmanager
-def restoring(module: nn.Module, *given) -> Iterator[list[Tensor]]:
+def restoring(module: nn.Module, *values) -> Iterator[list[Tensor]]:
     """Restore the module, its inputs and the random numbers when the block ends; yield the tensors among them, whose
     values are for others to restore.
 
@@ -124,7 +124,7 @@ def restoring(module: nn.Module, *given) -> Iterator[list[Tensor]]:
         if entry[0] == 0:
             entry[1] = State(module)
         entry[0] += 1
-    inputs = State(given)
+    inputs = State(values)
     try:
         yield entry[1].tensors + inputs.tensors
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import ref
 
 from torch import Tensor
@@ -23,6 +24,7 @@ class Makers:
         self._named = named  # held, so that no other tensor takes an id
         self._names = {id(tensor): name for name, tensor in named.items()}
         self._made: dict[int, tuple[ref, tuple]] = {}
+        self._listed: dict[int, tuple[ref, int]] = {}
         self._written: dict[int, int] = {}
 
     def record(self, tensor: Tensor, maker: int | str) -> tuple:
@@ -33,6 +35,15 @@ class Makers:
         self._made[id(tensor)] = (ref(tensor), described)
         return described
 
+    def record_listed(self, tensors: Sequence[Tensor]) -> None:
+        """Record the positions of the tensors of a list that one op returned."""
+        self._listed |= {id(tensor): (ref(tensor), position) for position, tensor in enumerate(tensors)}
+
+    def position(self, tensor: Tensor) -> int | None:
+        """Return the position of a tensor in the list that an op returned; None for any other."""
+        entry = self._listed.get(id(tensor)) if self._listed else None
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
     def wrote(self, tensor: Tensor, op: int) -> None:
         """Record that op `op` wrote into this tensor's storage: all views of it come from that op now."""
         if (storage := address(tensor)) is not None:
@@ -40,9 +51,9 @@ class Makers:
 
     def of(self, tensor: Tensor) -> tuple:
         """Return the tensor's (shape, dtype, maker)."""
-        found = self._made.get(id(tensor))
-        if found is not None and found[0]() is tensor:
-            described = found[1]
+        entry = self._made.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            described = entry[1]
         else:
             described = self.record(tensor, self._names.get(id(tensor), CONSTANT))
         if self._written:

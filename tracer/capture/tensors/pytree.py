@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from tracer.utils import devices
+from tracer.utils.tensor_diff import identical
 
 
 def named_tensors(name: str, value) -> Iterator[tuple[str, Tensor]]:
@@ -35,8 +36,14 @@ def output_tensors(value) -> list[tuple[str, Tensor]]:
     """Return all tensors in a forward's output, with the path of each as Python spells it: `logits`, `[1]`,
     `past_key_values.layers[0].keys`, "" for the value itself; also those in the attributes of plain objects, such as
     caches."""
-    found = _leaves("", value, set())
-    return [(re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name).lstrip("."), tensor) for name, tensor in found]
+    leaves = _leaves("", value, set())
+    return [(re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name).lstrip("."), tensor) for name, tensor in leaves]
+
+
+def same_outputs(one, other) -> bool:
+    """Return whether two outputs of a forward have the same tensors, bit by bit."""
+    one, other = output_tensors(one), output_tensors(other)
+    return len(one) == len(other) and all(identical(a, b) for (_, a), (_, b) in zip(one, other, strict=True))
 
 
 def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
@@ -70,11 +77,11 @@ def copy_tensors(value) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(copy_tensors, value))
     if holds_fields(value):
-        made = copy.copy(value)
+        duplicate = copy.copy(value)
         for field in fields(value):
             if hasattr(value, field.name):
-                object.__setattr__(made, field.name, copy_tensors(getattr(value, field.name)))
-        return made
+                object.__setattr__(duplicate, field.name, copy_tensors(getattr(value, field.name)))
+        return duplicate
     return value
 
 

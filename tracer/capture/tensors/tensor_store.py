@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 import torch
 
 from tracer.utils import devices
+from tracer.utils.internals.torch_internals import count_storage_owners, storage_id
 
 
 @lru_cache(maxsize=1)
@@ -22,7 +23,7 @@ def address(tensor: torch.Tensor) -> int | None:
     """Return the address of a tensor's storage, None for one that has none: a sparse tensor, or one inside of
     `torch.func`."""
     try:
-        return tensor.untyped_storage()._cdata
+        return storage_id(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):
         return None
 
@@ -32,7 +33,7 @@ def parts(key: str) -> list[str]:
     return key.partition("|:")[0].split("|")
 
 
-class Kept:
+class TensorStore:
     """Tensors by key, up to `cap` bytes of storage; those that are `needed` are held regardless of the cap."""
 
     def __init__(self, cap: int):
@@ -49,14 +50,14 @@ class Kept:
                 self._tensors[key] = tensor.detach().clone()
             return
         storage = tensor.untyped_storage()
-        keys = self._storages.get(storage._cdata)
+        keys = self._storages.get(storage_id(storage))
         if keys is None:
             if not needed:
                 if self.bytes + storage.nbytes() > self.cap:
                     self.full = True
                     return
                 self.bytes += storage.nbytes()
-            keys = self._storages[storage._cdata] = []
+            keys = self._storages[storage_id(storage)] = []
         keys.append(key)
         self._tensors[key] = tensor.detach()
 
@@ -64,7 +65,7 @@ class Kept:
         """Copy what is kept of the storage of `tensor`; call it before an op writes into `tensor`."""
         for key in self._storages.pop(address(tensor) or 0, ()):
             self._tensors[key] = self._tensors[key].clone()
-            self._storages.setdefault(self._tensors[key].untyped_storage()._cdata, []).append(key)
+            self._storages.setdefault(storage_id(self._tensors[key].untyped_storage()), []).append(key)
 
     def __contains__(self, key: str) -> bool:
         return all(part in self._tensors for part in parts(key))
@@ -73,13 +74,13 @@ class Kept:
         """Return the tensor of a key, on the CPU; of several with bars between them, the iterations of a loop, all in
         one: stacked, or joined along the axis behind `|:`."""
         if "|" not in key:
-            found = self._tensors.get(key)
-            return None if found is None else devices.to_cpu(found)
+            tensor = self._tensors.get(key)
+            return None if tensor is None else devices.to_cpu(tensor)
         key, _, axis = key.partition("|:")
-        found = [self._tensors.get(one) for one in key.split("|")]
-        if any(one is None for one in found):
+        tensor = [self._tensors.get(part) for part in key.split("|")]
+        if any(part is None for part in tensor):
             return None
-        turns = [devices.to_cpu(one) for one in found]
+        turns = [devices.to_cpu(part) for part in tensor]
         return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
     def take(self, keys) -> dict[str, torch.Tensor]:
@@ -96,7 +97,7 @@ class Kept:
                 loose[key] = tensor
             elif tensor is not None:
                 storage, place = (
-                    tensor.untyped_storage()._cdata,
+                    storage_id(tensor.untyped_storage()),
                     (tensor.storage_offset(), tensor.shape, tensor.stride()),
                 )
                 places.setdefault(storage, {}).setdefault(place, tensor)
@@ -105,7 +106,7 @@ class Kept:
             if not self._alone(storage, tensors.values()):
                 for place, tensor in tensors.items():
                     tensors[place] = devices.to_cpu(tensor).clone(memory_format=torch.contiguous_format)
-        loops = {key: made for key in keys if "|" in key and (made := self.get(key)) is not None}
+        loops = {key: joined for key in keys if "|" in key and (joined := self.get(key)) is not None}
         return {key: places[storage][place] for key, (storage, place) in where.items()} | loops | loose
 
     def _alone(self, storage: int, tensors) -> bool:
@@ -113,24 +114,24 @@ class Kept:
         held = len(self._storages.get(storage, ())) + 1  # and `whole` itself
         return (
             whole.device.type in devices.STAYING
-            and torch._C._storage_Use_Count(storage) == held
+            and count_storage_owners(storage) == held
             and whole.resizable()  # memory of NumPy's is not
             and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)
         )
 
 
-class Untouched:
+class InputGuard:
     """The caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
     were in the run."""
 
-    def __init__(self, tensors: list[torch.Tensor], kept: Kept):
+    def __init__(self, tensors: list[torch.Tensor], kept: TensorStore):
         self._tensors, self._kept = tensors, kept
         self._before: dict[int, torch.UntypedStorage] = {}
 
     @cached_property
     def _by_address(self) -> dict[int, torch.Tensor]:
-        found = {address(tensor): tensor for tensor in self._tensors if not tensor.is_meta}
-        return {place: tensor for place, tensor in found.items() if place is not None}
+        addresses = {address(tensor): tensor for tensor in self._tensors if not tensor.is_meta}
+        return {place: tensor for place, tensor in addresses.items() if place is not None}
 
     def protect(self, tensor: torch.Tensor) -> None:
         key = address(tensor)

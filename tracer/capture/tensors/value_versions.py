@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tracer.capture.tensors.producers import NESTED
-from tracer.capture.tensors.tensor_store import Kept, address
+from tracer.capture.tensors.tensor_store import TensorStore, address
+from tracer.utils.internals.torch_internals import storage_id
 
 
 class Ref(NamedTuple):
@@ -34,7 +35,7 @@ class Layout(NamedTuple):
 class Values:
     """The key of every tensor that the run computed or received, also of those that were written into."""
 
-    def __init__(self, named: dict[str, Tensor], kept: Kept, overwritten):
+    def __init__(self, named: dict[str, Tensor], kept: TensorStore, overwritten):
         if any(tensor.is_nested for tensor in named.values()):
             raise ValueError(NESTED)
         self._kept, self._overwritten = kept, overwritten
@@ -52,11 +53,11 @@ class Values:
 
     def record(self, tensor: Tensor, key: str) -> Ref:
         """Record that this tensor is the value of a key from now on."""
-        made = Ref(key, tuple(tensor.shape), tensor.dtype)
-        self._refs[id(tensor)] = ref(tensor), made
+        value_ref = Ref(key, tuple(tensor.shape), tensor.dtype)
+        self._refs[id(tensor)] = ref(tensor), value_ref
         if self._writes:  # else there was none to be seen
             self._seen[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
-        return made
+        return value_ref
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
         """Record that an op wrote into this tensor, whose value has that key from now on."""
@@ -64,8 +65,8 @@ class Values:
         if address(tensor) is None:
             return new
         storage = tensor.untyped_storage()
-        if (writes := self._writes.get(storage._cdata)) is None:
-            writes = self._writes[storage._cdata] = []
+        if (writes := self._writes.get(storage_id(storage))) is None:
+            writes = self._writes[storage_id(storage)] = []
             self._written.append(StorageWeakRef(storage))
         writes.append((new, _layout(tensor), id(tensor)))
         self._seen[id(tensor)] = len(writes)
@@ -73,8 +74,8 @@ class Values:
 
     def of(self, tensor: Tensor) -> Ref:
         """Return the tensor's present value."""
-        found = self._refs.get(id(tensor))
-        current = found[1] if found is not None and found[0]() is tensor else self._first(tensor)
+        entry = self._refs.get(id(tensor))
+        current = entry[1] if entry is not None and entry[0]() is tensor else self._first(tensor)
         if not self._writes:
             return current
         writes = self._writes.get(address(tensor) or 0, ())
@@ -94,9 +95,9 @@ class Values:
             key = f"constant {self._constants}"
             self._constants += 1
             self._kept.offer(key, tensor)
-        made = self.record(tensor, key)
+        value_ref = self.record(tensor, key)
         self._seen[id(tensor)] = 0
-        return made
+        return value_ref
 
 
 def _place(tensor: Tensor) -> tuple:
@@ -111,12 +112,12 @@ def _layout(tensor: Tensor) -> Layout:
     return Layout(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
 
 
-def _meet(one: Layout, other: Layout) -> bool:
+def _meet(a: Layout, b: Layout) -> bool:
     """Return whether two tensors of one storage may share numbers."""
 
     def ends(layout: Layout) -> tuple[int, int]:
         reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))
         return layout.offset, layout.offset + reach
 
-    (first, last), (begin, end) = ends(one), ends(other)
-    return 0 not in (*one.shape, *other.shape) and first <= end and begin <= last
+    (first, last), (begin, end) = ends(a), ends(b)
+    return 0 not in (*a.shape, *b.shape) and first <= end and begin <= last

@@ -87,9 +87,9 @@ def settings(file: Path, options: Sequence[str]) -> dict[str, str]:
     for name, value in _leaves(tomllib.loads(file.read_text(encoding="utf-8"))) if file.exists() else ():
         stated[variable(name)] = str(value)
     for option in options:
-        if not (found := re.fullmatch(r"--([a-z]\w*(?:\.\w+)+)=(.*)", option, re.DOTALL)):
+        if not (match := re.fullmatch(r"--([a-z]\w*(?:\.\w+)+)=(.*)", option, re.DOTALL)):
             raise ValueError(f"{quote(option)} is no option of Streamlit's, expected one such as --logger.level=debug")
-        stated[variable(found[1])] = found[2]
+        stated[variable(match[1])] = match[2]
     return stated
 
 

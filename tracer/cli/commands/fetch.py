@@ -1,6 +1,6 @@
 """Download weights of libraries' models, so that a machine has them before the lesson.
 
-Without names: the models that the app offers beside ours, their cost, and which of them are on this machine.
+Without names, it lists the models that the app offers beside ours, their cost, and which of them are on this machine.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ def run(options: argparse.Namespace) -> int:
     """Print a line for each model."""
     from tracer.export.math_labels import amount
     from tracer.export.to_table import align
-    from tracer.zoo import recommended
+    from tracer.zoo import recommendations
 
     if not options.names:
         rows = [
             {
-                "name": one.name,
-                "on this machine": "yes" if recommended.here(one) else "no",
-                "size": amount(one.size, "B"),
-                "licence": one.licence,
-                "what": f"{one.title}: {one.what}",
+                "name": offer.name,
+                "on this machine": "yes" if recommendations.here(offer) else "no",
+                "size": amount(offer.size, "B"),
+                "licence": offer.licence,
+                "what": f"{offer.title}: {offer.what}",
             }
-            for one in recommended.offers()
+            for offer in recommendations.offers()
         ]
         print(align(rows) if rows else "(none: neither timm, transformers nor torchvision is installed)")
         return 0

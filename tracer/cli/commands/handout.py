@@ -1,7 +1,7 @@
 """Write a run as one HTML file that prints well: photo, answer, attention maps, equations, shapes and verdicts.
 
-NAME is a model, as `models` lists them, or a saved run (.safetensors). Without --image and --text: the model's own
-sample.
+NAME is a model, as `models` lists them, or a saved run (.safetensors). Without --image and --text, the model runs on
+its own sample.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ def run(options: argparse.Namespace) -> int:
 def _open(options: argparse.Namespace) -> Trace:
     from tracer.record import serialization
 
-    given = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
-    if given:
-        raise ValueError(f"--{given} with {quote(options.name)}: a saved run has its input, expected the file alone")
+    input_option = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
+    if input_option:
+        raise ValueError(
+            f"--{input_option} with {quote(options.name)}: a saved run has its input, expected the file alone"
+        )
     return serialization.open(options.name)
 
 

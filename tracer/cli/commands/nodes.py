@@ -14,6 +14,6 @@ def run(options: argparse.Namespace) -> int:
     from tracer import expr
     from tracer.export.to_table import align
 
-    told = {name: " ".join((node.__doc__ or "").split("\n\n")[0].split()) for name, node in expr.nodes().items()}
-    print(align([{"name": name, "what": said} for name, said in told.items()]))
+    summaries = {name: " ".join((node.__doc__ or "").split("\n\n")[0].split()) for name, node in expr.nodes().items()}
+    print(align([{"name": name, "what": summary} for name, summary in summaries.items()]))
     return 0

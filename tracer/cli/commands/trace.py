@@ -1,9 +1,10 @@
 """Run a model once and show every module, step, call, op or primitive of the run.
 
-Without --image and --text: the model's own sample. `--set B=4` repeats the input four times. Another size than the
-weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices, such as
-`gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module, args)`, and its
-arguments with whole numbers for defaults are the symbols.
+Without --image and --text, the model runs on its own sample. `--set B=4` repeats the input four times. Another size
+than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other
+choices, such as `gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module,
+args)`, and its arguments with whole numbers for defaults are the symbols. `--change
+block1.attention.weights="drop_heads(0)"` replaces the value of a line, by its id, in the run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
     )
     parser.add_argument("--device", metavar="D", default="cpu", help="where it runs: cpu, cuda or mps (default: cpu)")
+    shared.change(parser)
     shared.view(parser)
 
 
@@ -67,21 +69,23 @@ def run(options: argparse.Namespace) -> int:
         if names.count(name) > 1:
             raise ValueError(f"--set {shorten(name)}=… is given {names.count(name)} times, expected once")
     if (options.name is None) == (options.module is None):
-        given = f"{quote(options.name)} and --module {quote(options.module)} are two models, expected one"
-        raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else given)
-    if options.module and (other := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)):
-        raise ValueError(f"--{other} with --module: your own function makes the inputs, expected --set alone")
+        conflict = f"{quote(options.name)} and --module {quote(options.module)} are two models, expected one"
+        raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else conflict)
+    if options.module and (
+        input_option := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)
+    ):
+        raise ValueError(f"--{input_option} with --module: your own function makes the inputs, expected --set alone")
     if options.module and options.device != "cpu":
-        given = f"--device {quote(options.device)} with --module"
-        raise ValueError(f"{given}: your own function says where its module runs, expected --set alone")
+        conflict = f"--device {quote(options.device)} with --module"
+        raise ValueError(f"{conflict}: your own function says where its module runs, expected --set alone")
     photo = shared.photo(options.image)
     try:
         trace = _trace(options, photo)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
-        given = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
-        raise ValueError(f"{quote(given)} needs more memory than there is, expected smaller sizes") from error
+        conflict = " ".join(f"{name}={value}" for name, value in options.set) or options.name or options.module
+        raise ValueError(f"{quote(conflict)} needs more memory than there is, expected smaller sizes") from error
     shared.show(_check(trace, options), options)
     return 0
 
@@ -101,16 +105,17 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
 
 def _trace(options: argparse.Namespace, photo) -> Trace:
     import tracer
-    from tracer import models, zoo
+    from tracer import changes, models, zoo
     from tracer.zoo import user_factory
 
+    change = changes.parse_all(options.change)
     primitives = options.level == "primitives"
     if options.module:
         sizes = {name: parse_choice(name, value, {}, {}) for name, value in options.set}
-        return user_factory.trace(options.module, primitives=primitives, **sizes)
+        return user_factory.trace(options.module, primitives=primitives, change=change, **sizes)
     spec = models.spec_of(options.name)
     sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
-    given = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
+    input_sizes = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
     model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
     shared.check_takes(options, model.takes)
     if zoo.is_foreign(options.name):
@@ -118,4 +123,4 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
         asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, primitives=primitives, **given)
+    return model.trace(image=photo, text=options.text, primitives=primitives, change=change, **input_sizes)

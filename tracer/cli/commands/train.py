@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
     """Train and print the file of the weights."""
     from tracer.models.training import recipe, train
 
-    made, changed = recipe(options.name), dict(options.set)
-    sizes = {name: whole(1)(changed.pop(name)) for name in made.sizes if name in changed}
-    settings = {"sizes": {**made.sizes, **sizes}, **changed} if sizes else changed
+    trained, changed = recipe(options.name), dict(options.set)
+    sizes = {name: whole(1)(changed.pop(name)) for name in trained.sizes if name in changed}
+    settings = {"sizes": {**trained.sizes, **sizes}, **changed} if sizes else changed
     print(train(options.name, data=options.data, out=options.out, epochs=options.epochs, seed=options.seed, **settings))
     return 0

@@ -1,11 +1,11 @@
 """Prove the promise model by model: shapes, equations, attention, cost, and that tracing changes nothing.
 
-Exit status 1 if any proof fails. With --mutate: puts small mistakes into copies of the program, one at a time, and
-reports which check caught each; exit status 1 if a listed one survived, or more than a tenth of the drawn ones. With
---zoo: derives and proves the textbooks of many small models with random weights; with --zoo --sizes: derives them at
-several sizes of the input, and reports the lines that do not read the same at all of them. With --names: builds and
-traces every name of the libraries, and reports how many opened and why the rest did not; exit status 1 if fewer than 95
-% of a library's did.
+The exit status is 1 if any proof fails. --mutate puts small mistakes into copies of the program, one at a time, and
+reports which check caught each; the exit status is 1 if a listed one survived, or more than a tenth of the drawn ones.
+--zoo derives and proves the textbooks of many small models with random weights. --zoo --sizes derives them at several
+sizes of the input, and reports the lines that do not read the same at all of them. --names builds and traces every name
+of the libraries, and reports how many opened and why the rest did not; the exit status is 1 if fewer than 95 % of a
+library's did.
 """
 
 from __future__ import annotations
@@ -50,31 +50,32 @@ def run(options: argparse.Namespace) -> int:
         return _verify_names(options)
     if options.zoo:
         return _zoo(options)
-    from tracer import models
-    from tracer import zoo as zoo_module
+    from tracer import models, zoo
     from tracer.verify import failures, text, verify
 
-    reports = [verify(name) for name in options.names or (*models.names(), *zoo_module.examples())]
+    reports = [verify(name) for name in options.names or (*models.names(), *zoo.examples())]
     print(json.dumps(reports, indent=1) if options.json else text(reports))
     return 1 if any(failures(report) for report in reports) else 0
 
 
 def _verify_names(options: argparse.Namespace) -> int:
     """Open names and print the results: those that did not open as they come, then the figures."""
-    from tracer import zoo as zoo_module
+    from tracer import zoo
     from tracer.verify import survey_names
 
     everything, enough, reports = [], True, {}
-    for library in options.libraries or [name for name in zoo_module.libraries() if zoo_module.available(name)]:
-        given = survey_names.sample(survey_names.list_names(library), options.sample, options.seed)
-        found = []
-        for one in survey_names.survey(given):
-            found.append(one)
-            if one.reason and not options.json:
-                print(f"{one.name}: {one.reason}", flush=True)
-        everything += ["", *survey_names.summary(library, found)]
-        reports[library] = [one._asdict() for one in found]
-        enough = enough and sum(not one.reason for one in found) >= ENOUGH * sum(one.model for one in found)
+    for library in options.libraries or [name for name in zoo.libraries() if zoo.available(name)]:
+        names = survey_names.sample(survey_names.list_names(library), options.sample, options.seed)
+        outcomes = []
+        for outcome in survey_names.survey(names):
+            outcomes.append(outcome)
+            if outcome.reason and not options.json:
+                print(f"{outcome.name}: {outcome.reason}", flush=True)
+        everything += ["", *survey_names.summary(library, outcomes)]
+        reports[library] = [outcome._asdict() for outcome in outcomes]
+        enough = enough and sum(not outcome.reason for outcome in outcomes) >= ENOUGH * sum(
+            outcome.model for outcome in outcomes
+        )
     print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
     return 0 if enough else 1
 
@@ -83,14 +84,16 @@ def _zoo(options: argparse.Namespace) -> int:
     """Derive textbooks and print the result of each, as they end."""
     from tracer.verify import same_textbook, survey_zoo
 
-    found: list = []
+    outcomes: list = []
     kind, reports = (same_textbook, same_textbook.compare_models) if options.sizes else (survey_zoo, survey_zoo.books)
-    for one in reports(options.names or survey_zoo.NAMES):
-        found.append(one)
+    for outcome in reports(options.names or survey_zoo.NAMES):
+        outcomes.append(outcome)
         if not options.json:
-            print(kind.line(one), flush=True)
-    said, enough = kind.summary(found)
-    print(json.dumps([one._asdict() for one in found], indent=1) if options.json else "\n".join(["", *said]))
+            print(kind.line(outcome), flush=True)
+    summary, enough = kind.summary(outcomes)
+    print(
+        json.dumps([outcome._asdict() for outcome in outcomes], indent=1) if options.json else "\n".join(["", *summary])
+    )
     return 0 if enough else 1
 
 
@@ -101,11 +104,15 @@ def _verify_mutations(options: argparse.Namespace) -> int:
     sys.path.insert(0, str(CHECKOUT))
     from tests.mutation import report  # below the folder that was added above
 
-    found = []
+    outcomes = []
     for kind, trial in report.trials(options.names, seed=options.seed):
-        found.append((kind, trial))
+        outcomes.append((kind, trial))
         if not options.json:
             print(report.line(trial), flush=True)
-    said, enough = report.summary(found)
-    print(json.dumps([report.plain(*one) for one in found], indent=1) if options.json else "\n".join(["", *said]))
+    summary, enough = report.summary(outcomes)
+    print(
+        json.dumps([report.plain(*outcome) for outcome in outcomes], indent=1)
+        if options.json
+        else "\n".join(["", *summary])
+    )
     return 0 if enough else 1

@@ -19,9 +19,6 @@ def range_latex(length: sympy.Expr, printer) -> str:
 class Arange(Node):
     """The numbers `[T]` from 0 up to T - 1."""
 
-    def __new__(cls, length):
-        return super().__new__(cls, sympy.sympify(length))
-
     def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
 
@@ -46,14 +43,14 @@ class ArangeFrom(Node):
     def _latex(self, printer) -> str:
         length, first, step = self.args
         few = length.is_Integer and length <= FEW
-        said = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
-        return r"\left({}\right)".format(", ".join(said if few else (*said[:2], r"\ldots", said[2])))
+        terms = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
+        return r"\left({}\right)".format(", ".join(terms if few else (*terms[:2], r"\ldots", terms[2])))
 
     def infer(self, same) -> Shape:
         return (self.args[0],)
 
     def run(self, size) -> torch.Tensor:
-        length, first, step = (int(size(one)) for one in self.args)
+        length, first, step = (int(size(bound)) for bound in self.args)
         return first + step * torch.arange(length)
 
 

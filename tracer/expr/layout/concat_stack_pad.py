@@ -40,24 +40,24 @@ class Concat(Copies, _WithFields):
         axis = self.get("axis")
         shape = list(tensors[0].shape)
         shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
-        made = torch.empty(shape, dtype=reduce(torch.promote_types, (tensor.dtype for tensor in tensors)))
+        joined = torch.empty(shape, dtype=reduce(torch.promote_types, (tensor.dtype for tensor in tensors)))
         start = 0
         for tensor in tensors:
             stop = start + tensor.shape[axis]
-            made[(slice(None),) * axis + (slice(start, stop),)] = tensor
+            joined[(slice(None),) * axis + (slice(start, stop),)] = tensor
             start = stop
-        return made
+        return joined
 
     @property
     def sources(self) -> int:
         return len(self.operands)
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        axis, found, start = self.get("axis"), [], 0
+        axis, parts, start = self.get("axis"), [], 0
         for shape in map(shape_of, operands):
-            found.append(narrow(cells, axis, start, shape[axis]))
+            parts.append(narrow(cells, axis, start, shape[axis]))
             start += shape[axis]
-        return tuple(IndexSet(shape_of(one), part.axes) for one, part in zip(operands, found, strict=True))
+        return tuple(IndexSet(shape_of(operand), part.axes) for operand, part in zip(operands, parts, strict=True))
 
 
 class Stack(Copies, _FunctionCall):
@@ -77,10 +77,10 @@ class Stack(Copies, _FunctionCall):
         return (*shapes[0][:axis], sympy.Integer(len(shapes)), *shapes[0][axis:])
 
     def run(self, size, *tensors) -> torch.Tensor:
-        made = torch.empty(len(tensors), *tensors[0].shape, dtype=torch.result_type(tensors[0], tensors[-1]))
+        stacked = torch.empty(len(tensors), *tensors[0].shape, dtype=torch.result_type(tensors[0], tensors[-1]))
         for place, tensor in enumerate(tensors):
-            made[place] = tensor
-        return made.movedim(0, self.get("axis"))
+            stacked[place] = tensor
+        return stacked.movedim(0, self.get("axis"))
 
     @property
     def sources(self) -> int:
@@ -104,14 +104,14 @@ class Pad(Copies, _FunctionCall):
 
     def below(self, printer) -> list[str]:
         mode, value = self.get("mode"), self.get("value")
-        said = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
-        return [*(setting_latex(n, printer) for n in self.get("pads")), *said]
+        notes = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
+        return [*(setting_latex(n, printer) for n in self.get("pads")), *notes]
 
     def infer(self, same, shape) -> Shape:
-        pads, made = self.get("pads"), list(shape)
+        pads, padded = self.get("pads"), list(shape)
         for i in range(len(pads) // 2):
-            made[-1 - i] = made[-1 - i] + pads[2 * i] + pads[2 * i + 1]
-        return tuple(made)
+            padded[-1 - i] = padded[-1 - i] + pads[2 * i] + pads[2 * i + 1]
+        return tuple(padded)
 
     def run(self, size, x) -> torch.Tensor:
         pads, mode = [whole(n, size) for n in self.get("pads")], self.get("mode")
@@ -240,7 +240,7 @@ class Full(Copies, _FunctionCall):
     fields = ("shape",)
 
     def below(self, printer) -> list[str]:
-        return [r" \times ".join(setting_latex(one, printer) for one in self.get("shape"))]
+        return [r" \times ".join(setting_latex(size, printer) for size in self.get("shape"))]
 
     def _latex(self, printer) -> str:
         (number,) = self.operands
@@ -252,7 +252,9 @@ class Full(Copies, _FunctionCall):
         return tuple(map(sympy.sympify, self.get("shape")))
 
     def run(self, size, x) -> torch.Tensor:
-        return x.expand([one if isinstance(one, int) else round(float(size(one))) for one in self.get("shape")])
+        return x.expand(
+            [length if isinstance(length, int) else round(float(size(length))) for length in self.get("shape")]
+        )
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         return (through_broadcast(cells, shape_of(x)),)

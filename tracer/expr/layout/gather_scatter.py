@@ -74,7 +74,7 @@ class Slice(Indexing, _WithFields):
 
     def slices(self, size, shape) -> Slices:
         return [
-            slice(*(_int(one, size) for one in entry)) if isinstance(entry, tuple) else _int(entry, size)
+            slice(*(_int(bound, size) for bound in entry)) if isinstance(entry, tuple) else _int(entry, size)
             for entry in self.entries
         ]
 
@@ -94,17 +94,17 @@ class _Indexing(_WithFields):
         return texts
 
     def where(self, size, places) -> tuple:
-        places, found = list(places), []
+        places, indices = list(places), []
         for entry in self.get("entries"):
             if entry == "t":
-                found.append(places.pop(0).long())
+                indices.append(places.pop(0).long())
             elif entry == "m":
-                found.append(holds(places.pop(0)))
+                indices.append(holds(places.pop(0)))
             elif isinstance(entry, tuple):
-                found.append(slice(*(_int(one, size) for one in entry)))
+                indices.append(slice(*(_int(bound, size) for bound in entry)))
             else:
-                found.append(slice(None) if entry is None else _int(entry, size))
-        return tuple(found)
+                indices.append(slice(None) if entry is None else _int(entry, size))
+        return tuple(indices)
 
 
 class Index(Copies, _Indexing):
@@ -147,18 +147,18 @@ class Index(Copies, _Indexing):
         run = cells.axes[start : start + rank]
         rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
         where = [IndexSet.of(n, align_axes(run, n)) for n in asked]
-        found: list = []
+        operand_sets: list = []
         numbers = iter(zip(where, places, strict=True))
         for entry, n in zip(entries, shape, strict=True):
             if entry == "t":
-                one, place = next(numbers)
-                found.append(indices_in(one, place, n))
+                index_set, place = next(numbers)
+                operand_sets.append(indices_in(index_set, place, n))
             elif isinstance(entry, tuple):
-                begin, _, step = slice(*(_int(one, size) for one in entry)).indices(n)
-                found.append([begin + step * i for i in next(rest)])
+                begin, _, step = slice(*(_int(index_set, size) for index_set in entry)).indices(n)
+                operand_sets.append([begin + step * i for i in next(rest)])
             else:
-                found.append(next(rest) if entry is None else (_int(entry, size) % n,))
-        return IndexSet.of(shape, found), *where
+                operand_sets.append(next(rest) if entry is None else (_int(entry, size) % n,))
+        return IndexSet.of(shape, operand_sets), *where
 
 
 class IndexPut(_Indexing):
@@ -177,12 +177,12 @@ class IndexPut(_Indexing):
         return x
 
     def run(self, size, x, values, *places) -> torch.Tensor:
-        made, where = _room(x, values), self.where(size, places)
-        values = values.to(made.dtype)
+        result, where = _room(x, values), self.where(size, places)
+        values = values.to(result.dtype)
         if not self.get("add"):
-            made[where] = values
-            return made
-        return made + _totals(made, where, values)
+            result[where] = values
+            return result
+        return result + _totals(result, where, values)
 
 
 def _room(x, values):
@@ -253,19 +253,19 @@ class Scatter(_Along):
         return x
 
     def run(self, size, x, index, values) -> torch.Tensor:
-        made, how = _room(x, values), self.get("how")
+        result, how = _room(x, values), self.get("how")
         values = values.expand(index.shape) if not values.dim() else values[tuple(slice(0, n) for n in index.shape)]
-        where, values = _grid(index, self.axis), values.to(made.dtype)
+        where, values = _grid(index, self.axis), values.to(result.dtype)
         if not how:
-            made[where] = values
-            return made
+            result[where] = values
+            return result
         if how == "add":
-            return made + _totals(made, where, values)
+            return result + _totals(result, where, values)
         join = {"prod": torch.mul, "amax": torch.maximum, "amin": torch.minimum}[how]
         places = [place.expand(index.shape).flatten().tolist() for place in where]
         for *place, value in zip(*places, values.flatten(), strict=True):
-            made[tuple(place)] = join(made[tuple(place)], value)
-        return made
+            result[tuple(place)] = join(result[tuple(place)], value)
+        return result
 
 
 class MaskedScatter(_FunctionCall):

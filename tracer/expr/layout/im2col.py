@@ -21,12 +21,12 @@ class _Columns(_FunctionCall):
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
 
     def below(self, printer) -> list[str]:
-        found = [r" \times ".join(setting_latex(one, printer) for one in self.get("window"))]
-        found += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
+        notes = [r" \times ".join(setting_latex(size, printer) for size in self.get("window"))]
+        notes += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
         for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
-            if any(one != usual for one in self.get(word)):
-                found.append(rf"\text{{{text} }}{setting_latex(self.get(word), printer)}")
-        return found
+            if any(size != usual for size in self.get(word)):
+                notes.append(rf"\text{{{text} }}{setting_latex(self.get(word), printer)}")
+        return notes
 
     def counts(self, sizes) -> list:
         """Return the number of windows along rows and columns of a picture."""
@@ -45,9 +45,9 @@ class _Columns(_FunctionCall):
     def taps(self, sizes):
         """For each number of a window: its place in it, and which rows and columns of a picture of these sizes, with
         what is around it, the windows have there."""
-        made = self.counts(sizes)
+        counts = self.counts(sizes)
         for tap in product(*map(range, self.get("window"))):
-            starts = zip(tap, made, self.get("stride"), self.get("dilation"), strict=True)
+            starts = zip(tap, counts, self.get("stride"), self.get("dilation"), strict=True)
             yield [slice(i * d, i * d + (count - 1) * s + 1, s) for i, count, s, d in starts]
 
 
@@ -70,14 +70,14 @@ class WindowColumns(Copies, _Columns):
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
-        *lead, made, places = cells.axes
+        *lead, columns, places = cells.axes
         window, counts = self.get("window"), self.counts(shape[-2:])
-        channels, *taps = split_axis(made, (shape[-3], *window))
-        found = []
+        channels, *taps = split_axis(columns, (shape[-3], *window))
+        axes = []
         for i, (where, n) in enumerate(zip(split_axis(places, counts), shape[-2:], strict=True)):
             s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
-            found.append(windows(where, lambda place, s=s, p=p: place * s - p, [d * tap for tap in taps[i]], n)[0])
-        return (IndexSet.of(shape, (*lead, channels, *found)),)
+            axes.append(windows(where, lambda place, s=s, p=p: place * s - p, [d * tap for tap in taps[i]], n)[0])
+        return (IndexSet.of(shape, (*lead, channels, *axes)),)
 
 
 class WindowSums(Linear, _Columns):
@@ -89,7 +89,7 @@ class WindowSums(Linear, _Columns):
     fields = (*_Columns.fields, "sizes")
 
     def below(self, printer) -> list[str]:
-        sizes = r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))
+        sizes = r" \times ".join(setting_latex(size, printer) for size in self.get("sizes"))
         return [rf"\to {sizes}", *super().below(printer)]
 
     def infer(self, same, shape) -> Shape:
@@ -99,7 +99,9 @@ class WindowSums(Linear, _Columns):
 
     def run(self, size, x) -> torch.Tensor:
         *lead, rows, _ = x.shape
-        height, width = sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        height, width = sizes = [
+            length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")
+        ]
         down, right = self.get("padding")
         taps = x.reshape(*lead, rows // prod(self.get("window")), prod(self.get("window")), *self.counts(sizes))
         whole: Any = 0
@@ -112,7 +114,7 @@ class WindowSums(Linear, _Columns):
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         *lead, channels, rows, columns = cells.axes
-        sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
         counts, window = self.counts(sizes), self.get("window")
         taps: list[Axis] = []
         places: list[Axis] = []
@@ -122,5 +124,5 @@ class WindowSums(Linear, _Columns):
             taps.append(tuple(sorted({t for t, _ in met})))
             places.append(tuple(sorted({n for _, n in met})))
         rest = shape[-2] // prod(window)
-        made = merge_axes((channels, *taps), (rest, *window))
-        return (IndexSet.of(shape, (*lead, made, merge_axes(places, counts))),)
+        merged = merge_axes((channels, *taps), (rest, *window))
+        return (IndexSet.of(shape, (*lead, merged, merge_axes(places, counts))),)

@@ -19,9 +19,6 @@ class Operator(Layout):
     NAME = ""
     args: tuple[sympy.Basic, ...]
 
-    def __new__(cls, tokens, *sizes):
-        return super().__new__(cls, tokens, *map(sympy.sympify, sizes))
-
     def _latex(self, printer) -> str:
         tokens, *sizes = map(printer._print, self.args)
         below = r" \times ".join(sizes)
@@ -48,9 +45,6 @@ class Unfold(Patches):
 
 class RowsFrom(Indexing, Node):
     """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
-
-    def __new__(cls, sequence, start):
-        return super().__new__(cls, sequence, sympy.sympify(start))
 
     def _latex(self, printer) -> str:
         return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}:]}}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, Term, indices_in, shape_of
@@ -35,9 +34,6 @@ class Take(Copies, Node):
 class Repeat(BroadcastLeading, Node):
     """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
 
-    def __new__(cls, token, batch, count):
-        return super().__new__(cls, token, sympy.sympify(batch), sympy.sympify(count))
-
     def _latex(self, printer) -> str:
         token, count = printer._print(self.args[0]), printer._print(self.args[2])
         return rf"\left[{token}\ ;\ \dots\ ;\ {token}\right]_{{{count}}}"
@@ -66,10 +62,10 @@ class Put(Copies, Node):
         return others
 
     def run(self, size, others, numbers, tokens) -> torch.Tensor:
-        made = others.clone()
+        result = others.clone()
         for i, (places, values) in enumerate(zip(numbers, tokens, strict=True)):
-            made[i, places] = values
-        return made
+            result[i, places] = values
+        return result
 
     sources = 3
 
@@ -81,9 +77,9 @@ class Put(Copies, Node):
         if not hasattr(numbers, "tolist"):
             return IndexSet.of(shapes[0], cells.axes), where, IndexSet.of(shapes[2], (batch, None, width))
         placed = [numbers[b].tolist() for b in batch]
-        found = {i for row in placed for i, place in enumerate(row) if place in rows}
+        slots = {i for row in placed for i, place in enumerate(row) if place in rows}
         stays = [j for j in rows if any(j not in row for row in placed)]
-        return IndexSet.of(shapes[0], (batch, stays, width)), where, IndexSet.of(shapes[2], (batch, found, width))
+        return IndexSet.of(shapes[0], (batch, stays, width)), where, IndexSet.of(shapes[2], (batch, slots, width))
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         return [

@@ -32,9 +32,6 @@ class FlattenKernel(Layout, Node):
 class Columns(Indexing, Node):
     """Columns from `start` up to `stop` of the last axis, range_latex from 0: the part Q of a packed `QKV`."""
 
-    def __new__(cls, tensor, start, stop):
-        return super().__new__(cls, tensor, sympy.sympify(start), sympy.sympify(stop))
-
     def _latex(self, printer) -> str:
         start, stop = map(printer._print, self.args[1:])
         return rf"{{{self.args[0].inside(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
@@ -52,9 +49,6 @@ class Columns(Indexing, Node):
 class TransposeBatchSeq(Layout, Node):
     """The first two axes exchanged: `TransposeBatchSeq(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
     `nn.MultiheadAttention`."""
-
-    def __new__(cls, tensor, first, second):
-        return super().__new__(cls, tensor, sympy.sympify(first), sympy.sympify(second))
 
     def _latex(self, printer) -> str:
         first, second = map(printer._print, self.args[1:])
@@ -75,9 +69,6 @@ class TransposeBatchSeq(Layout, Node):
 class Squeeze(Indexing, Node):
     """A parameter without its axes of size 1 in front: `[1, 1, D]` to `[D]`."""
 
-    def __new__(cls, tensor, axes):
-        return super().__new__(cls, tensor, sympy.Integer(axes))
-
     def _latex(self, printer) -> str:
         return printer._print(self.args[0])
 
@@ -97,9 +88,6 @@ class Squeeze(Indexing, Node):
 class ExpandLeading(BroadcastLeading, Node):
     """The same tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
-    def __new__(cls, tensor, *sizes):
-        return super().__new__(cls, tensor, *map(sympy.sympify, sizes))
-
     @property
     def cells(self) -> str:
         return self.args[0].cells
@@ -117,9 +105,6 @@ class ExpandLeading(BroadcastLeading, Node):
 class PositionIds(Node):
     """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
 
-    def __new__(cls, length):
-        return super().__new__(cls, sympy.sympify(length))
-
     def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
 
@@ -135,8 +120,8 @@ class IsContiguous(Node):
 
     def _latex(self, printer) -> str:
         place = printer._print(self.args[0])
-        one, before = below(place, "j"), below(place, "j - 1")
-        return rf"\left[\,{one} - {before} = 1 \text{{ for all }} j\,\right]"
+        current, before = below(place, "j"), below(place, "j - 1")
+        return rf"\left[\,{current} - {before} = 1 \text{{ for all }} j\,\right]"
 
     def infer(self, same, shape) -> Shape:
         return ()

@@ -71,7 +71,7 @@ class Rearrange(Copies, _WithFields):
 
     def counts(self, size) -> list[int]:
         """Return the sizes of the factors."""
-        return [round(float(size(one))) if one.free_symbols else int(one) for one in self.sizes]
+        return [round(float(size(length))) if length.free_symbols else int(length) for length in self.sizes]
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         return (through_permute(cells, self.counts(size), self.get("left"), self.get("right")),)

@@ -25,17 +25,17 @@ class Interpolate(Linear, _FunctionCall):
     fields = ("sizes", "how", "corners", "ratios")
 
     def below(self, printer) -> list[str]:
-        found = [r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
-        found += [rf"\text{{{self.get('how')}}}"] + [r"\text{corners}"] * bool(self.get("corners"))
+        notes = [r" \times ".join(setting_latex(number, printer) for number in self.get("sizes"))]
+        notes += [rf"\text{{{self.get('how')}}}"] + [r"\text{corners}"] * bool(self.get("corners"))
         ratios = self.get("ratios")
-        return found + ([r"\text{step }" + r" \times ".join(decimal(one) for one in ratios)] if ratios else [])
+        return notes + ([r"\text{step }" + r" \times ".join(decimal(number) for number in ratios)] if ratios else [])
 
     def infer(self, same, shape) -> Shape:
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
         return (*shape[: -len(sizes)], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
-        sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
         for place, m in enumerate(sizes):
             axis = place - len(sizes)
             ratio = self.get("ratios")[place] if self.get("ratios") else x.shape[axis] / m
@@ -53,12 +53,12 @@ class Interpolate(Linear, _FunctionCall):
         else:
             at = (i + 0.5) * ratio - 0.5
             at = at.clamp(min=0) if how == "linear" else at
-        first, made = at.floor(), torch.zeros(n, m, dtype=torch.float64)
+        first, matrix = at.floor(), torch.zeros(n, m, dtype=torch.float64)
         for step in (0, 1) if how == "linear" else (-1, 0, 1, 2):
             share = self.kernel((at - first - step).abs())
             cells = (first + step).clamp(0, n - 1).long()
-            made += (torch.arange(n)[:, None] == cells) * share
-        return made
+            matrix += (torch.arange(n)[:, None] == cells) * share
+        return matrix
 
     def kernel(self, away) -> torch.Tensor:
         if self.get("how") == "linear":
@@ -70,15 +70,15 @@ class Interpolate(Linear, _FunctionCall):
 
     def along(self, size, shape) -> list[torch.Tensor]:
         """For each of the last axes how much its cells count in each that is made."""
-        sizes = [one if isinstance(one, int) else round(float(size(one))) for one in self.get("sizes")]
+        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         weights = self.along(size, shape)
-        found = [
-            (weight[:, list(made)] != 0).any(1).nonzero().flatten().tolist()
-            for made, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
+        axes = [
+            (weight[:, list(outputs)] != 0).any(1).nonzero().flatten().tolist()
+            for outputs, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
         ]
-        return (IndexSet.of(shape, (*cells.axes[: -len(weights)], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[: -len(weights)], *axes)),)

@@ -13,9 +13,6 @@ from tracer.symbols.notation import symbol
 class SplitHeads(Layout, Node):
     """`[B, S, h·d_k]` to `[B, h, S, d_k]`: head i takes columns i·d_k to (i+1)·d_k."""
 
-    def __new__(cls, tensor, heads):
-        return super().__new__(cls, tensor, sympy.sympify(heads))
-
     def _latex(self, printer) -> str:
         return rf"\operatorname{{heads}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
 

@@ -21,12 +21,12 @@ class Softmax(SoftmaxShares, RowWise, _UnaryFunction):
 
     analysed = True
 
-    def errors(self, made, scores) -> torch.Tensor:
+    def errors(self, output, scores) -> torch.Tensor:
         """Return the bound for `p = eᵈ/Σ`: p(|d| + 2) of the power, p Σ p(|d| + 3) of the sum, p of the quotient; 0
         stays 0."""
         far = (scores.amax(dim=-1, keepdim=True) - scores).add_(3)
-        terms = (made * far).nan_to_num_(0.0, posinf=float("inf"))
-        return terms.addcmul_(made, terms.sum(dim=-1, keepdim=True))
+        terms = (output * far).nan_to_num_(0.0, posinf=float("inf"))
+        return terms.addcmul_(output, terms.sum(dim=-1, keepdim=True))
 
 
 GELU = function(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, align_axes, real, shape_of
@@ -33,8 +32,8 @@ class Plus(LinearSum, Node):
         return broadcast(same, *shapes)
 
     def run(self, size, first, *rest) -> torch.Tensor:
-        for other in rest:
-            first = first + other
+        for term in rest:
+            first = first + term
         return first
 
 
@@ -100,9 +99,6 @@ class Transposed(Layout, Node):
 
 class Row(Indexing, Node):
     """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
-
-    def __new__(cls, tensor, position):
-        return super().__new__(cls, tensor, sympy.sympify(position))
 
     def _latex(self, printer) -> str:
         return rf"{{{self.args[0].inside(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"

@@ -54,8 +54,8 @@ class Div(_Elementwise):
         return real(above) / below
 
     def shares(self, size, above, below) -> list[tuple]:
-        made = plain(above / below)
-        return [(made, plain(1 / below)), (made, None, False)]
+        quotient = plain(above / below)
+        return [(quotient, plain(1 / below)), (quotient, None, False)]
 
 
 class Scaled(ElementwiseProduct, _Elementwise):
@@ -81,7 +81,7 @@ class Power(_Elementwise):
         return rf"{{{tight(base, printer)}}}^{{{printer._print(exponent)}}}"
 
     def run(self, size, base, exponent) -> torch.Tensor:
-        whole = not any(one.is_floating_point() or one.is_complex() for one in (base, exponent))
+        whole = not any(operand.is_floating_point() or operand.is_complex() for operand in (base, exponent))
         return (base.double() if whole and (exponent < 0).any() else base) ** exponent
 
 

@@ -77,12 +77,12 @@ class Where(SelectOne, Node):
     linear = counted = (1, 2)
 
     def _latex(self, printer) -> str:
-        said, then, other = self.operands
-        first = rf"{printer._print(then)} & {condition(said, printer)}"
-        return rf"\begin{{cases}} {first} \\ {printer._print(other)} & \text{{else}} \end{{cases}}"
+        mask, then, otherwise = self.operands
+        first = rf"{printer._print(then)} & {condition(mask, printer)}"
+        return rf"\begin{{cases}} {first} \\ {printer._print(otherwise)} & \text{{else}} \end{{cases}}"
 
     def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
 
-    def run(self, size, said, then, other) -> torch.Tensor:
-        return torch.where(holds(said), then, other)
+    def run(self, size, condition, then, otherwise) -> torch.Tensor:
+        return torch.where(holds(condition), then, otherwise)

@@ -40,7 +40,7 @@ class _AlongAxis(OfAll, _FunctionCall):
         """Return the axis, from 0."""
         return self.get("axes")[0] % rank if self.get("axes") else rank - 1
 
-    def dependencies_along(self, made, n: int) -> Iterable[int] | None:
+    def dependencies_along(self, outputs, n: int) -> Iterable[int] | None:
         """Return the indices along the axis of length n that these results depend on, None for all."""
         return None
 
@@ -79,18 +79,18 @@ class CumProd(_AlongAxis):
     first = 1
 
     def along_last(self, x) -> torch.Tensor:
-        made, total = [], self.first
-        for one in x.unbind(-1):
-            total = self.next(total, one)
-            made.append(total)
-        return torch.stack(made, -1) if made else x
+        products, total = [], self.first
+        for factor in x.unbind(-1):
+            total = self.next(total, factor)
+            products.append(total)
+        return torch.stack(products, -1) if products else x
 
-    def next(self, total, one) -> torch.Tensor:
+    def next(self, total, factor) -> torch.Tensor:
         """Return the number after `total`."""
-        return total * one
+        return total * factor
 
-    def dependencies_along(self, made, n) -> Iterable[int]:
-        return range(max(made) + 1)
+    def dependencies_along(self, outputs, n) -> Iterable[int]:
+        return range(max(outputs) + 1)
 
 
 class CumSum(Linear, CumProd):
@@ -99,8 +99,8 @@ class CumSum(Linear, CumProd):
     word = r"\operatorname{cumsum}"
     first = 0
 
-    def next(self, total, one) -> torch.Tensor:
-        return total + one * 1
+    def next(self, total, term) -> torch.Tensor:
+        return total + term * 1
 
 
 class GLU(_AlongAxis):
@@ -116,8 +116,8 @@ class GLU(_AlongAxis):
         half = x.shape[-1] // 2
         return x[..., :half] / (1 + (-x[..., half:]).exp())
 
-    def dependencies_along(self, made, n) -> Iterable[int]:
-        return [*made, *(i + n // 2 for i in made)]
+    def dependencies_along(self, outputs, n) -> Iterable[int]:
+        return [*outputs, *(i + n // 2 for i in outputs)]
 
     def parts(self, cell, indices, numbers) -> list[dict]:
         gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is no float, and the gate is 0

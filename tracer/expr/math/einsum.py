@@ -27,18 +27,18 @@ class Einsum(Linear, _WithFields):
 
     @property
     def parts(self) -> tuple[list[str], str]:
-        given, made = self.get("axes").split("->")
-        return given.split(","), made
+        inputs, output = self.get("axes").split("->")
+        return inputs.split(","), output
 
     def _latex(self, printer) -> str:
-        given, made = self.parts
-        summed = "".join(dict.fromkeys(letter for letters in given for letter in letters if letter not in made))
+        inputs, output = self.parts
+        summed = "".join(dict.fromkeys(letter for letters in inputs for letter in letters if letter not in output))
         cells = [
             rf"{{{tight(x, printer)}}}_{{{letters}}}" if letters else tight(x, printer)
-            for x, letters in zip(self.operands, given, strict=True)
+            for x, letters in zip(self.operands, inputs, strict=True)
         ]
         total = rf"\sum_{{{summed}}} " if summed else ""
-        return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{made}}}" if made else r"_{\,}")
+        return rf"\left[\,{total}{SPACE.join(cells)}\,\right]" + (rf"_{{{output}}}" if output else r"_{\,}")
 
     def infer(self, same, *shapes) -> Shape:
         sizes: dict[str, sympy.Expr] = {}
@@ -55,13 +55,13 @@ class Einsum(Linear, _WithFields):
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         shapes = [shape_of(operand) for operand in operands]
-        given, made = self.parts
-        axes = dict(zip(made, cells.axes, strict=True))
+        inputs, output = self.parts
+        axes = dict(zip(output, cells.axes, strict=True))
         return tuple(
             IndexSet.of(
                 shape, (range(1) if n == 1 else axes.get(letter) for letter, n in zip(letters, shape, strict=True))
             )
-            for letters, shape in zip(given, shapes, strict=True)
+            for letters, shape in zip(inputs, shapes, strict=True)
         )
 
 
@@ -150,11 +150,11 @@ class ByGroups(Linear, _FunctionCall):
         return (x[0], w[2])
 
     def run(self, size, x, w, ends) -> torch.Tensor:
-        made, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
+        products, start = torch.zeros(len(x), w.shape[-1], dtype=x.dtype), 0
         for matrix, end in zip(w, ends.tolist(), strict=True):
-            made[start:end] = x[start:end] @ matrix
+            products[start:end] = x[start:end] @ matrix
             start = end
-        return made
+        return products
 
     def _dependencies(self, size, cells, x, w, ends) -> tuple[IndexSet, ...]:
         x, w, count = shape_of(x), shape_of(w), shape_of(ends)

@@ -71,9 +71,9 @@ class NegativeLogLikelihood(Linear, _WithFields):
         there = torch.ones_like(labels, dtype=torch.bool) if ignore is None else labels != ignore
         places = torch.where(there, labels, 0)
         axis = min(1, logs.dim() - 1)
-        found = logs.gather(axis, places.unsqueeze(axis)).squeeze(axis)
+        picked = logs.gather(axis, places.unsqueeze(axis)).squeeze(axis)
         shares = torch.where(there, weights[0][places] if weights else 1.0, 0.0)
-        losses = torch.where(there, -found * shares, 0.0) if weights else torch.where(there, -found, 0.0)
+        losses = torch.where(there, -picked * shares, 0.0) if weights else torch.where(there, -picked, 0.0)
         if self.get("reduction") == "none":
             return losses
         return losses.sum() / shares.sum() if self.get("reduction") == "mean" else losses.sum()

@@ -42,8 +42,8 @@ class _Reduction(OfAll, _FunctionCall):
     def run(self, size, x) -> torch.Tensor:
         axes = self.get("axes")
         stay = [i for i in range(x.dim()) if i not in axes]
-        made = self.along_last(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
-        return made.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else made
+        reduced = self.along_last(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
+        return reduced.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else reduced
 
     def along_last(self, x) -> torch.Tensor:
         """Reduce the last axis."""
@@ -51,10 +51,10 @@ class _Reduction(OfAll, _FunctionCall):
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
-        axes, made = self.get("axes"), iter(cells.axes)
+        axes, output_axes = self.get("axes"), iter(cells.axes)
         if self.get("keep"):
             return (replace_axes(cells, shape, dict.fromkeys(axes)),)
-        return (IndexSet.of(shape, (None if i in axes else next(made) for i in range(len(shape)))),)
+        return (IndexSet.of(shape, (None if i in axes else next(output_axes) for i in range(len(shape)))),)
 
 
 class _LinearReduction(Linear, _Reduction):
@@ -143,8 +143,8 @@ class Variance(_Reduction):
 
     def below(self, printer) -> list[str]:
         less = self.get("less")
-        said = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
-        return [*said, *super().below(printer)]
+        notes = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
+        return [*notes, *super().below(printer)]
 
     def along_last(self, x) -> torch.Tensor:
         centred = x - x.sum(-1, keepdim=True) / x.shape[-1]

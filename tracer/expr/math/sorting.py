@@ -42,13 +42,13 @@ class _SortIndices(Sort):
 
     contributions = OfAll.contributions
 
-    def ties(self, found, other, value) -> torch.Tensor | None:
+    def ties(self, computed, traced, value) -> torch.Tensor | None:
         axis = self.get("axes")[0] if self.get("axes") else -1
-        found, other, x = (one.movedim(axis, -1) for one in (found, other, value(self.operands[0])))
-        within = bool(((other >= 0) & (other < x.shape[-1])).all())
-        if not within or (other.sort(-1).values.diff(dim=-1) == 0).any():  # it names a place twice
+        computed, traced, x = (tensor.movedim(axis, -1) for tensor in (computed, traced, value(self.operands[0])))
+        within = bool(((traced >= 0) & (traced < x.shape[-1])).all())
+        if not within or (traced.sort(-1).values.diff(dim=-1) == 0).any():  # it names a place twice
             return None
-        return torch.where(x.gather(-1, other) == x.gather(-1, found), other, found).movedim(-1, axis)
+        return torch.where(x.gather(-1, traced) == x.gather(-1, computed), traced, computed).movedim(-1, axis)
 
 
 class ArgSort(_SortIndices):
@@ -77,8 +77,8 @@ class TopK(Sort):
     def run(self, size, x) -> torch.Tensor:
         axis = self.get("axes")[0] if self.get("axes") else -1
         k = self.get("k")
-        made = self.along_last(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
-        return made.movedim(-1, axis)
+        ordered = self.along_last(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        return ordered.movedim(-1, axis)
 
 
 class ArgTopK(_SortIndices, TopK):

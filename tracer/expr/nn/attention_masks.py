@@ -43,7 +43,7 @@ class CausalMaskBetween(CausalMask):
     """
 
     def __new__(cls, queries, keys):
-        return Node.__new__(cls, sympy.sympify(queries), sympy.sympify(keys))
+        return Node.__new__(cls, queries, keys)
 
     def _latex(self, printer) -> str:
         return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
@@ -88,9 +88,6 @@ class PrefixMask(Node):
     """
 
     cells = "ij"
-
-    def __new__(cls, length, prefix):
-        return super().__new__(cls, sympy.sympify(length), sympy.sympify(prefix))
 
     def _latex(self, printer) -> str:
         prefix = printer._print(self.args[1])

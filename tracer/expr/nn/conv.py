@@ -24,60 +24,62 @@ class _Convolution(_WithFields):
         x, w, *b = self.operands
         below = self.below(printer)
         star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
-        made = rf"{tight(w, printer)} {star} {tight(x, printer)}"
-        return f"{made} + {b[0].inside(printer)}" if b else made
+        product = rf"{tight(w, printer)} {star} {tight(x, printer)}"
+        return f"{product} + {b[0].inside(printer)}" if b else product
 
     def non_default(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
         """Return the settings that differ from the defaults, each with its word."""
-        found = []
+        notes = []
         for field, word in words.items():
             value = self.get(field)
-            if any(one != usual[field] for one in (value if isinstance(value, tuple) else (value,))):
-                found.append(f"{word}{setting_latex(value, printer)}")
-        return found
+            if any(item != usual[field] for item in (value if isinstance(value, tuple) else (value,))):
+                notes.append(f"{word}{setting_latex(value, printer)}")
+        return notes
 
     @staticmethod
     def with_batch_axis(x, w) -> torch.Tensor:
         return x if x.dim() == w.dim() else x[None]
 
-    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
+    def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         """Along each axis of the picture: the places that are read, and the taps that read them."""
         raise NotImplementedError
 
-    def channels(self, size, made, inputs, w) -> tuple:
+    def channels(self, size, outputs, inputs, w) -> tuple:
         """Return the input channels that are read, and the indices along the first two axes of w."""
         raise NotImplementedError
 
-    def split(self, size, outputs: int, made) -> tuple[list[int], int]:
+    def split(self, size, outputs: int, channels) -> tuple[list[int], int]:
         """Return the groups of these output channels, and the number of output channels in a group."""
         groups = self.get("groups")
         each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
-        return sorted({k // each for k in made}), each
+        return sorted({k // each for k in channels}), each
 
     def _dependencies(self, size, cells, x, w, *b) -> tuple[IndexSet, ...]:
         x, w, *b = map(shape_of, (x, w, *b))
-        made = cells.axes[1 - len(w)]
+        outputs = cells.axes[1 - len(w)]
         batch = cells.axes[: len(x) + 1 - len(w)]
-        channels, kernels = self.channels(size, made, x[1 - len(w)], w)
+        channels, kernels = self.channels(size, outputs, x[1 - len(w)], w)
         spatial = self.spatial(cells.axes[2 - len(w) :], x[2 - len(w) :], w[2:])
         places, taps = zip(*spatial, strict=True)
         return (
             IndexSet.of(x, (*batch, channels, *places)),
             IndexSet.of(w, (*kernels, *taps)),
-            *(IndexSet.of(shape, [made]) for shape in b),
+            *(IndexSet.of(shape, [outputs]) for shape in b),
         )
 
     def contributions(self, size, cell, x, w, *b) -> list[Term]:
-        found = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, w, *b)
+        operand_sets = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, w, *b)
         kernel = w.dim() - 2
-        made, pairs = cell[-1 - kernel], []
-        for at in list_terms(found[:1], (x,)):
-            tap = self.tap(size, made, cell[-kernel:], at.index[-1 - kernel :], shape_of(x)[-1 - kernel], shape_of(w))
+        channel, pairs = cell[-1 - kernel], []
+        for at in list_terms(operand_sets[:1], (x,)):
+            tap = self.tap(
+                size, channel, cell[-kernel:], at.index[-1 - kernel :], shape_of(x)[-1 - kernel], shape_of(w)
+            )
             pairs.append((at, tap, plain(w[tap])))
         return [
             *(at._replace(share=at.value * weight, factor=weight) for at, _, weight in pairs),
             *(Term(1, tap, weight, at.value * weight, at.value, False) for at, tap, weight in pairs),
-            *(term._replace(share=term.value, factor=1.0) for term in list_terms(found[2:], b, 2)),
+            *(term._replace(share=term.value, factor=1.0) for term in list_terms(operand_sets[2:], b, 2)),
         ]
 
 
@@ -107,17 +109,17 @@ class Convolution(_Convolution):
     def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[1] * self.get("groups")):
             raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
-        made = []
+        sizes = []
         for size, kernel, s, p, q, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
             whole = not isinstance(s, int)  # it cuts the axis into pieces
             length = (size + p + q - d * (kernel - 1) - 1) / sympy.sympify(s)
-            made.append(size / kernel if whole else sympy.floor(length) + 1)
-        return (*x[: 1 - len(w)], w[0], *made)
+            sizes.append(size / kernel if whole else sympy.floor(length) + 1)
+        return (*x[: 1 - len(w)], w[0], *sizes)
 
     def run(self, size, x, w, b=None) -> torch.Tensor:
-        given, x = x, self.with_batch_axis(x, w)
+        batched, x = x, self.with_batch_axis(x, w)
         stride, before, after, dilation = map(self.get, self.fields[:4])
-        stride = [one if isinstance(one, int) else int(size(one)) for one in stride]
+        stride = [step if isinstance(step, int) else int(size(step)) for step in stride]
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
         batch, channels, *sizes = x.shape
@@ -126,36 +128,37 @@ class Convolution(_Convolution):
         )
         wide[(..., *(slice(p, p + n) for p, n in zip(before, sizes, strict=True)))] = x
         kernel = w.shape[2:]
-        made = [
+        counts = [
             (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)
         ]
         total = torch.zeros((), dtype=x.dtype)
         for tap in product(*map(range, kernel)):
             places = [
-                slice(d * i, d * i + s * (n - 1) + 1, s) for d, i, s, n in zip(dilation, tap, stride, made, strict=True)
+                slice(d * i, d * i + s * (n - 1) + 1, s)
+                for d, i, s, n in zip(dilation, tap, stride, counts, strict=True)
             ]
             part = wide[(..., *places)].reshape(batch, groups, channels // groups, -1)
             weights = w[(..., *tap)].reshape(groups, -1, channels // groups)
             total = total + torch.einsum("bgcn,gkc->bgkn", part, weights)
-        total = total.reshape(batch, len(w), *made)
+        total = total.reshape(batch, len(w), *counts)
         if b is not None:
             total = total + b.reshape(-1, *(1,) * len(kernel))
-        return total if given.dim() == w.dim() else total[0]
+        return total if batched.dim() == w.dim() else total[0]
 
-    def channels(self, size, made, inputs, w) -> tuple:
-        groups, _ = self.split(size, w[0], made)
-        return [g * w[1] + c for g in groups for c in range(w[1])], (made, None)
+    def channels(self, size, outputs, inputs, w) -> tuple:
+        groups, _ = self.split(size, w[0], outputs)
+        return [g * w[1] + c for g in groups for c in range(w[1])], (outputs, None)
 
-    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
+    def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         stride, before, _, dilation = map(self.get, self.fields[:4])
-        every = zip(made, sizes, kernel, stride, before, dilation, strict=True)
+        every = zip(outputs, sizes, kernel, stride, before, dilation, strict=True)
         return [windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n) for o, n, k, s, p, d in every]
 
-    def tap(self, size, made, cell, place, inputs, w) -> tuple[int, ...]:
+    def tap(self, size, outputs, cell, place, inputs, w) -> tuple[int, ...]:
         """Return the cell of w that is multiplied by a number of x."""
         stride, before, _, dilation = map(self.get, self.fields[:4])
         every = zip(cell, place[1:], stride, before, dilation, strict=True)
-        return (made, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
+        return (outputs, place[0] % w[1], *((i - (o * s - p)) // d for o, i, s, p, d in every))
 
 
 class TransposedConvolution(_Convolution):
@@ -177,13 +180,13 @@ class TransposedConvolution(_Convolution):
     def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[0]):
             raise ShapeError(f"transposed kernels {w} don't fit {x}")
-        made = []
+        sizes = []
         for size, kernel, s, p, extra, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
-            made.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
-        return (*x[: 1 - len(w)], w[1] * self.get("groups"), *made)
+            sizes.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
+        return (*x[: 1 - len(w)], w[1] * self.get("groups"), *sizes)
 
     def run(self, size, x, w, b=None) -> torch.Tensor:
-        given, x = x, self.with_batch_axis(x, w)
+        batched, x = x, self.with_batch_axis(x, w)
         stride, padding, extra, dilation = map(self.get, self.fields[:4])
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
@@ -204,26 +207,26 @@ class TransposedConvolution(_Convolution):
         total = total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
         if b is not None:
             total = total + b.reshape(-1, *(1,) * len(kernel))
-        return total if given.dim() == w.dim() else total[0]
+        return total if batched.dim() == w.dim() else total[0]
 
-    def channels(self, size, made, inputs, w) -> tuple:
+    def channels(self, size, outputs, inputs, w) -> tuple:
         groups = self.get("groups")
         groups = groups if isinstance(groups, int) else int(size(groups))
-        found, each = self.split(size, w[1] * groups, made)
-        channels = [g * (inputs // groups) + c for g in found for c in range(inputs // groups)]
-        return channels, (channels, [k % each for k in made])
+        group_channels, each = self.split(size, w[1] * groups, outputs)
+        channels = [g * (inputs // groups) + c for g in group_channels for c in range(inputs // groups)]
+        return channels, (channels, [k % each for k in outputs])
 
-    def spatial(self, made, sizes, kernel) -> list[tuple[list[int], list[int]]]:
+    def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         stride, padding, _, dilation = map(self.get, self.fields[:4])
-        found = []
-        for cells, n, k, s, p, d in zip(made, sizes, kernel, stride, padding, dilation, strict=True):
+        axes = []
+        for cells, n, k, s, p, d in zip(outputs, sizes, kernel, stride, padding, dilation, strict=True):
             pairs = [((o + p - d * t) // s, t) for o in cells for t in range(k) if (o + p - d * t) % s == 0]
             pairs = [(i, t) for i, t in pairs if 0 <= i < n]
-            found.append(([i for i, _ in pairs], [t for _, t in pairs]))
-        return found
+            axes.append(([i for i, _ in pairs], [t for _, t in pairs]))
+        return axes
 
-    def tap(self, size, made, cell, place, inputs, w) -> tuple[int, ...]:
+    def tap(self, size, outputs, cell, place, inputs, w) -> tuple[int, ...]:
         """Return the cell of w that spreads a number of x to this cell."""
         stride, padding, _, dilation = map(self.get, self.fields[:4])
         every = zip(cell, place[1:], stride, padding, dilation, strict=True)
-        return (place[0], made % w[1], *((o + p - i * s) // d for o, i, s, p, d in every))
+        return (place[0], outputs % w[1], *((o + p - i * s) // d for o, i, s, p, d in every))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sympy
 import torch
 
 from tracer.expr.index_sets import IndexSet, indices_in, plain, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, below
-from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardised
+from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardisation
 
 
 class FirstOf(Node):
     """The index of the first occurrence of a token number in each row: `[K, T]` to `[K]`, from 0; 0 if there is
     none."""
-
-    def __new__(cls, tokens, number):
-        return super().__new__(cls, tokens, sympy.Integer(number))
 
     def _latex(self, printer) -> str:
         tokens = printer._print(self.args[0])
@@ -26,8 +22,8 @@ class FirstOf(Node):
 
     def run(self, size, tokens) -> torch.Tensor:
         wanted = int(self.args[1])
-        found = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
-        return torch.tensor(found, dtype=tokens.dtype)
+        positions = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
+        return torch.tensor(positions, dtype=tokens.dtype)
 
     def _dependencies(self, size, cells, tokens) -> tuple[IndexSet, ...]:
         shape = shape_of(tokens)
@@ -56,7 +52,7 @@ class RowsAt(Copies, Node):
         return IndexSet.of(shape, (batch, indices_in(where, places, shape[1]), width)), where
 
 
-class UnitLength(Standardised, RowWise, Node):
+class UnitLength(Standardisation, RowWise, Node):
     """`x / ‖x‖₂`, each vector on its own."""
 
     def _latex(self, printer) -> str:

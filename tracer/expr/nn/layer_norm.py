@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.node import Node, Shape, broadcast
-from tracer.expr.provenance_rules import RowWise, Standardised
+from tracer.expr.provenance_rules import RowWise, Standardisation
 from tracer.symbols.notation import number
 
 
@@ -15,7 +15,7 @@ def _epsilon_term(eps: sympy.Expr) -> str:
     return f" + {number(float(eps))}" if eps else ""
 
 
-class LayerNorm(Standardised, RowWise, Node):
+class LayerNorm(Standardisation, RowWise, Node):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` over the last axis, with the biased variance (Ba et al. 2016, section 3).
 
     `LayerNorm(eps, x, gamma, beta)`; without β in models without biases.
@@ -42,20 +42,20 @@ class LayerNorm(Standardised, RowWise, Node):
 
     analysed = True
 
-    def errors(self, made, x, gamma, *beta) -> torch.Tensor:
+    def errors(self, output, x, gamma, *beta) -> torch.Tensor:
         """Return the bound for `n = c/σ`, `c = x - μ`: (mean|x| + |c|)/σ of c, |n| (mean|x|/σ + 3) of σ, |n| of the
         quotient; then |nγ|, and |nγ + β|."""
         centred = (x - x.mean(dim=-1, keepdim=True)).abs_()
         sigma = ((centred * centred).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt()
         size = x.abs().mean(dim=-1, keepdim=True)
         off = centred.mul_(size / sigma + 6).add_(size).div_(sigma) * gamma.abs()
-        return off.add_(made.abs()) if beta else off
+        return off.add_(output.abs()) if beta else off
 
     def unit(self, x) -> torch.Tensor:
         return (x - x.mean()) / (x.var(correction=0) + float(self.args[0])).sqrt()
 
 
-class RMSNorm(Standardised, RowWise, Node):
+class RMSNorm(Standardisation, RowWise, Node):
     """`x / √(mean x² + ε) ⊙ γ` over the last axis (Zhang and Sennrich 2019, equation 4). `RMSNorm(eps, x, gamma)`."""
 
     needs_parens = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from sympy import sympify
 
 from tracer.expr.index_sets import IndexSet, Term, plain, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, Tensor, below, execute, infer
@@ -31,8 +30,8 @@ class _Mixture(Node):
 
     def _expert_output(self, x, expert: int, weights, size):
         """Return the output of one expert for tokens `[…, D]`."""
-        given = {TOKEN: x} | {f"expert {n}": one[expert] for n, one in enumerate(weights)}
-        return execute(self.body, lambda tensor: given[tensor.key], size)
+        values = {TOKEN: x} | {f"expert {n}": stack[expert] for n, stack in enumerate(weights)}
+        return execute(self.body, lambda tensor: values[tensor.key], size)
 
     def _weights(self, rest):
         """Return the weights among the operands behind the gates."""
@@ -44,30 +43,27 @@ class _Mixture(Node):
 
     def contributions(self, size, cell, x, gates, *rest) -> list[Term]:
         """Each gate has what its expert makes of the token as its factor."""
-        found, weights = [], self._weights(rest)
+        terms, weights = [], self._weights(rest)
         for term in super().contributions(size, cell, x, gates, *rest):
             if term.operand == 1:
-                made = self._expert_output(x[cell[:-1]][None], self._expert(term, rest), weights, size)
-                factor = plain(made[0, cell[-1]].item())
-                found.append(term._replace(share=factor * term.value, factor=factor))
+                output = self._expert_output(x[cell[:-1]][None], self._expert(term, rest), weights, size)
+                factor = plain(output[0, cell[-1]].item())
+                terms.append(term._replace(share=factor * term.value, factor=factor))
             else:
-                found.append(term._replace(counted=False))
-        return found
+                terms.append(term._replace(counted=False))
+        return terms
 
 
 class Experts(_Mixture):
     """`Experts(body, x, gates, chosen, *weights)`: x `[…, D]`, a row for each token; gates and chosen `[N, k]`, a row
     for each of these tokens, in order; weights `[E, …]`, one part for each expert."""
 
-    def __new__(cls, body: Node, x: Node, gates: Node, chosen: Node, *weights: Node):
-        return super().__new__(cls, body, x, gates, chosen, *weights)
-
     @property
     def operands(self) -> tuple[Node, ...]:
         return self.args[1:]
 
     def _latex(self, printer) -> str:
-        gates, chosen = (printer._print(one) for one in self.args[2:4])
+        gates, chosen = (printer._print(operand) for operand in self.args[2:4])
         body = printer._print(self.body)
         return rf"\sum_{{e \in {chosen}}} {below(gates, 'e')}\,\left({body}\right)"
 
@@ -77,19 +73,19 @@ class Experts(_Mixture):
         return infer(self.body, same)
 
     def run(self, size, x, gates, chosen, *weights) -> torch.Tensor:
-        made: Any = None
+        mixed: Any = None
         rows = x.reshape(-1, x.shape[-1])
         for expert in chosen.unique().tolist():
             tokens, places = (chosen == expert).nonzero(as_tuple=True)
-            found = self._expert_output(rows[tokens], expert, weights, size)
-            if made is None:
-                made = torch.zeros(len(rows), found.shape[-1], dtype=found.dtype)
-            made.index_add_(0, tokens, found * gates[tokens, places, None])
-        return made.reshape(*x.shape[:-1], made.shape[-1])
+            output = self._expert_output(rows[tokens], expert, weights, size)
+            if mixed is None:
+                mixed = torch.zeros(len(rows), output.shape[-1], dtype=output.dtype)
+            mixed.index_add_(0, tokens, output * gates[tokens, places, None])
+        return mixed.reshape(*x.shape[:-1], mixed.shape[-1])
 
     def _dependencies(self, size, cells, x, gates, chosen, *weights) -> tuple[IndexSet, ...]:
         """Return the cells that are read: the whole token, and of the weights those of its experts."""
-        shapes = [shape_of(one) for one in (x, gates, chosen, *weights)]
+        shapes = [shape_of(operand) for operand in (x, gates, chosen, *weights)]
         rows, experts = [0], None
         for places, count in zip(cells.axes[:-1], shapes[0][:-1], strict=True):
             rows = [row * count + place for row in rows for place in (range(count) if places is None else places)]
@@ -110,21 +106,18 @@ class AllExperts(_Mixture):
     """`AllExperts(body, E, x, gates, *weights)`: x `[…, D]`; gates `[…, E]`, a share of each token for every expert;
     weights `[E, …]`, one part for each expert."""
 
-    def __new__(cls, body: Node, count, x: Node, gates: Node, *weights: Node):
-        return super().__new__(cls, body, sympify(count), x, gates, *weights)
-
     @property
     def operands(self) -> tuple[Node, ...]:
         return self.args[2:]
 
     def _latex(self, printer) -> str:
-        body, count, _, gates, *_ = (printer._print(one) for one in self.args)
+        body, count, _, gates, *_ = (printer._print(operand) for operand in self.args)
         return rf"\sum_{{e < {count}}} {below(gates, 'e')}\,\left({body}\right)"
 
     def infer(self, same, x, gates, *weights) -> Shape:
         if len(gates) != len(x) or not all(map(same, gates[:-1], x[:-1])):
             raise ShapeError(f"tokens {x} and the shares {gates} of their experts don't fit")
-        if not all(same(self.args[1], one) for one in (gates[-1], *(weight[0] for weight in weights))):
+        if not all(same(self.args[1], size) for size in (gates[-1], *(weight[0] for weight in weights))):
             raise ShapeError(f"there are {self.args[1]} experts, but shares {gates} and parts of weights {weights}")
         return infer(self.body, same)
 
@@ -133,7 +126,7 @@ class AllExperts(_Mixture):
 
     def _dependencies(self, size, cells, x, gates, *weights) -> tuple[IndexSet, ...]:
         """Return the cells that are read: the whole token and its gates, and all weights."""
-        shapes = [shape_of(one) for one in (x, gates, *weights)]
+        shapes = [shape_of(operand) for operand in (x, gates, *weights)]
         tokens = (IndexSet.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
         return *tokens, *map(IndexSet.all, shapes[2:])
 

@@ -23,13 +23,13 @@ from tracer.expr.index_sets import (
 )
 from tracer.expr.math.reductions import along
 from tracer.expr.node import Shape, broadcast
-from tracer.expr.provenance_rules import Standardised
+from tracer.expr.provenance_rules import Standardisation
 
 
-def _affine(text: str, given: str | None, operands, printer) -> str:
+def _affine(text: str, names: str | None, operands, printer) -> str:
     r"""`… \odot \gamma + \beta`, with those that are given: "weight bias", "weight", "bias" or nothing."""
     operands = list(operands)
-    if "weight" in (given or ""):
+    if "weight" in (names or ""):
         text = rf"{text} \odot {operands.pop(0).inside(printer)}"
     return f"{text} + {operands[0].inside(printer)}" if operands else text
 
@@ -39,9 +39,9 @@ def _by_channel(x, vector):
     return vector.reshape(-1, *(1,) * (x.dim() - 2))
 
 
-def _scale_and_shift(x, given: str | None, vectors):
+def _scale_and_shift(x, operands: str | None, vectors):
     vectors = list(vectors)
-    if "weight" in (given or ""):
+    if "weight" in (operands or ""):
         x = x * vectors.pop(0)
     return x + vectors[0] if vectors else x
 
@@ -116,17 +116,17 @@ class BatchNorm(_Normalisation):
         unit = 1 / scale**0.5
         gamma = rest[0].value if self.has_weight else 1.0
         factor, share = unit * gamma, (at.value - mean.value) * unit * gamma
-        found = [at._replace(share=at.value * factor, factor=factor)]
-        found += [
+        terms = [at._replace(share=at.value * factor, factor=factor)]
+        terms += [
             mean._replace(share=-mean.value * factor, factor=-factor),
             variance._replace(share=share, counted=False),
         ]
         if self.has_weight:
-            found.append(rest.pop(0)._replace(share=share, counted=False))
-        return found + [term._replace(share=term.value, factor=1.0) for term in rest]
+            terms.append(rest.pop(0)._replace(share=share, counted=False))
+        return terms + [term._replace(share=term.value, factor=1.0) for term in rest]
 
 
-class _Statistics(Standardised, _Normalisation):
+class _Statistics(Standardisation, _Normalisation):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
 
     def axes_latex(self, printer) -> str:
@@ -162,8 +162,8 @@ class GroupNorm(_Statistics):
         return rf"\text{{groups }}{self.get('groups')}"
 
     def run(self, size, x, *vectors) -> torch.Tensor:
-        made = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
-        return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        normalised = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
+        return _scale_and_shift(normalised, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
@@ -189,8 +189,8 @@ class ChannelNorm(_Statistics):
     def run(self, size, x, *vectors) -> torch.Tensor:
         axes = self.get("axes")
         centred = x - x.mean(axes, keepdim=True)
-        made = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
-        return _scale_and_shift(made, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        normalised = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
+        return _scale_and_shift(normalised, self.get("given"), [_by_channel(x, vector) for vector in vectors])
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
@@ -256,7 +256,7 @@ class DeviationNorm(LayerNormOver):
         return self.normalise(x.reshape(-1)).reshape(x.shape)
 
 
-class RMSNormOver(Standardised, _Normalisation):
+class RMSNormOver(Standardisation, _Normalisation):
     """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
     labels=…)`; axes are None where it is the last one."""
 
@@ -275,10 +275,10 @@ class RMSNormOver(Standardised, _Normalisation):
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         axes = tuple(range(-len(self.get("axes") or (1,)), 0))
-        made = (
+        normalised = (
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
-        return _scale_and_shift(made, self.get("given"), vectors)
+        return _scale_and_shift(normalised, self.get("given"), vectors)
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return self.last_axes(cells, x, vectors)

@@ -23,24 +23,24 @@ class _Pooling(OfAll, _FunctionCall):
 
     def below(self, printer) -> list[str]:
         window, stride = self.get("window"), self.get("stride")
-        found = [r" \times ".join(setting_latex(one, printer) for one in window)]
-        found += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
+        notes = [r" \times ".join(setting_latex(size, printer) for size in window)]
+        notes += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
         for word, usual in (("padding", 0), ("dilation", 1)):
-            if any(one != usual for one in self.get(word)):
-                found.append(rf"\text{{{word.removesuffix('ding')} }}{setting_latex(self.get(word), printer)}")
-        return [*found, *[r"\text{ceil}"] * bool(self.get("up"))]
+            if any(size != usual for size in self.get(word)):
+                notes.append(rf"\text{{{word.removesuffix('ding')} }}{setting_latex(self.get(word), printer)}")
+        return [*notes, *[r"\text{ceil}"] * bool(self.get("up"))]
 
     def infer(self, same, shape) -> Shape:
         window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
-        rank, made = len(window), []
+        rank, sizes = len(window), []
         for size, k, s, p, d in zip(shape[-rank:], window, stride, padding, dilation, strict=True):
             moved = (size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)
             if up:
                 last = sympy.floor((size + p - 1) / sympy.Integer(s))
-                made.append(sympy.Min(sympy.ceiling(moved), last) + 1)
+                sizes.append(sympy.Min(sympy.ceiling(moved), last) + 1)
             else:
-                made.append(sympy.floor(moved) + 1)
-        return (*shape[:-rank], *made)
+                sizes.append(sympy.floor(moved) + 1)
+        return (*shape[:-rank], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
         window, stride, padding, dilation, up = map(self.get, _Pooling.fields)
@@ -51,15 +51,15 @@ class _Pooling(OfAll, _FunctionCall):
             counts.append(min(-(-moved // s), (n + p - 1) // s) + 1 if up else moved // s + 1)
         taps = []
         for tap in product(*map(range, window)):
-            made, inside = x, torch.ones((), dtype=torch.bool)
+            padded, inside = x, torch.ones((), dtype=torch.bool)
             for axis, (i, n, s, p, d, count) in enumerate(
                 zip(tap, sizes, stride, padding, dilation, counts, strict=True)
             ):
                 places = torch.arange(count) * s - p + i * d
-                made = made.index_select(axis - rank, places.clamp(0, n - 1))
+                padded = padded.index_select(axis - rank, places.clamp(0, n - 1))
                 there = ((places >= 0) & (places < n)).reshape(-1, *(1,) * (rank - 1 - axis))
                 inside = inside & there
-            taps.append((made, inside))
+            taps.append((padded, inside))
         return self.reduce_taps(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
 
     def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
@@ -71,10 +71,10 @@ class _Pooling(OfAll, _FunctionCall):
         every = zip(
             cells.axes[-rank:], shape[-rank:], window, *map(self.get, ("stride", "padding", "dilation")), strict=True
         )
-        found = [
+        axes = [
             windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n)[0] for o, n, k, s, p, d in every
         ]
-        return (IndexSet.of(shape, (*cells.axes[:-rank], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[:-rank], *axes)),)
 
 
 class MaxPool(ArgSelect, _Pooling):
@@ -83,8 +83,8 @@ class MaxPool(ArgSelect, _Pooling):
     word = r"\operatorname{maxpool}"
 
     def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
-        made = [torch.where(inside, x, -float("inf")) for x, inside in taps]
-        return torch.stack(made).amax(0)
+        candidates = [torch.where(inside, x, -float("inf")) for x, inside in taps]
+        return torch.stack(candidates).amax(0)
 
     def choose(self, cell, numbers) -> float:
         return max(numbers)
@@ -101,8 +101,8 @@ class AveragePool(Linear, _Pooling):
 
     def below(self, printer) -> list[str]:
         divisor = self.get("divisor")
-        said = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
-        return [*super().below(printer), *said, *([rf"\text{{by }}{divisor}"] if divisor else [])]
+        notes = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
+        return [*super().below(printer), *notes, *([rf"\text{{by }}{divisor}"] if divisor else [])]
 
     def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         total = sum(torch.where(inside, x, 0) for x, inside in taps)
@@ -125,14 +125,14 @@ class _AdaptivePooling(OfAll, _FunctionCall):
     fields = ("sizes",)
 
     def below(self, printer) -> list[str]:
-        return [r"\to " + r" \times ".join(setting_latex(one, printer) for one in self.get("sizes"))]
+        return [r"\to " + r" \times ".join(setting_latex(size, printer) for size in self.get("sizes"))]
 
     def infer(self, same, shape) -> Shape:
         sizes = tuple(map(sympy.sympify, self.get("sizes")))
         return (*shape[: -len(sizes)], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
-        sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
+        sizes = [length if isinstance(length, int) else int(size(length)) for length in self.get("sizes")]
         for axis, m in zip(range(-len(sizes), 0), sizes, strict=True):
             x = self.along(x.movedim(axis, -1), m).movedim(-1, axis)
         return x
@@ -143,12 +143,12 @@ class _AdaptivePooling(OfAll, _FunctionCall):
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape, rank = shape_of(x), len(self.get("sizes"))
-        sizes = [one if isinstance(one, int) else int(size(one)) for one in self.get("sizes")]
-        found = [
-            {place for i in made for place in range(i * n // m, -(-(i + 1) * n // m))}
-            for made, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
+        sizes = [length if isinstance(length, int) else int(size(length)) for length in self.get("sizes")]
+        axes = [
+            {place for i in outputs for place in range(i * n // m, -(-(i + 1) * n // m))}
+            for outputs, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
         ]
-        return (IndexSet.of(shape, (*cells.axes[:-rank], *found)),)
+        return (IndexSet.of(shape, (*cells.axes[:-rank], *axes)),)
 
 
 class AdaptiveAverage(Linear, _AdaptivePooling):

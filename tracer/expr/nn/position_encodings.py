@@ -64,9 +64,6 @@ class Distances(Node):
 
     cells = "ij"
 
-    def __new__(cls, length, reach):
-        return super().__new__(cls, sympy.sympify(length), sympy.sympify(reach))
-
     def _latex(self, printer) -> str:
         reach = printer._print(self.args[1])
         return rf"\min\left(\max\left(j - i,\ -{reach}\right),\ {reach}\right) + {reach}"
@@ -113,9 +110,6 @@ class SumsByDistance(Linear, Node):
 
     cells = "ic"
 
-    def __new__(cls, weights, distances, count):
-        return super().__new__(cls, weights, distances, sympy.sympify(count))
-
     def _latex(self, printer) -> str:
         weights, distances = (below(printer._print(operand), "ij") for operand in self.operands)
         return rf"\sum_{{j\,:\,{distances} = c}} {weights}"
@@ -129,9 +123,9 @@ class SumsByDistance(Linear, Node):
 
     def _dependencies(self, size, cells, weights, distances) -> tuple[IndexSet, ...]:
         shape, asked = shape_of(weights), shape_of(distances)
-        *lead, rows, made = cells.axes
+        *lead, rows, output_axis = cells.axes
         where = IndexSet.of(asked, (rows, None))
         if not hasattr(distances, "tolist"):
             return IndexSet.of(shape, (*lead, rows, None)), where
-        columns = {j for i in rows for j, distance in enumerate(distances[i].tolist()) if distance in made}
+        columns = {j for i in rows for j, distance in enumerate(distances[i].tolist()) if distance in output_axis}
         return IndexSet.of(shape, (*lead, rows, columns)), where

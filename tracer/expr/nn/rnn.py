@@ -21,25 +21,26 @@ class _Recurrent(_FunctionCall):
 
     def below(self, printer) -> list[str]:
         last = self.get("last")
-        said = [] if last is None else [r"\text{last}" if not last else r"\text{last cell}"]
-        return [*([r"\text{back}"] if self.get("back") else []), *said]
+        notes = [] if last is None else [r"\text{last}" if not last else r"\text{last cell}"]
+        return [*([r"\text{back}"] if self.get("back") else []), *notes]
 
     def infer(self, same, x, *rest) -> Shape:
         state, (wide, narrow) = rest[0], (rest[self.states], rest[self.states + 1])
         if len(x) != 3 or not same(x[2], wide[1]) or not same(state[-1], narrow[1]):
             raise ShapeError(f"{x} and states {state} don't fit the weights {wide} and {narrow}")
-        return (x[1], state[-1]) if self.get("last") is not None else (x[0], x[1], state[-1])
+        last = self.get("last")
+        return (x[0], x[1], state[-1]) if last is None else (x[1], rest[last][-1])
 
     def run(self, size, x, *rest) -> torch.Tensor:
-        rest = [one.to(x.dtype) for one in rest]
-        states, weights, made = rest[: self.states], rest[self.states :], []
+        rest = [step.to(x.dtype) for step in rest]
+        states, weights, outputs = rest[: self.states], rest[self.states :], []
         steps = list(x.unbind(0))
-        for one in reversed(steps) if self.get("back") else steps:
-            states = self.step(one, states, *weights)
-            made.append(states[0])
+        for step in reversed(steps) if self.get("back") else steps:
+            states = self.step(step, states, *weights)
+            outputs.append(states[0])
         if (last := self.get("last")) is not None:
             return states[last]
-        return torch.stack(made[::-1] if self.get("back") else made)
+        return torch.stack(outputs[::-1] if self.get("back") else outputs)
 
     @staticmethod
     def gates(x, h, w, u, b=0, d=0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,24 +52,27 @@ class _Recurrent(_FunctionCall):
         x, *shapes = map(shape_of, (x, *rest))
         batch, times = cells.axes[-2], None
         if self.get("last") is None:
-            made = cells.axes[0]
-            times = range(made[0], x[0]) if self.get("back") else range(made[-1] + 1)
+            output_times = cells.axes[0]
+            times = range(output_times[0], x[0]) if self.get("back") else range(output_times[-1] + 1)
         states = (IndexSet.of(shape, (*(None,) * (len(shape) - 2), batch, None)) for shape in shapes[: self.states])
         return IndexSet.of(x, (times, batch, None)), *states, *map(IndexSet.all, shapes[self.states :])
 
 
 class LSTM(_Recurrent):
     """`i, f, o = σ(…)`, `g = tanh(…)` of `W x + b + U h + d`; `c ← f ⊙ c + i ⊙ g`, `h ← o ⊙ tanh c` (Hochreiter and
-    Schmidhuber 1997); the rows of W and U in the order i, f, g, o."""
+    Schmidhuber 1997); the rows of W and U in the order i, f, g, o. With one more matrix R, `h ← R (o ⊙ tanh c)` (Sak et
+    al. 2014)."""
 
     word = r"\operatorname{LSTM}"
     states = 2
 
     def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         h, c = states
+        *weights, projection = (*weights, None) if len(weights) % 2 == 0 else weights
         i, f, g, o = sum(self.gates(x, h, *weights)).chunk(4, -1)
         c = c / (1 + (-f).exp()) + g.tanh() / (1 + (-i).exp())
-        return c.tanh() / (1 + (-o).exp()), c
+        h = c.tanh() / (1 + (-o).exp())
+        return h if projection is None else h @ projection.T, c
 
 
 class GRU(_Recurrent):
@@ -79,9 +83,9 @@ class GRU(_Recurrent):
 
     def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         (h,) = states
-        given, kept = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
-        r, z = (1 / (1 + (-given[k] - kept[k]).exp()) for k in (0, 1))
-        return ((1 - z) * (given[2] + r * kept[2]).tanh() + z * h,)
+        from_input, kept = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
+        r, z = (1 / (1 + (-from_input[k] - kept[k]).exp()) for k in (0, 1))
+        return ((1 - z) * (from_input[2] + r * kept[2]).tanh() + z * h,)
 
 
 class RNN(_Recurrent):
@@ -94,5 +98,5 @@ class RNN(_Recurrent):
         return [*([r"\text{relu}"] if self.get("relu") else []), *super().below(printer)]
 
     def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
-        made = sum(self.gates(x, states[0], *weights))
-        return (made.clamp(min=0) if self.get("relu") else made.tanh(),)
+        preactivation = sum(self.gates(x, states[0], *weights))
+        return (preactivation.clamp(min=0) if self.get("relu") else preactivation.tanh(),)

@@ -92,13 +92,13 @@ class RotateHalf(Linear, Node):
         first, second = x.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
 
-    def other(self, i: int, width: int) -> int:
+    def partner(self, i: int, width: int) -> int:
         """Return the other index of a pair."""
         return (i + width // 2) % width
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
-        return (IndexSet.of(shape, (*cells.axes[:-1], {self.other(i, shape[-1]) for i in cells.axes[-1]})),)
+        return (IndexSet.of(shape, (*cells.axes[:-1], {self.partner(i, shape[-1]) for i in cells.axes[-1]})),)
 
 
 class RotateEveryTwo(RotateHalf):
@@ -109,7 +109,7 @@ class RotateEveryTwo(RotateHalf):
     def run(self, size, x) -> torch.Tensor:
         return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
 
-    def other(self, i, width) -> int:
+    def partner(self, i, width) -> int:
         return i ^ 1
 
 
@@ -118,9 +118,6 @@ class RepeatKV(Layout, Node):
 
     `RepeatKV(K, h)`.
     """
-
-    def __new__(cls, tensor, heads):
-        return super().__new__(cls, tensor, sympy.sympify(heads))
 
     def _latex(self, printer) -> str:
         return rf"\operatorname{{repeat}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"

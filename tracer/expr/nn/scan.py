@@ -64,7 +64,7 @@ class Scan(Node):
         return "t"
 
     def _latex(self, printer) -> str:
-        said = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"
+        recurrence = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"
         first = printer._print(self.args[1]) if self.back else "-1"
         starts = [
             rf"{below(printer._print(operand), first)} = {printer._print(self.operands[start])}"
@@ -72,25 +72,25 @@ class Scan(Node):
             if what == CARRY
         ]
         way = "back from" if self.back else "from"
-        return said + (rf"\text{{ {way} }}{COMMA.join(starts)}" if starts else "")
+        return recurrence + (rf"\text{{ {way} }}{COMMA.join(starts)}" if starts else "")
 
     def infer(self, same, *shapes) -> Shape:
-        made, axis = list(infer(self.body, same)), int(self.args[2])
-        return (*made[:axis], self.args[1], *made[axis + self.keeps_axis :])
+        body_shape, axis = list(infer(self.body, same)), int(self.args[2])
+        return (*body_shape[:axis], self.args[1], *body_shape[axis + self.keeps_axis :])
 
     def run(self, size, *tensors) -> torch.Tensor:
         length, axis = int(size(self.args[1])), int(self.args[2])
-        made = []
+        outputs = []
         for t in range(length):
             parts = {
                 f"{key}{n}": self._part(t, n, tensors)
                 for n in range(len(tensors))
                 for key in (OPERAND, TRANSPOSED_OPERAND)
             }
-            made.append(execute(self.body, lambda tensor, parts=parts: parts[tensor.key], size))
-        shape = torch.broadcast_shapes(*(one.shape for one in made))
-        made = [one.expand(shape) for one in made]
-        return torch.cat(made, axis) if self.keeps_axis else torch.stack(made, axis)
+            outputs.append(execute(self.body, lambda tensor, parts=parts: parts[tensor.key], size))
+        shape = torch.broadcast_shapes(*(output.shape for output in outputs))
+        outputs = [output.expand(shape) for output in outputs]
+        return torch.cat(outputs, axis) if self.keeps_axis else torch.stack(outputs, axis)
 
     def _part(self, t: int, number: int, tensors):
         what, axis, start = self.places[number]
@@ -107,8 +107,10 @@ class Scan(Node):
         return tensor.narrow(axis, t, 1) if self.keeps_axis else tensor.select(axis, t)
 
 
-def turn(text: str, number: int, what: int, shape: tuple, length, turned: bool = False, back: bool = False) -> Tensor:
+def turn(
+    text: str, number: int, what: int, shape: tuple, length, transposed: bool = False, back: bool = False
+) -> Tensor:
     """Return the placeholder for an operand's part in one iteration, printed as `text`."""
     indices = {SCANNED: "t", CARRY: "t+1" if back else "t-1", REVERSED: f"{latex(length - 1)} - t"}
     name = below(text, indices[what]) if what in indices else text
-    return Tensor(name, shape, f"{TRANSPOSED_OPERAND if turned else OPERAND}{number}")
+    return Tensor(name, shape, f"{TRANSPOSED_OPERAND if transposed else OPERAND}{number}")

@@ -20,9 +20,6 @@ class Patches(Layout, Node):
 
     order = "hwc"
 
-    def __new__(cls, image, side):
-        return super().__new__(cls, image, sympy.sympify(side))
-
     def _latex(self, printer) -> str:
         image, side = map(printer._print, self.args)
         return rf"\mathcal{{U}}^{{\mathrm{{{self.order}}}}}_{{{side}}}\left({image}\right)"
@@ -66,9 +63,6 @@ class Lookup(Copies, Node):
 class Rows(Indexing, Node):
     """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
-    def __new__(cls, table, count):
-        return super().__new__(cls, table, sympy.sympify(count))
-
     def _latex(self, printer) -> str:
         table = self.args[0].inside(printer)
         table = rf"{{{table}}}" if "_" in table else table
@@ -104,13 +98,13 @@ class ConcatTokens(Copies, Node):
     sources = 2
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        found, start = [], 0
+        parts, start = [], 0
         for shape in map(shape_of, operands):
             wide = shape if len(shape) > 1 else (1, *shape)
             part = narrow(cells, len(cells.axes) - 2, start, wide[-2])
             start += wide[-2]
             if part.axes is None:
-                found.append(IndexSet.none(shape))
+                parts.append(IndexSet.none(shape))
             else:
-                found.append(IndexSet.of(shape, align_axes(part.axes, wide)[len(wide) - len(shape) :]))
-        return tuple(found)
+                parts.append(IndexSet.of(shape, align_axes(part.axes, wide)[len(wide) - len(shape) :]))
+        return tuple(parts)

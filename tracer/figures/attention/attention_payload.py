@@ -217,22 +217,26 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
 
     Examples: `patch 38 (row 4, column 6)`, `74: 'square'`.
     """
-    found, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
+    token_labels, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
     if (picture := trace.picture) is None or not layers(trace, part):
-        return found
+        return token_labels
     lying = places(trace, part)
     for token in lying.keys() & range(tokens):
         row, column = divmod(lying[token], picture.columns)
         mask = ", mask token" if lying[token] in hidden else ""
-        found[token] = f"patch {lying[token]} (row {row}, column {column}{mask})"
-    return found
+        token_labels[token] = f"patch {lying[token]} (row {row}, column {column}{mask})"
+    return token_labels
 
 
 def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
     """Return (token, word) of the first `tokens` positions that are words of the run's text, in its spelling."""
-    found = [segment for segment in segments(trace, part) if segment.name == "text"]
-    spoken = [(segment.start + place, word) for segment in found for place, word in enumerate(trace.words)]
-    return [(token, word) for token, word in spoken if token < min(tokens, max(one.stop for one in found))]
+    text_segments = [segment for segment in segments(trace, part) if segment.name == "text"]
+    spoken = [(segment.start + place, word) for segment in text_segments for place, word in enumerate(trace.words)]
+    return [
+        (token, word)
+        for token, word in spoken
+        if token < min(tokens, max(candidate.stop for candidate in text_segments))
+    ]
 
 
 def first(trace: Trace) -> AttentionRecord | None:
@@ -257,6 +261,6 @@ def glance(trace: Trace) -> bytes | None:
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
     """Return (name, token) of the tokens that are no patch, such as CLS or the words of a text."""
     patches = places(trace, part)
-    found = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
-    names = labels(trace, part, max(found, default=-1) + 1)
-    return [(names[token], token) for token in found if token not in patches]
+    tokens = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
+    names = labels(trace, part, max(tokens, default=-1) + 1)
+    return [(names[token], token) for token in tokens if token not in patches]

@@ -19,8 +19,8 @@ MARGIN = {"l": 60, "r": 10, "t": 30, "b": 45}
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 
 
-def by_block(lines: Mapping[str, Sequence[float]], what: str, one: bool = False) -> go.Figure:
-    """Draw bars for each block, of each of the named `lines`; `one` marks the height 1."""
+def by_block(lines: Mapping[str, Sequence[float]], what: str, single: bool = False) -> go.Figure:
+    """Draw bars for each block, of each of the named `lines`; `single` marks the height 1."""
     data = [
         {
             "type": "bar", "name": name, "x": [f"block {at}" for at in range(1, len(values) + 1)], "y": list(values),
@@ -30,7 +30,7 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, one: bool = False)
     ]  # fmt: skip
     layout = {**CLEAR, "height": 240, "margin": MARGIN, "yaxis": {"title": title(what, 14)}, "legend": LEGEND}
     layout |= {"showlegend": len(data) > 1, "barmode": "group"}
-    if one:
+    if single:
         line = {
             "type": "line",
             "xref": "paper",
@@ -63,14 +63,14 @@ def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[floa
     return go.Figure({"data": data, "layout": layout}, skip_invalid=False)
 
 
-def shares(found: Mapping[str, float]) -> go.Figure:
+def shares(values: Mapping[str, float]) -> go.Figure:
     """Draw the share of a soft lookup that each key gets."""
     bars = {
-        "type": "bar", "orientation": "h", "y": list(found), "x": list(found.values()),
+        "type": "bar", "orientation": "h", "y": list(values), "x": list(values.values()),
         "marker": {"color": COLOURS[0]}, "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
     }  # fmt: skip
     layout = {
-        **CLEAR, "height": 40 + 34 * len(found), "margin": {"l": 80, "r": 10, "t": 5, "b": 40},
+        **CLEAR, "height": 40 + 34 * len(values), "margin": {"l": 80, "r": 10, "t": 5, "b": 40},
         "xaxis": {"title": title("weight", 14), "range": [0, 1], "tickformat": ".0%"},
         "yaxis": {"autorange": "reversed"},
     }  # fmt: skip
@@ -93,9 +93,9 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
         low, high = heights[down - 1 - row]
         left, right = across[column]
         key = "" if at == 0 else str(at + 1)
-        largest, gap = max(max(one) for one in cells), int(len(cells) <= MANY)
+        largest, gap = max(max(cell) for cell in cells), int(len(cells) <= MANY)
         data.append({
-            "type": "heatmap", "z": [list(one) for one in cells], "zmin": 0, "zmax": largest or 1, "showscale": False,
+            "type": "heatmap", "z": [list(cell) for cell in cells], "zmin": 0, "zmax": largest or 1, "showscale": False,
             "colorscale": SCALE, "xaxis": f"x{key}", "yaxis": f"y{key}", "xgap": gap, "ygap": gap,
             "hovertemplate": axes[0] + " %{y}, " + axes[1] + " %{x}: %{z:.3g}<extra>" + name + "</extra>",
         })  # fmt: skip

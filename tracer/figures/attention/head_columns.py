@@ -63,8 +63,8 @@ class Matrix(NamedTuple):
 
 def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
     """Return the matrices of one attention, as many as the model has; none if the run does not name them."""
-    inputs = {one.maker: one for op in trace.ops for one in op.inputs if one.maker in op.parameters}
-    found = []
+    inputs = {operand.maker: operand for op in trace.ops for operand in op.inputs if operand.maker in op.parameters}
+    result = []
     for step in trace.steps:
         if step.layer != record.layer or not step.id.startswith(record.part):
             continue
@@ -77,8 +77,8 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
             bands = _packed_bands(trace, step) if step.symbol.startswith(PACKED) else _equal_bands(step, shape[columns])
             if 0 < len({band.head for band in bands}) <= MOST:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
-                found.append(Matrix(name.symbol, step, bands, own, numbers, name.transposed))
-    return found
+                result.append(Matrix(name.symbol, step, bands, own, numbers, name.transposed))
+    return result
 
 
 def _equal_bands(step: Step, columns: int) -> tuple[Band, ...]:
@@ -93,22 +93,22 @@ def _packed_bands(trace: Trace, step: Step) -> tuple[Band, ...]:
 
     A band is the columns that hold the very same numbers in this run. Return none if one head has no band.
     """
-    made = {
-        PARTS[one.symbol[:10]]: own
-        for one in trace.steps
-        if one.layer == step.layer and one.symbol[:10] in PARTS and len(one.shape) == 4
-        if (own := trace.value(one)) is not None
+    steps = {
+        PARTS[line.symbol[:10]]: own
+        for line in trace.steps
+        if line.layer == step.layer and line.symbol[:10] in PARTS and len(line.shape) == 4
+        if (own := trace.value(line)) is not None
     }
     held = trace.value(step)
-    if held is None or held.ndim != 3 or set(made) != set(PARTS.values()):
+    if held is None or held.ndim != 3 or set(steps) != set(PARTS.values()):
         return ()
     ways = (held[0], held[:, 0])  # the batch is in front, or the sequence
-    found = (tuple(_find_bands(rows, made)) for rows in ways if len(rows) == made["Q"].shape[-2])
-    return next((bands for bands in found if sum(band.width for band in bands) == held.shape[-1]), ())
+    candidates = (tuple(_find_bands(rows, steps)) for rows in ways if len(rows) == steps["Q"].shape[-2])
+    return next((bands for bands in candidates if sum(band.width for band in bands) == held.shape[-1]), ())
 
 
-def _find_bands(rows: torch.Tensor, made: dict[str, torch.Tensor]) -> Iterator[Band]:
-    for part, tensor in made.items():
+def _find_bands(rows: torch.Tensor, tensors: dict[str, torch.Tensor]) -> Iterator[Band]:
+    for part, tensor in tensors.items():
         for head, own in enumerate(tensor[0]):
             width = own.shape[-1]
             starts = (rows[0, : rows.shape[-1] - width + 1] == own[0, 0]).nonzero().flatten().tolist()
@@ -136,9 +136,9 @@ def drawing(matrix: Matrix) -> str:
         parts.append(_side(row, tall / 2, wide + 18, "middle") + "</g>")
         width += tall
     high = max(tall, wide if matrix.turned else 0)
-    said, style = html.escape(describe(matrix)), f"display:block;width:100%;max-width:{width + 92:.0f}px"
+    label, style = html.escape(describe(matrix)), f"display:block;width:100%;max-width:{width + 92:.0f}px"
     return (
-        f'<svg viewBox="-62 -38 {width + 92:.0f} {high + 66:.0f}" role="img" aria-label="{said}" style="{style}" '
+        f'<svg viewBox="-62 -38 {width + 92:.0f} {high + 66:.0f}" role="img" aria-label="{label}" style="{style}" '
         f'font-size="14" fill="currentColor" font-family="inherit">{"".join(parts)}</svg>'
     )
 
@@ -163,22 +163,22 @@ def _groups(matrix: Matrix) -> list[tuple[str, Band, int]]:
 
 def _bands(matrix: Matrix, unit: float, depth: float, across: bool) -> str:
     """Draw the bands, side by side or one above the other."""
-    parts, made = list(PARTS.values()), []
+    parts, bands = list(PARTS.values()), []
     for band in sorted(matrix.bands):
         at, step = band.start * unit, band.width * unit
         x, y, w, h = (at, 0, step, depth) if across else (0, at, depth, step)
         colour = stage_colour(COLOURS[(parts.index(band.part) if band.part else band.head) % len(COLOURS)])
-        made.append(
+        bands.append(
             f'<rect x="{x:.2f}" y="{y:.2f}" width="{w:.2f}" height="{h:.2f}" fill="{colour}" fill-opacity="0.4" '
             f'stroke="{colour}"/>'
         )
         if step >= 14 and not band.part:
-            made.append(_text(str(band.head), x + w / 2, y + h / 2, 13))
+            bands.append(_text(str(band.head), x + w / 2, y + h / 2, 13))
     for part, first, wide in _groups(matrix):
         x, y = (first.start + wide / 2) * unit, depth / 2
         if part and wide * unit >= 14:
-            made.append(_text(part, *((x, y) if across else (y, x)), 16))
-    return "".join(made)
+            bands.append(_text(part, *((x, y) if across else (y, x)), 16))
+    return "".join(bands)
 
 
 def _text(text: str, x: float, y: float, size: int) -> str:

@@ -34,19 +34,19 @@ def names(
     Patches with positions in their segment are named by these. A word's name begins with the number of its token;
     `numbered` adds that number to all others.
     """
-    found = [f"token {position}" if numbered else str(position) for position in range(tokens)]
+    labels = [f"token {position}" if numbered else str(position) for position in range(tokens)]
     for segment in segments:
         for position in range(segment.start, min(segment.stop, tokens)):
             place = position - segment.start
             if segment.name == "text" and place < len(words):
-                found[position] = f"{position}: {words[place]!r}"
+                labels[position] = f"{position}: {words[place]!r}"
                 continue
             kind = "patch" if segment.name == "image" or segment.places else segment.name
-            one = segment.stop - segment.start == 1
-            found[position] = kind if one else f"{kind} {segment.places[place] if segment.places else place}"
+            is_single = segment.stop - segment.start == 1
+            labels[position] = kind if is_single else f"{kind} {segment.places[place] if segment.places else place}"
             if numbered:
-                found[position] += f" (token {position})"
-    return found
+                labels[position] += f" (token {position})"
+    return labels
 
 
 def pack(
@@ -80,16 +80,16 @@ def pack(
     count = queries if whole else min(queries, max(1, MOST // (4 * keys)))
     first = min(max(0, query - count // 2), queries - count)
     rows = range(first, first + count)
-    found = masks.whole(trace, list(rows), layer, part=part, batch=batch)
-    own = [found.open[one] for one in heads]
-    kept = {one: masks.rows(trace, layer, head=one, part=part, batch=batch) for one in heads}
-    same = all(bool((one == cells[first : first + count]).all()) for one in own)
+    matrix = masks.whole(trace, list(rows), layer, part=part, batch=batch)
+    own = [matrix.open[mask_row] for mask_row in heads]
+    kept = {mask_row: masks.rows(trace, layer, head=mask_row, part=part, batch=batch) for mask_row in heads}
+    same = all(bool((mask_row == cells[first : first + count]).all()) for mask_row in own)
     pictures: dict[str, Any] = {
-        "before": pack_cells({}, as_array(found.before)[list(heads)]),
-        "weights": pack_cells({}, as_array(found.weights)[list(heads)]),
+        "before": pack_cells({}, as_array(matrix.before)[list(heads)]),
+        "weights": pack_cells({}, as_array(matrix.weights)[list(heads)]),
     }
     if not same:
-        pictures["own"] = {}, np.asarray([one.numpy() for one in own], dtype=np.uint8).tobytes()
+        pictures["own"] = {}, np.asarray([mask_row.numpy() for mask_row in own], dtype=np.uint8).tobytes()
     blobs, at = [seen.tobytes()], seen.size
     header: dict[str, Any] = {
         "queries": queries,
@@ -101,8 +101,8 @@ def pack(
         "alt": alt,
         "always": always,
         "names": labels(trace, part, max(queries, keys), numbered=True),
-        "segments": [[one.start, one.stop, *_span(one)] for one in of_part(trace, part)],
-        "kept": {one: _describe_rows(kept[one]) for one in heads},
+        "segments": [[mask_row.start, mask_row.stop, *_span(mask_row)] for mask_row in of_part(trace, part)],
+        "kept": {mask_row: _describe_rows(kept[mask_row]) for mask_row in heads},
         "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), kept.values()),
     }
     for name, (facts, blob) in pictures.items():
@@ -131,10 +131,10 @@ def _span(segment: Segment) -> tuple[str, str]:
 
 def _describe_rows(rows) -> str:
     """Return a sentence on the keys that the rows of one head keep to, as measured (`masks.Rows`)."""
-    said = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
+    sentence = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
     if rows.closed is None:
-        return f"{said}."
-    return f"{said}, and the largest weight of a closed key is {scientific(rows.closed)}."
+        return f"{sentence}."
+    return f"{sentence}, and the largest weight of a closed key is {scientific(rows.closed)}."
 
 
 def _mask(numbers, kept) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _mask(numbers, kept) -> dict[str, str]:
         return {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
     open_, closed = map(numeral, known)
     title = f"the mask: {open_} where open, {closed} where closed"
-    if isfinite(numbers.closed) and all(one.closed == 0 for one in kept):
+    if isfinite(numbers.closed) and all(mask_row.closed == 0 for mask_row in kept):
         title += ", which acts as −∞: the weights there are exactly 0"
     return {"open": open_, "closed": closed, "title": title}
 

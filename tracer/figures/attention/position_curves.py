@@ -31,18 +31,18 @@ def distance_lines(
     ]  # fmt: skip
     lines = [
         {
-            "type": "scatter", "mode": "lines", "x": x, "y": mean[one][open_ones], "name": f"head {one}",
-            "line": {"color": colours[one], "width": 4 if one == head else 1.5},
-            "hovertemplate": "i − j = %{x}<br>score %{y:.3f}<extra>head " + str(one) + "</extra>",
+            "type": "scatter", "mode": "lines", "x": x, "y": mean[number][open_ones], "name": f"head {number}",
+            "line": {"color": colours[number], "width": 4 if number == head else 1.5},
+            "hovertemplate": "i − j = %{x}<br>score %{y:.3f}<extra>head " + str(number) + "</extra>",
         }
-        for one in range(len(mean))
+        for number in range(len(mean))
     ]  # fmt: skip
     layout = {
         **CLEAR,
         "height": 340,
         "margin": {"l": 60, "r": 10, "t": 10, "b": 50},
         "xaxis": {"title": title("i − j, from key to query", 14), "zeroline": True},
-        "yaxis": {"title": title("score, the same token everywhere", 14)},
+        "yaxis": {"title": title("score, same token everywhere", 14)},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "entrywidth": 64},
     }
     return go.Figure({"data": band + lines, "layout": layout}, skip_invalid=False)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tracer.export.math_labels import scientific
-from tracer.figures.tensors.heatmap import ALL_BYTES, Packed, as_array, pack_cells, reduce
+from tracer.figures.tensors.heatmap import ALL_BYTES, HeatmapData, as_array, pack_cells, reduce
 
 SUM, RAN = "their sum", "the scores that ran"
 
@@ -18,7 +18,7 @@ def difference(terms: Mapping[str, Any], scores) -> float:
     return float(np.abs(total - ran)[seen].max() / np.abs(ran[seen]).max())
 
 
-def pack(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
+def pack(terms: Mapping[str, Any], scores, head: int = 0) -> HeatmapData:
     """Return terms and scores `[h, S_q, S_k]` for drawing in the browser.
 
     Each head has the maps of the terms, of their sum and of the scores, on one scale centred on 0. All heads are packed
@@ -40,8 +40,8 @@ def pack(terms: Mapping[str, Any], scores, head: int = 0) -> Packed:
         "shape": list(cells.shape[-2:]),
         "full": list(full),
         "box": list(box),
-        "edges": [float(np.abs(one[np.isfinite(one)]).max()) for one in cells],
+        "edges": [float(np.abs(cell[np.isfinite(cell)]).max()) for cell in cells],
         "largest": [max(share, key=share.__getitem__) for share in shares],
         "error": scientific(difference(terms, scores)),
     }
-    return Packed(*pack_cells(facts, np.asarray(cells, dtype=np.float32)))
+    return HeatmapData(*pack_cells(facts, np.asarray(cells, dtype=np.float32)))

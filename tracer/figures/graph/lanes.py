@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tracer.ops import takes_shape
-from tracer.record import Op, Step, Trace
+from tracer.record import CHANGED, Op, Step, Trace
 
 INPUT = "input "
 TAKEN = 64
@@ -35,47 +35,49 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
     makers: dict[int, dict[str, None]] = {}
     for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
-        found: dict[str, None] = {}
+        step_sources: dict[str, None] = {}
         for taken in () if takes_shape(op.op) else op.inputs:
-            made = ops.get(taken.maker) if isinstance(taken.maker, int) else None
-            if made is None:
+            producer = ops.get(taken.maker) if isinstance(taken.maker, int) else None
+            if producer is None:
                 if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
-                    found[taken.maker] = None
+                    step_sources[taken.maker] = None
             elif (
-                made.index in ends
-                and made.step != op.step
-                and not _beside(made, steps[ends[made.index]], steps.get(op.step or ""))
+                producer.index in ends
+                and producer.step != op.step
+                and not _beside(producer, steps[ends[producer.index]], steps.get(op.step or ""))
             ):
-                found[ends[made.index]] = None
+                step_sources[ends[producer.index]] = None
             else:
-                found |= makers.get(made.index, {})
-            if len(found) >= TAKEN:
+                step_sources |= makers.get(producer.index, {})
+            if len(step_sources) >= TAKEN:
                 break
-        makers[op.index] = found
+        makers[op.index] = step_sources
 
     out: dict[str, tuple[str, ...]] = {}
     left = [COMPARED]
     before: list[Step] = []
     for step in trace.steps:
         if step.recomputed or (before and before[-1].recomputed and before[-1].layer == step.layer):
-            found = dict.fromkeys(_in_equation(step, before, left))
+            step_sources = dict.fromkeys(_in_equation(step, before, left))
         else:
-            found = {id: None for index in step.ops if index in ops for id in makers[index]}
-        out[step.id] = tuple(islice((id for id in found if id != step.id), TAKEN))
+            step_sources = {id: None for index in step.ops if index in ops for id in makers[index]}
+        if not step_sources and step.id.endswith(CHANGED):  # such as zeros: they stand in the place of the line before
+            step_sources = {step.id.removesuffix(CHANGED): None}
+        out[step.id] = tuple(islice((id for id in step_sources if id != step.id), TAKEN))
         before.append(step)
-    used = {id for found in out.values() for id in found}
+    used = {id for step_sources in out.values() for id in step_sources}
     unused = [place for place, step in enumerate(trace.steps[:-1]) if step.id not in used]
     for place in unused:
         step, later = trace.steps[place], trace.steps[place + 1 :]
         # what the code only looked at leads to no op: equations name it
-        if takes := next((other for other in later if _in_equation(other, [step], left)), None):
+        if takes := next((later_step for later_step in later if _in_equation(later_step, [step], left)), None):
             out[takes.id] = (*out[takes.id], step.id)
     return out
 
 
 def _beside(op: Op, step: Step, user: Step | None) -> bool:
-    """Whether a user of an op with several outputs, such as a split, takes another of them than the one that is the
-    tensor of the step: its equation does not name the step."""
+    """Return whether a user of an op with several outputs, such as a split, takes another of them than the step's
+    tensor: its equation does not name the step."""
     return len(op.outputs) > 1 and user is not None and not _in_equation(user, [step], [COMPARED])
 
 
@@ -84,20 +86,20 @@ def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[st
 
     `left` holds the number of lookups that remain.
     """
-    right, found = step.latex.partition("=")[2], []
+    right, operands = step.latex.partition("=")[2], []
     left[0] -= 1 + len(before) // 50
     if left[0] <= 0:
-        return found
-    named = {other.symbol: other.id for other in before if other.symbol and other.symbol in right}
+        return operands
+    named = {earlier.symbol: earlier.id for earlier in before if earlier.symbol and earlier.symbol in right}
     for symbol, id in sorted(named.items(), key=lambda named: -len(named[0])):
         alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is no symbol
         right, count = re.subn(rf"{alone}{re.escape(symbol)}(?![A-Za-z])", " ", right)
         left[0] -= 1
         if count:
-            found.append(id)
+            operands.append(id)
         if left[0] <= 0:
             break
-    return found
+    return operands
 
 
 @dataclass
@@ -149,7 +151,9 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
             main = [
                 lane
                 for lane in main
-                if not any(lane.inputs <= other.inputs and len(lane.steps) < len(other.steps) for other in main)
+                if not any(
+                    lane.inputs <= neighbour.inputs and len(lane.steps) < len(neighbour.steps) for neighbour in main
+                )
             ]
         if len(main) > 1 and max(lane.depth for lane in main) >= NESTED:
             main = main[:1]
@@ -158,16 +162,16 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
         else:
             lane = Lane(parts=main, depth=1 + max((part.depth for part in main), default=0))
             live.append(lane)
-        for other in met:
-            if other is not lane:
-                live = [each for each in live if each is not other]
-                of.update((name, lane) for name, held in list(of.items()) if held is other)
-                lane.inputs |= other.inputs
-                if not any(other is each for each in main):
-                    apart = any(each.layer is not None for each in other.steps) or other.parts
-                    apart = apart and other.depth < NESTED
-                    lane.depth = max(lane.depth, other.depth + 1) if apart else lane.depth
-                    (lane.apart if apart else sides.setdefault(step.id, [])).append(other)
+        for neighbour in met:
+            if neighbour is not lane:
+                live = [each for each in live if each is not neighbour]
+                of.update((name, lane) for name, held in list(of.items()) if held is neighbour)
+                lane.inputs |= neighbour.inputs
+                if not any(neighbour is each for each in main):
+                    apart = any(each.layer is not None for each in neighbour.steps) or neighbour.parts
+                    apart = apart and neighbour.depth < NESTED
+                    lane.depth = max(lane.depth, neighbour.depth + 1) if apart else lane.depth
+                    (lane.apart if apart else sides.setdefault(step.id, [])).append(neighbour)
         lane.steps.append(step)
         lane.inputs |= {name for name in taken[step.id] if name.startswith(INPUT) and name not in place}
         of[step.id] = lane

@@ -34,7 +34,7 @@ class Circuit(NamedTuple):
 def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit:
     """Return the layout of `nodes`, each below its producers; producers that are not among `nodes` are left out."""
     known = set(nodes)
-    edges = [(one, node) for node in nodes for one in dict.fromkeys(takes.get(node, ())) if one in known]
+    edges = [(source, node) for node in nodes for source in dict.fromkeys(takes.get(node, ())) if source in known]
     ranks = _ranks(nodes, edges)
     spine, carried = _spine(edges, ranks)
     lanes, through = _lanes(nodes, edges, ranks, spine, carried)
@@ -48,15 +48,15 @@ def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, 
     """Return the rank of each node: below all of its producers; a node without any is right above its first user."""
     before: dict[str, list[str]] = {node: [] for node in nodes}
     after: dict[str, list[str]] = {node: [] for node in nodes}
-    for one, other in edges:
-        before[other].append(one)
-        after[one].append(other)
+    for tail, head in edges:
+        before[head].append(tail)
+        after[tail].append(head)
     ranks: dict[str, int] = {}
     for node in nodes:
-        ranks[node] = 1 + max((ranks[one] for one in before[node]), default=-1)
+        ranks[node] = 1 + max((ranks[tail] for tail in before[node]), default=-1)
     for node in reversed(nodes[1:]):
         if not before[node] and after[node]:
-            ranks[node] = max(0, min(ranks[one] for one in after[node]) - 1)
+            ranks[node] = max(0, min(ranks[tail] for tail in after[node]) - 1)
     return ranks
 
 
@@ -66,17 +66,17 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
     These nodes hang on edges around a longer path, one such edge below the next.
     """
     after: dict[str, list[str]] = {}
-    for one, other in edges:
-        after.setdefault(one, []).append(other)
+    for tail, head in edges:
+        after.setdefault(tail, []).append(head)
 
-    def leads(one: str, other: str) -> bool:
+    def leads(tail: str, head: str) -> bool:
         """Return whether a path other than the edge joins the two nodes."""
-        seen, left = set(), [next_ for next_ in after.get(one, ()) if next_ != other]
+        seen, left = set(), [next_ for next_ in after.get(tail, ()) if next_ != head]
         while left:
             at = left.pop()
-            if at == other:
+            if at == head:
                 return True
-            if at not in seen and ranks[at] < ranks[other]:
+            if at not in seen and ranks[at] < ranks[head]:
                 seen.add(at)
                 left += after.get(at, ())
         return False
@@ -84,20 +84,20 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
     spine: set[str] = set()
     carried: set[tuple[str, str]] = set()
     free = 0
-    for one, other in sorted(edges, key=lambda edge: (ranks[edge[0]], -ranks[edge[1]])):
-        if ranks[other] - ranks[one] > 1 and ranks[one] >= free and leads(one, other):
-            spine |= {one, other}
-            carried.add((one, other))
-            free = ranks[other]
+    for tail, head in sorted(edges, key=lambda edge: (ranks[edge[0]], -ranks[edge[1]])):
+        if ranks[head] - ranks[tail] > 1 and ranks[tail] >= free and leads(tail, head):
+            spine |= {tail, head}
+            carried.add((tail, head))
+            free = ranks[head]
     return spine, carried
 
 
 def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
     """Return the lane of each node, and of each edge that passes ranks on its way."""
     before: dict[str, list[str]] = {node: [] for node in nodes}
-    for one, other in edges:
-        before[other].append(one)
-    beside = {rank for one, other in carried for rank in range(ranks[one], ranks[other] + 1)}
+    for tail, head in edges:
+        before[head].append(tail)
+    beside = {rank for tail, head in carried for rank in range(ranks[tail], ranks[head] + 1)}
     lanes: dict[str, float] = {}
     through: dict[tuple[str, str], float] = dict.fromkeys(carried, 0.0)
     for rank in range(max(ranks.values(), default=-1) + 1):
@@ -112,11 +112,11 @@ def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[
             if node in spine:
                 lanes[node] = 0.0
                 continue
-            near = [one for one in before[node] if ranks[one] == max(ranks[each] for each in before[node])]
-            found = [max(left, lanes[one]) if one in spine else lanes[one] for one in near]
-            if not found:  # it stands next to what stands there already
-                found = [max((lane for lane, _, item in wanted if isinstance(item, str)), default=left - 1) + 1]
-            wanted.append((round(2 * sum(found) / len(found)) / 2, 1, node))
+            near = [tail for tail in before[node] if ranks[tail] == max(ranks[each] for each in before[node])]
+            free = [max(left, lanes[tail]) if tail in spine else lanes[tail] for tail in near]
+            if not free:  # it stands next to what stands there already
+                free = [max((lane for lane, _, item in wanted if isinstance(item, str)), default=left - 1) + 1]
+            wanted.append((round(2 * sum(free) / len(free)) / 2, 1, node))
         for item, lane in _apart(wanted, left):
             if isinstance(item, str):
                 lanes[item] = lane
@@ -130,31 +130,31 @@ def _apart(wanted: list, left: float) -> list[tuple]:
 
     Items that want the same lane fan out from it, to both sides if there is room. Lines of one box share a lane.
     """
-    found: list[tuple] = []
+    placed: list[tuple] = []
     taken: list[float] = []
     at: dict[str, float] = {}
     last = left - 1
-    for lane, _, item in sorted(wanted, key=lambda one: (one[0], one[1])):
+    for lane, _, item in sorted(wanted, key=lambda entry: (entry[0], entry[1])):
         if not isinstance(item, str) and item[0] in at:
-            found.append((item, at[item[0]]))
+            placed.append((item, at[item[0]]))
             continue
         place = max(lane, last + 1)
         if not isinstance(item, str):
             at[item[0]] = place
         taken.append(place)
-        found.append((item, place))
+        placed.append((item, place))
         last = place
-    return found
+    return placed
 
 
 def _tracks(wires: Sequence[Wire]) -> tuple[Wire, ...]:
     """Return the lines with those of different boxes separated if they run across between the same two ranks."""
     across: dict[float, dict[str, tuple[float, float]]] = {}
     for wire in wires:
-        for (x, y), (other, below) in pairwise(wire.points):
+        for (x, y), (corner, below) in pairwise(wire.points):
             if y == below and y % 1:
                 low, high = across.setdefault(y, {}).get(wire.source, (x, x))
-                across[y][wire.source] = min(low, x, other), max(high, x, other)
+                across[y][wire.source] = min(low, x, corner), max(high, x, corner)
     height: dict[tuple[str, float], float] = {}
     for y, spans in across.items():
         tracks: list[float] = []

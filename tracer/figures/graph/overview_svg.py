@@ -64,7 +64,7 @@ class _Drawing:
         self.lines = sum(len(set(taken)) for taken in self.taken.values())
         self.wired = self.lines <= LINES
         self.most = max(
-            [1, *(prod(step.shape) for step in trace.steps), *(prod(one) for _, one in self.inputs.values())]
+            [1, *(prod(step.shape) for step in trace.steps), *(prod(symbol) for _, symbol in self.inputs.values())]
         )
         self.takers: dict[str, list[str]] = {}
         for id, taken in self.taken.items():
@@ -77,26 +77,26 @@ class _Drawing:
 
     def _cut(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
         """Yield runs of steps: those outside of blocks, each stack of equal blocks, and each other block."""
-        for found in stretches(steps):
+        for stretch in stretches(steps):
             cut, at = 0, 0
-            while at < len(found):
-                repeat = self.repeats.get(found[at].id)
+            while at < len(stretch):
+                repeat = self.repeats.get(stretch[at].id)
                 if repeat:
                     length = repeat.length * repeat.times
                     if cut < at:
-                        yield found[cut:at]
-                    yield found[at : at + length]
+                        yield stretch[cut:at]
+                    yield stretch[at : at + length]
                     cut = at = at + length
                 else:
-                    if cut < at and found[at].layer != found[at - 1].layer:
-                        yield found[cut:at]
+                    if cut < at and stretch[at].layer != stretch[at - 1].layer:
+                        yield stretch[cut:at]
                         cut = at
                     at += 1
             if cut < at:
-                yield found[cut:]
+                yield stretch[cut:]
 
-    def _every(self, found: Sequence[Lane]) -> Iterator[Lane]:
-        for lane in found:
+    def _every(self, all_lanes: Sequence[Lane]) -> Iterator[Lane]:
+        for lane in all_lanes:
             yield lane
             yield from self._every([*lane.parts, *lane.apart])
 
@@ -113,11 +113,11 @@ class _Drawing:
     def _lane(self, lane: Lane, end: bool = False) -> str:
         """Return a lane as HTML, from the lanes that meet in it to its last step."""
         out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
-        out += "".join(self._lane(other) for other in lane.apart)
-        found, way = list(self._cut(lane.steps)), ""
+        out += "".join(self._lane(lane_id) for lane_id in lane.apart)
+        stretch_list, way = list(self._cut(lane.steps)), ""
         incoming = [part.last for part in lane.parts]
-        for index, steps in enumerate(found):
-            last = index == len(found) - 1
+        for index, steps in enumerate(stretch_list):
+            last = index == len(stretch_list) - 1
             layer = steps[0].layer
             title = self._block_title(steps, layer) if layer is not None else self._title(lane, index, end and last)
             drawn = self._circuit(steps, incoming)
@@ -197,10 +197,10 @@ class _Drawing:
                     boxes.setdefault(name, _stub(_input_name(name), *self.inputs[name]))
                     sizes[name] = prod(self.inputs[name][1])
                 elif name not in mine:
-                    symbol, made = symbol_html(self._back(name, step, later, names, others)), self.steps[name]
+                    symbol, label = symbol_html(self._back(name, step, later, names, others)), self.steps[name]
                     node = f"from {name}" if name in straight else f"from {name} to {step.id}"
-                    boxes.setdefault(node, _stub(symbol, made.symbolic, made.shape))
-                    sizes[node] = prod(made.shape)
+                    boxes.setdefault(node, _stub(symbol, label.symbolic, label.shape))
+                    sizes[node] = prod(label.shape)
                 taken.append(node)
             boxes[step.id], sizes[step.id] = _step(step, names), prod(step.shape)
             takes[step.id] = taken
@@ -217,7 +217,7 @@ class _Drawing:
 
     def _beside_of(self, step: Step) -> list[Step]:
         """Return the steps that come in from the side of a step."""
-        return [one for lane in self.sides.get(step.id, ()) for one in lane.steps]
+        return [step_id for lane in self.sides.get(step.id, ()) for step_id in lane.steps]
 
     def _onward(self, step: Step, repeats: bool, names: dict[str, str]) -> str:
         """Return the destination of a tensor without a user here."""
@@ -248,13 +248,13 @@ class _Drawing:
         If it is from before the stack, the second block shows the input of block ℓ: the output of the block before,
         which `others` has.
         """
-        other = later.get(step.id)
-        if other is None or name in later:
+        later_step = later.get(step.id)
+        if later_step is None or name in later:
             return names[name]
         second = {step.id for step in later.values()}
-        found = [id for id in self.taken[other.id] if id in self.steps and id not in second]
+        earlier_ids = [id for id in self.taken[later_step.id] if id in self.steps and id not in second]
         index = [id for id in self.taken[step.id] if id in self.steps and id not in later].index(name)
-        return others[found[index]] if index < len(found) else names[name]
+        return others[earlier_ids[index]] if index < len(earlier_ids) else names[name]
 
 
 def _boxes_html(boxes: Sequence[tuple[str, float, int, str]], lanes: float, wires: Sequence[dict]) -> str:
@@ -290,9 +290,9 @@ def _step(step: Step, names: dict[str, str]) -> str:
     )
 
 
-def _stub(said: str, symbolic: tuple[str, ...] = (), shape: tuple[int, ...] = ()) -> str:
-    """Return the stub of a tensor that comes from elsewhere or goes there, `said` as HTML."""
-    return f'<span class="end"><span>{said}</span>{_shape(symbolic, shape) if shape else ""}</span>'
+def _stub(caption: str, symbolic: tuple[str, ...] = (), shape: tuple[int, ...] = ()) -> str:
+    """Return the stub of a tensor that comes from elsewhere or goes there, `caption` as HTML."""
+    return f'<span class="end"><span>{caption}</span>{_shape(symbolic, shape) if shape else ""}</span>'
 
 
 def _shape(symbolic: tuple[str, ...], shape: tuple[int, ...]) -> str:

@@ -81,15 +81,15 @@ def _weights(trace: Trace) -> str:
 
 def _inputs(trace: Trace) -> str:
     """Return the inputs as HTML: the photo, the text."""
-    made = []
+    parts = []
     if trace.picture is not None:
         photo = Image.fromarray(np.asarray(trace.values[trace.picture.value]))
         photo.thumbnail((720, 720))
-        made.append(f'<img src="{data_uri(rescale(photo))}" alt="The photo that went in">')
+        parts.append(f'<img src="{data_uri(rescale(photo))}" alt="The photo that went in">')
     if trace.words:
         between = "" if all(len(word) == 1 for word in trace.words) else " "
-        made.append(f"<pre>{text_lines(shorten(between.join(trace.words), TEXT))}</pre>")
-    return f"<section><h2>What went in</h2>{''.join(made)}</section>" if made else ""
+        parts.append(f"<pre>{text_lines(shorten(between.join(trace.words), TEXT))}</pre>")
+    return f"<section><h2>What went in</h2>{''.join(parts)}</section>" if parts else ""
 
 
 def text_lines(value: str) -> str:
@@ -100,10 +100,10 @@ def text_lines(value: str) -> str:
 def _outputs(trace: Trace) -> str:
     """Return the outputs as HTML."""
     try:
-        said = _answer(trace.result)
+        answer = _answer(trace.result)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
-        said = "<p>The answer that this run recorded can’t be read.</p>"
-    return f"<section><h2>What came out</h2>{said}</section>" if said else ""
+        answer = "<p>The answer recorded in this run can’t be read.</p>"
+    return f"<section><h2>What came out</h2>{answer}</section>" if answer else ""
 
 
 def _answer(result: Mapping[str, Any]) -> str:
@@ -183,12 +183,13 @@ def _verdict(step: Step) -> str:
 def _proof(trace: Trace) -> str:
     """Return the method of the proof and the notes on the run, as HTML."""
     counts = Counter(step.verdict for step in trace.steps)
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    sentence = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     about = (
-        f"<p>The equations: {said}. “Proven” or “disproven” is one that was executed on the tensors of this run and "
-        "compared with what the model computed, “recomputed” what a fused operation goes through and never holds.</p>"
+        f"<p>The equations: {sentence}. “Proven” or “disproven” is one that was executed on the tensors of this run "
+        "and compared with what the model computed, “recomputed” what a fused operation goes through and never "
+        "holds.</p>"
         if trace.steps
         else ""
     )
-    others = "".join(f"<p class=quiet>{text(said)}</p>" for said in trace.notes[:20])
+    others = "".join(f"<p class=quiet>{text(sentence)}</p>" for sentence in trace.notes[:20])
     return f"<h2>How it is proven</h2>{about}<p>{text(rows.totals(trace))}.</p>{others}"

@@ -55,11 +55,11 @@ def _colour_scale(ids: np.ndarray, count: int) -> dict:
     return {"color": ids, "colorscale": IDS, "cmin": 0, "cmax": count}
 
 
-def _cloud(points: np.ndarray, name: str, size: int, colour, said: str = "", data=None, symbol="circle"):
+def _cloud(points: np.ndarray, name: str, size: int, colour, caption: str = "", data=None, symbol="circle"):
     marker = {"size": size, "symbol": symbol, **(colour if isinstance(colour, dict) else {"color": colour})}
     marker["line"] = {"width": 4 if symbol == "circle-open" else 0}
-    told = {"hovertemplate": f"{said}<extra></extra>", "customdata": data} if said else {"hoverinfo": "skip"}
-    return go.Scatter3d(**_axes(points), mode="markers", name=name, marker=marker, **told)
+    hover = {"hovertemplate": f"{caption}<extra></extra>", "customdata": data} if caption else {"hoverinfo": "skip"}
+    return go.Scatter3d(**_axes(points), mode="markers", name=name, marker=marker, **hover)
 
 
 def _axes(points: np.ndarray) -> dict:

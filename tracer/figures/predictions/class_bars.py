@@ -28,8 +28,55 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
         for place, (name, share) in enumerate(ranked)
     ]
     ticks = {at: _tick(at) for at in (end * step / count for step in range(count + 1))}
-    said = describe(classes, probabilities, top)
-    return drawn_bars(rows, ticks, (axis, "probability"), said, f"The probability of each {axis}")
+    caption = describe(classes, probabilities, top)
+    return drawn_bars(rows, ticks, (axis, "probability"), caption, f"The probability of each {axis}")
+
+
+def comparison(
+    before: tuple[Sequence[str], Sequence[float]],
+    after: tuple[Sequence[str], Sequence[float]],
+    axis: str,
+    top: int = TOP,
+) -> str:
+    """Return the likeliest classes of two results as pairs of bars in HTML, before and after a change.
+
+    Each bar after it has an arrow with the change in percentage points. A class that one of the results does not name
+    has no bar there.
+    """
+    shares = [dict(zip(names, map(float, each), strict=True)) for names, each in (before, after)]
+    ranked = [name for pair in (after, before) for name, _ in ranking(*pair)[:top]]
+    names = list(dict.fromkeys(ranked))[: top + 1]
+    end = scale_end(max((each.get(name, 0) for each in shares for name in names), default=0))
+    rows = []
+    for name in names:
+        old, new = (each.get(name) for each in shares)
+        number = "not among the likeliest" if new is None else f"{percent(new)} {arrow(old, new)}".strip()
+        said = f"{name}: {old or 0:.4f} before, {new or 0:.4f} after"
+        rows += [
+            Row(name, [Part(old or 0, OTHER, said)], "" if old is None else percent(old)),
+            Row("", [Part(new or 0, stage_colour("head"), said)], number),
+        ]
+    ticks = {at: _tick(at) for at in (end * step / 4 for step in range(5))}
+    said = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)
+    keys = ((OTHER, "before"), (stage_colour("head"), "after"))
+    figure = f"The probability of each {axis}, before and after"
+    return drawn_bars(rows, ticks, (axis, "probability"), said, figure, keys)
+
+
+def _pair_text(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    old, new = (percent(each[name]) if name in each else "not among the likeliest" for each in (before, after))
+    return f"{name} {old}, then {new}"
+
+
+def arrow(before: float | None, after: float) -> str:
+    """Return the change of a probability in percentage points, with an arrow up or down; "" if it is unknown."""
+    if before is None:
+        return ""
+    points = 100 * (after - before)
+    if abs(points) < 0.05:
+        return "="
+    sign = "\N{UPWARDS ARROW}" if points > 0 else "\N{DOWNWARDS ARROW}"
+    return f"{sign}\N{NO-BREAK SPACE}{abs(points):.1f}"
 
 
 def scale_end(largest: float) -> float:
@@ -72,7 +119,7 @@ def percent(share: float) -> str:
 
 def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:
     """Return the text alternative of the bars."""
-    return "Most probable classes: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
+    return "Most probable: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
 
 
 def caption(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:

@@ -29,19 +29,19 @@ def colour_text(
     Numbers are in titles. Tokens are `joined` as characters, or words with blanks between.
     """
     first, *asked = words
-    said = [f'<span class="unasked" title="no loss: nothing stands before it">{_token_html(first)}</span>']
+    spans = [f'<span class="unasked" title="no loss: no token precedes it">{_token_html(first)}</span>']
     for word, loss, share in zip(asked, losses, shares, strict=True):
         label = f"{word!r}: p = {share:.3g}, −log p = {loss:.3g}"
-        said.append(
+        spans.append(
             f'<span style="background:{_shade(loss / guess)}" title="{html.escape(label)}">{_token_html(word)}</span>'
         )
     ends = f"{_shade(0)}, {_shade(1)}"
     scale = (
         '<div class="loss-scale"><span>0: certain</span>'
         f'<div style="background:linear-gradient(to right, {ends})"></div>'
-        f"<span>{guess:.2f} = ln V: no better than a guess</span></div>"
+        f"<span>{guess:.2f} = ln V: as good as a random guess</span></div>"
     )
-    text = ("" if joined else " ").join(said)
+    text = ("" if joined else " ").join(spans)
     return f'<div class="loss-text" data-figure="The text by its loss">{text}</div>{scale}'
 
 
@@ -58,7 +58,7 @@ def hatch(image: Image.Image, rows: int, columns: int) -> str:
     thin = 'fill="none" vector-effect="non-scaling-stroke"'
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" style="display:block;width:100%;max-width:16rem" '
-        f'aria-label="The picture in {rows} × {columns} patches, all hatched: they are not asked">'
+        f'aria-label="The picture in {rows} × {columns} patches, all hatched: they have no targets">'
         f'<defs><pattern id="unasked" width="{width / 16:g}" height="{width / 16:g}" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="{width / 32:g}" height="{width / 16:g}" fill="#7a8494" '
         'fill-opacity="0.75"/></pattern></defs>'
@@ -79,7 +79,7 @@ def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
         }
         for name, values, stage, mark in (
             ("with the residual path", whole, "patches", "circle"),
-            ("through attention and MLPs alone", branches, "attention", "square"),
+            ("through attention and MLPs only", branches, "attention", "square"),
         )
     ]  # fmt: skip
     layout = {

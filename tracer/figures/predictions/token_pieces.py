@@ -26,7 +26,7 @@ UNKNOWN = "[UNK]"
 """The label beside the id of the unknown token."""
 
 
-class Shown(NamedTuple):
+class TokenPiece(NamedTuple):
     """A token as it is shown: its text, its id, whether it is the unknown token, and its meaning in a few words."""
 
     text: str
@@ -40,14 +40,14 @@ def visible(text: str) -> str:
 
     Blanks are `␣`, a combining mark without a letter is on `◌`, others are numbers.
     """
-    said = []
+    characters = []
     for character in text:
         kind = unicodedata.category(character)
         if character in SEEN or kind[0] in "CZ":
-            said.append(SEEN.get(character, f"U+{ord(character):04X}"))
+            characters.append(SEEN.get(character, f"U+{ord(character):04X}"))
         else:
-            said.append(f"◌{character}" if kind[0] == "M" and not said else character)
-    return "".join(said)
+            characters.append(f"◌{character}" if kind[0] == "M" and not characters else character)
+    return "".join(characters)
 
 
 def of_bytes(raw: bytes) -> str:
@@ -58,33 +58,33 @@ def of_bytes(raw: bytes) -> str:
         return raw.hex(" ").upper()
 
 
-def of_run(trace: Trace) -> list[Shown]:
+def of_run(trace: Trace) -> list[TokenPiece]:
     """Return the tokens of a run's text, with the ids that the model got; none if it lacks either."""
     named = dict.fromkeys(name.of for step in trace.steps for name in step.names if name.of.startswith("input "))
-    for given in (trace.values[key] for key in named if key in trace.values):
-        rows = np.asarray(given).reshape(-1, given.shape[-1]) if given.ndim else np.empty((0, 0))
+    for ids in (trace.values[key] for key in named if key in trace.values):
+        rows = np.asarray(ids).reshape(-1, ids.shape[-1]) if ids.ndim else np.empty((0, 0))
         if rows.dtype.kind in "iu" and rows.shape[-1] == len(trace.words) > 0 and (rows == rows[:1]).all():
-            return [Shown(visible(word), int(id)) for word, id in zip(trace.words, rows[0], strict=True)]
+            return [TokenPiece(visible(word), int(id)) for word, id in zip(trace.words, rows[0], strict=True)]
     return []
 
 
-def cut(label: str, pieces: Sequence[Shown]) -> str:
+def cut(label: str, pieces: Sequence[TokenPiece]) -> str:
     """Return the tokens of a text in order, side by side, the id under each, as HTML."""
     inside = "".join(map(_one, pieces))
     return f'<div class="pieces" dir="ltr" role="group" aria-label="{html.escape(label)}">{inside}</div>'
 
 
-def row(name: str, facts: Sequence[str], pieces: Sequence[Shown], spelled: str, chosen: bool = False) -> str:
+def row(name: str, facts: Sequence[str], pieces: Sequence[TokenPiece], spelled: str, chosen: bool = False) -> str:
     """Return one tokenization of a text as HTML: its name, facts of it, its tokens and the text that they decode to."""
-    said = "".join(f"<span>{html.escape(fact)}</span>" for fact in facts)
+    facts_html = "".join(f"<span>{html.escape(fact)}</span>" for fact in facts)
     here = " chosen" if chosen else ""
     return (
-        f'<div class="cut{here}"><p class="facts"><strong>{html.escape(name)}</strong>{said}</p>'
+        f'<div class="cut{here}"><p class="facts"><strong>{html.escape(name)}</strong>{facts_html}</p>'
         f'{cut(name, pieces)}<p class="spelled">{html.escape(spelled)}</p></div>'
     )
 
 
-def _one(piece: Shown) -> str:
+def _one(piece: TokenPiece) -> str:
     kind = ' class="unknown"' if piece.unknown else ""
     about = f' title="{html.escape(piece.about)}"' if piece.about else ""
     number = f"{UNKNOWN} {piece.id}" if piece.unknown else piece.id

@@ -22,24 +22,24 @@ def label(trace: Trace, number: int) -> str:
 
 def path(trace: Trace, number: int) -> list[str]:
     """Return the labels of the modules around a module, the outermost first."""
-    found, around = [], trace.modules[number].around
+    ancestors, around = [], trace.modules[number].around
     while around is not None:
-        found.append(label(trace, around))
+        ancestors.append(label(trace, around))
         around = trace.modules[around].around
-    return found[::-1]
+    return ancestors[::-1]
 
 
 def open_modules(trace: Trace) -> list[str]:
     """Return the tree positions of the modules that are unfolded at first: the outermost levels, until one branches."""
     if not trace.modules:
         return []
-    found, number = [], 0
+    depth, number = [], 0
     while True:
-        found.append("/".join(["", *path(trace, number), label(trace, number)]))
+        depth.append("/".join(["", *path(trace, number), label(trace, number)]))
         inner = [i for i, module in enumerate(trace.modules) if module.around == number]
         largest = max(inner, key=lambda i: trace.modules[i].last - trace.modules[i].first, default=None)
         if len(inner) >= FEW or largest is None:
-            return found
+            return depth
         number = largest
 
 
@@ -94,12 +94,12 @@ def flops(ops: Sequence[Op]) -> int | list:
     return [sum_of, f"{sum_of:,}, some not counted" if sum_of else "not counted"]
 
 
-def shapes(tensors: Sequence[TensorRecord], said) -> str:
-    """Return the shapes of tensors, each in the format of `said`, with equal ones counted: `2 × [B, T, D]`."""
-    found: dict[str, int] = {}
+def shapes(tensors: Sequence[TensorRecord], known_shapes) -> str:
+    """Return the shapes of tensors, each in the format of `known_shapes`, with equal ones counted: `2 × [B, T, D]`."""
+    columns: dict[str, int] = {}
     for tensor in tensors:
-        found[said(tensor)] = found.get(said(tensor), 0) + 1
-    return ", ".join(f"{count} × {shape}" if count > 1 else shape for shape, count in found.items())
+        columns[known_shapes(tensor)] = columns.get(known_shapes(tensor), 0) + 1
+    return ", ".join(f"{count} × {shape}" if count > 1 else shape for shape, count in columns.items())
 
 
 def symbols(tensor: TensorRecord) -> str:

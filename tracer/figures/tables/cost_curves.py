@@ -9,7 +9,7 @@ from tracer.export.math_labels import amount, size_html
 from tracer.figures.html_bars import legend
 from tracer.figures.palette import OTHER, stage_colour
 from tracer.figures.svg_layout import CLEAR, title
-from tracer.symbols.cost_scaling import ENDS, MIXED, MLP, PROJECTIONS, SCORES
+from tracer.record.cost_scaling import ENDS, MIXED, MLP, PROJECTIONS, SCORES
 from tracer.symbols.notation import MEANINGS
 
 COLOURS = {
@@ -25,11 +25,11 @@ MARK = 7
 
 def places(now: int, most: int, step: int = 1) -> list[int]:
     """Return sizes from small to large, evenly on a logarithmic axis, multiples of `step`, with `now` among them."""
-    found, at = {now}, float(max(step, 4))
+    ticks, at = {now}, float(max(step, 4))
     while at <= most:
-        found.add(max(step, round(at / step) * step))
+        ticks.add(max(step, round(at / step) * step))
         at *= 4 ** (1 / MARK)
-    return sorted(found)
+    return sorted(ticks)
 
 
 def draw_shares(
@@ -54,10 +54,10 @@ def draw_shares(
         )
         for part, column in flops.items()
     ]
-    marks, said = [_line(now, "solid")], [_label(now, "now", values)]
+    marks, labels = [_line(now, "solid")], [_label(now, "now", values)]
     if meets is not None and values[0] <= meets <= values[-1]:
         marks.append(_line(meets, "dash"))
-        said.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
+        labels.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
     across = {
         "title": title(f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"),
         "type": "log",
@@ -75,7 +75,7 @@ def draw_shares(
         "hovermode": "x unified",
         "showlegend": False,
         "shapes": marks,
-        "annotations": said,
+        "annotations": labels,
         **CLEAR,
     }
     return go.Figure(curves, layout)

@@ -19,17 +19,18 @@ LAYOUT = "#9aa3ad"
 
 def counts(names: Sequence[str]) -> dict[str, int]:
     """Return the number of operations of each category, in the order of `tracer.ops`."""
-    found = Counter(map(category, names))
-    return {name: found[name] for name in ORDER if found[name]}
+    by_category = Counter(map(category, names))
+    return {name: by_category[name] for name in ORDER if by_category[name]}
 
 
-def categories(found: Mapping[str, int]) -> str:
+def categories(by_category: Mapping[str, int]) -> str:
     """Return the counts as horizontal bars in HTML; those of mere layout are paler."""
     rows = [
-        Row(name, [Part(count, _colour(name), f"{name}: {count:,}")], f"{count:,}") for name, count in found.items()
+        Row(name, [Part(count, _colour(name), f"{name}: {count:,}")], f"{count:,}")
+        for name, count in by_category.items()
     ]
-    ticks = {at: f"{at:,.0f}" for at in round_ticks(max(found.values(), default=1)) if at == int(at)}
-    return bars(rows, ticks, ("category", "operations"), describe(found, "By category"), "What kinds of operations")
+    ticks = {at: f"{at:,.0f}" for at in round_ticks(max(by_category.values(), default=1)) if at == int(at)}
+    return bars(rows, ticks, ("category", "operations"), describe(by_category, "By category"), "Kinds of operations")
 
 
 def _colour(category: str) -> str:
@@ -110,14 +111,14 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
     ]
     ticks = {at: re.sub(r"\.0+(?=\D)", "", amount(round(at))) for at in round_ticks(max(sums.values(), default=1))}
     keys = [(stage_colour(stage), stage) for stage in stages]
-    return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the arithmetic is", keys)
+    return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the FLOPs are", keys)
 
 
 def _tooltip(module: str, stage: str, flops: int) -> str:
     return f"{module}, {stage}: {amount(flops, 'FLOP')}"
 
 
-def describe(found: Mapping[str, int], what: str) -> str:
+def describe(by_category: Mapping[str, int], what: str) -> str:
     """Return the text alternative of bars: the largest five."""
-    ranked = sorted(found.items(), key=lambda item: -item[1])[:5]
+    ranked = sorted(by_category.items(), key=lambda item: -item[1])[:5]
     return f"{what}: " + ", ".join(f"{name} {amount(value)}" for name, value in ranked)

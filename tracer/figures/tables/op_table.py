@@ -35,25 +35,25 @@ def table(
     `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
     modules that are unfolded at first. `noted` returns the number of a step in the note that the model is of.
     """
-    found = {"level": level, "chosen": chosen, "open": []}
+    contents = {"level": level, "chosen": chosen, "open": []}
     if level == "modules":
         whole = {"parameters": trace.params, "FLOP": trace.flops}
         columns = [{**column, "whole": whole.get(column["name"], 0)} for column in MODULES]
-        return found | {
+        return contents | {
             "columns": columns,
             "rows": call_table.modules(trace),
             "open": call_table.open_modules(trace),
         }
     if level == "calls":
-        return found | {"columns": CALLS, "rows": call_table.calls(trace)}
+        return contents | {"columns": CALLS, "rows": call_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
     if level == "steps" and noted:
         columns = [*columns[:2], NOTED, *columns[2:]]
         for step, row in zip(trace.steps, rows, strict=True):
             row["cells"].insert(2, noted(step.id))
     if level == "primitives" and len(opened) < len(trace.ops):
-        found["noun"] = "ops and primitives"
-    return found | {"columns": columns, "rows": rows}
+        contents["noun"] = "ops and primitives"
+    return contents | {"columns": columns, "rows": rows}
 
 
 def folds(table: dict) -> int:
@@ -150,7 +150,7 @@ def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
 
 
 def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
-    from tracer.symbols.cost_breakdown import of_step  # counting FLOPs imports torch, which pages start without
+    from tracer.record.cost_breakdown import of_step  # counting FLOPs imports torch, which pages start without
 
     ops = {op.index: op for op in trace.ops}
     costs = {step.id: of_step(trace, step) for step in trace.steps}
@@ -180,10 +180,10 @@ def _proof(step: Step) -> list:
     """Return a number to sort by and the text that is shown."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return ["", step.verdict]
-    number, said = error(step.error)
+    number, error_text = error(step.error)
     if step.refuted:
         return [number, "disproven on another run"]
-    return [number, f"{said}: {step.verdict}" if step.verdict == "disproven" else said]
+    return [number, f"{error_text}: {step.verdict}" if step.verdict == "disproven" else error_text]
 
 
 def error(value: float | None) -> list:
@@ -192,14 +192,14 @@ def error(value: float | None) -> list:
 
 
 def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], list[dict]]:
-    rows, known = [], {found.op: found for found in opened}
+    rows, known = [], {decomposition.op: decomposition for decomposition in opened}
     for op in trace.ops:
-        found = known.get(op.index)
-        if found is None:
+        decomposition = known.get(op.index)
+        if decomposition is None:
             cells = [op.op, category(op.op), shapes(op.inputs), shapes(op.outputs), "not opened", ["", ""]]
             rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
             continue
-        for number, part in enumerate(found.primitives):
+        for number, part in enumerate(decomposition.primitives):
             rows.append(
                 {
                     "id": f"op {op.index}",
@@ -212,7 +212,7 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
                         shapes(part.inputs),
                         shapes(part.outputs),
                         part.within.replace("/", " → "),
-                        error(found.error) if number == 0 else ["", ""],
+                        error(decomposition.error) if number == 0 else ["", ""],
                     ],
                 }
             )

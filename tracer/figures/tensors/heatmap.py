@@ -42,7 +42,7 @@ def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS)
     return (sums / np.outer(heights, widths)).astype(np.float32), (high, wide)
 
 
-class Packed(NamedTuple):
+class HeatmapData(NamedTuple):
     """A tensor's picture: its facts as plain data, and the cells themselves, matrix after matrix."""
 
     facts: dict[str, Any]
@@ -57,7 +57,7 @@ def pack(
     index: Sequence[int] = (),
     ticks: Sequence[str] | None = None,
     named: Collection[str] = (),
-) -> Packed | None:
+) -> HeatmapData | None:
     """Return the matrices of a tensor `[…, rows, columns]` for drawing in the browser; None if it is not drawn.
 
     All of them are packed if they are few and small, else the one at `index` of the leading axes. The facts: `lead` are
@@ -99,13 +99,13 @@ def pack(
         "shape": list(cells.shape[-2:]),
         "full": list(full),
         "box": list(box),
-        "axes": [_axis(*one) for one in zip(roles, names[-2:], full, strict=True)],
+        "axes": [_axis(*axis) for axis in zip(roles, names[-2:], full, strict=True)],
         "roles": list(roles),
         "ticks": list(ticks) if ticks and box[1] == 1 else None,
         "slices": slices,
     }
     whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
-    return Packed(*pack_cells(facts, cells, exact=whole))
+    return HeatmapData(*pack_cells(facts, cells, exact=whole))
 
 
 def weight(shape: Sequence[int]) -> int:
@@ -160,8 +160,8 @@ def caption(matrix: np.ndarray) -> str:
         parts.append(f"{int(np.isinf(matrix).sum()):,} of {matrix.size:,} values are −∞.")
     elif missing := int((~np.isfinite(matrix)).sum()):
         kinds = {"−∞": np.isneginf(matrix).any(), "+∞": np.isposinf(matrix).any(), "NaN": np.isnan(matrix).any()}
-        found = " or ".join(name for name, there in kinds.items() if there)
-        parts.append(f"{missing:,} {'value is' if missing == 1 else 'values are'} {found} and left empty.")
+        kind_names = " or ".join(name for name, there in kinds.items() if there)
+        parts.append(f"{missing:,} {'value is' if missing == 1 else 'values are'} {kind_names} and left empty.")
     return " ".join(parts)
 
 

@@ -60,10 +60,10 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     )
 
 
-def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -> str:
+def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, what: str = "of the attention") -> str:
     """Draw the photo with each patch darker for less of `weights`, `[rows, columns]`.
 
-    The patch with the most is framed; `label` is the text alternative.
+    The patch with the most is framed; `label` is the text alternative, and `what` says what a share is of.
     """
     width, height = photo.size
     shares = np.asarray(weights, dtype=float)
@@ -77,12 +77,12 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str) -
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
-    said = [f"patch {number}: {percent(share)} of the attention" for number, share in enumerate(shares.ravel())]
+    labels = [f"patch {number}: {percent(share)} {what}" for number, share in enumerate(shares.ravel())]
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
         f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
-        f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, said)}</svg>'
+        f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, labels)}</svg>'
     )
 
 

@@ -12,7 +12,7 @@ from tracer.ops import JOINS, SPLITS
 def cancel_unbinds(graph: Graph) -> Graph:
     """Return the graph with each join of all parts of one tensor, in order, as one layout of that tensor."""
     return graph.replace(
-        [found for index in range(len(graph.calls)) if (found := _match_rejoin(graph, index)) is not None]
+        [match for index in range(len(graph.calls)) if (match := _match_rejoin(graph, index)) is not None]
     )
 
 

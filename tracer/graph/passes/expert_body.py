@@ -55,22 +55,22 @@ class ExpertMatcher:
 
     def _trace_up(self, key: str) -> list[str]:
         """Return the values from a selected row or slice up to the tensor that it was selected from."""
-        found = [key]
-        while (call := self.graph.producing_call(found[-1])) is not None and len(found) < 40:
+        path = [key]
+        while (call := self.graph.producing_call(path[-1])) is not None and len(path) < 40:
             name = base(call.name)
             moves = name in MOVES and (name != "index" or self._indexes_by_integers(call))
             if not moves:
                 break
-            first = next((ref for ref in self.graph.inputs[self.graph.producer[found[-1]]]), None)
+            first = next((ref for ref in self.graph.inputs[self.graph.producer[path[-1]]]), None)
             if first is None:
                 break
-            found.append(first.key)
-        return found
+            path.append(first.key)
+        return path
 
     @staticmethod
     def _indexes_by_integers(call: Call) -> bool:
-        given = (one for one in call.arguments.get("indices", ()) if isinstance(one, Ref))
-        return not any(one.dtype.is_floating_point for one in given)
+        indices = (index for index in call.arguments.get("indices", ()) if isinstance(index, Ref))
+        return not any(index.dtype.is_floating_point for index in indices)
 
     def _find_token(self, product: int, whole: set[int]) -> str:
         """Return the value whose rows the experts get."""
@@ -101,24 +101,24 @@ class ExpertMatcher:
             return ExpertInput()
         if call is None:
             raise NoMatch
-        name, given = base(call.name), graph.inputs[graph.producer[key]]
+        name, operands = base(call.name), graph.inputs[graph.producer[key]]
         if name in MULTIPLIES:
-            return self._match_product(call, given, depth)
-        if name == "select" and prod(call.outputs[0].shape) == prod(given[0].shape):
-            return self._match(given[0].key, depth + 1)
+            return self._match_product(call, operands, depth)
+        if name == "select" and prod(call.outputs[0].shape) == prod(operands[0].shape):
+            return self._match(operands[0].key, depth + 1)
         if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
             return self._match_columns(call, key, depth)
         if name in FLAT | SQUEEZES:
-            return self._match(given[0].key, depth + 1)
-        if name == "add" and len(given) == 2 and (bias := self._match_bias(given[1])) is not None:
-            inner = self._match(given[0].key, depth + 1)
+            return self._match(operands[0].key, depth + 1)
+        if name == "add" and len(operands) == 2 and (bias := self._match_bias(operands[1])) is not None:
+            inner = self._match(operands[0].key, depth + 1)
             if isinstance(inner, MatMul) and inner.bias is None:
                 return MatMul(inner.left, inner.weight, bias)
         if name not in POINTWISE:
             raise NoMatch
         arguments = {
-            one: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
-            for one, value in call.arguments.items()
+            argument: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
+            for argument, value in call.arguments.items()
         }
         return Pointwise(call, arguments)
 
@@ -142,9 +142,9 @@ class ExpertMatcher:
 
     def _slice_of(self, key: str, transposed: bool = False) -> ExpertWeight:
         shape, dtype = self.graph.shapes[key], self.graph.ref[key].dtype
-        if (one := self._list_parameter(key)) is not None:
-            self.members.setdefault(one.key, key)
-            key, shape = one.key, (self.count, *shape)
+        if (parameter := self._list_parameter(key)) is not None:
+            self.members.setdefault(parameter.key, key)
+            key, shape = parameter.key, (self.count, *shape)
         if key not in self.transposed:
             self.transposed[key] = transposed
             self.weights.append(Ref(key, shape, dtype))
@@ -152,8 +152,8 @@ class ExpertMatcher:
             raise NoMatch
         return ExpertWeight([ref.key for ref in self.weights].index(key), transposed)
 
-    def _match_product(self, call: Call, given, depth: int) -> MatMul:
-        operands = [ref for ref in given if ref.dtype.is_floating_point]
+    def _match_product(self, call: Call, operand_refs, depth: int) -> MatMul:
+        operands = [ref for ref in operand_refs if ref.dtype.is_floating_point]
         weight = self._find_weight(operands)
         left = next((ref for ref in operands if ref is not weight), None)
         if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
@@ -168,7 +168,9 @@ class ExpertMatcher:
         else:
             transposed = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
         turns = sum(
-            base(one.name) in TRANSPOSES for key in ups[:-1] if (one := self.graph.producing_call(key)) is not None
+            base(producer.name) in TRANSPOSES
+            for key in ups[:-1]
+            if (producer := self.graph.producing_call(key)) is not None
         )
         inner = self._match(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._slice_of(ups[-1], transposed != bool(turns % 2))
@@ -187,11 +189,11 @@ class ExpertMatcher:
     def _match_columns(self, call: Call, key: str, depth: int):
         """Return the slice of the last axis that a call takes."""
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
-        given = next(iter(call.arguments.values()))
-        pattern = factor_index_map(index_map(given.shape, [(call, position)]), given.shape)
-        if pattern is None or any(pattern.picked[:-1]) or len(call.outputs[position].shape) != len(given.shape):
+        operand = next(iter(call.arguments.values()))
+        pattern = factor_index_map(index_map(operand.shape, [(call, position)]), operand.shape)
+        if pattern is None or any(pattern.picked[:-1]) or len(call.outputs[position].shape) != len(operand.shape):
             raise NoMatch
-        inner = self._match(given.key, depth + 1)
+        inner = self._match(operand.key, depth + 1)
         return ColumnSlice(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
 
     def _with_reshapes(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:

@@ -56,20 +56,22 @@ def find_transposed(what) -> dict[int, bool]:
             return find_transposed(inner)
         case Pointwise(_, arguments):
             return {
-                number: transposed for one in arguments.values() for number, transposed in find_transposed(one).items()
+                number: transposed
+                for argument in arguments.values()
+                for number, transposed in find_transposed(argument).items()
             }
     return {}
 
 
-def same_structure(one, other) -> bool:
+def same_structure(a, b) -> bool:
     """Return whether two experts have the same structure, each with its own tensors."""
-    match one, other:
+    match a, b:
         case (Pointwise(call, given), Pointwise(name_of, others)):
             same = call.name == name_of.name and given.keys() == others.keys()
             return same and all(same_structure(given[name], others[name]) for name in given)
         case (MatMul(left, weight, bias), MatMul(other_left, other_weight, other_bias)):
             return (weight, bias) == (other_weight, other_bias) and same_structure(left, other_left)
         case (ColumnSlice(), ColumnSlice()):
-            ranges = [(columns.start, columns.stop, columns.step) for columns in (one, other)]
-            return ranges[0] == ranges[1] and same_structure(one.of, other.of)
-    return one == other
+            ranges = [(columns.start, columns.stop, columns.step) for columns in (a, b)]
+            return ranges[0] == ranges[1] and same_structure(a.of, b.of)
+    return a == b

@@ -46,16 +46,16 @@ def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
 def _expert_counts(graph: Graph) -> set[int]:
     """Return possible numbers of experts: lengths of module lists and of the first axis of parameters."""
     lists: dict[str, int] = {}
-    found = set()
+    counts = set()
     for key, shape in graph.shapes.items():
         if key.startswith("parameter "):
-            found |= {shape[0]} if len(shape) == 3 else set()
+            counts |= {shape[0]} if len(shape) == 3 else set()
             parts = key.split(".")
             for place, part in enumerate(parts):
                 if part.isdecimal():
                     around = ".".join(parts[:place])
                     lists[around] = max(lists.get(around, 0), int(part) + 1)
-    return {count for count in found | set(lists.values()) if FEWEST <= count <= MOST}
+    return {count for count in counts | set(lists.values()) if FEWEST <= count <= MOST}
 
 
 class _DenseMoE(ExpertMatcher):
@@ -72,13 +72,13 @@ class _DenseMoE(ExpertMatcher):
         self.ups = self._trace_first_operand(outputs[0])
         self.token = self.token or self.ups[-1]
         body = self._match(outputs[0])
-        if not self.weights or not all(same_structure(body, self._match(one)) for one in outputs[1:]):
+        if not self.weights or not all(same_structure(body, self._match(output)) for output in outputs[1:]):
             raise NoMatch
         x, whole = self._find_tokens(result), self._collect_calls(result)
         result, whole = self._with_reshapes(result, whole)
-        members = tuple(self.members.get(one.key, one.key) for one in self.weights)
-        given = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
-        return whole, (result, given | {"members": members})
+        members = tuple(self.members.get(output.key, output.key) for output in self.weights)
+        arguments = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
+        return whole, (result, arguments | {"members": members})
 
     def _find_result(self) -> tuple[Ref, list[str]]:
         """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
@@ -88,15 +88,15 @@ class _DenseMoE(ExpertMatcher):
             if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
                 continue
             known |= {ref.key for ref in call.outputs}
-            made = call.outputs[0]
-            if self.graph.name(index) not in SUMS or made.shape[:-1] != self.gates.shape[:-1]:
+            result = call.outputs[0]
+            if self.graph.name(index) not in SUMS or result.shape[:-1] != self.gates.shape[:-1]:
                 continue
             try:
-                found = self._match_sum(made.key)
+                experts = self._match_sum(result.key)
             except NoMatch:
                 continue
-            if found.keys() in ({None}, set(range(self.count))):
-                return made, [found[number] for number in sorted(found, key=str)]
+            if experts.keys() in ({None}, set(range(self.count))):
+                return result, [experts[number] for number in sorted(experts, key=str)]
         raise NoMatch
 
     def _match_sum(self, key: str, depth: int = 0) -> dict[int | None, str]:
@@ -104,41 +104,45 @@ class _DenseMoE(ExpertMatcher):
         call = self.graph.producing_call(key)
         if call is None or depth > MOST + 40:
             raise NoMatch
-        name, given = base(call.name), self.graph.inputs[self.graph.producer[key]]
+        name, operands = base(call.name), self.graph.inputs[self.graph.producer[key]]
         if name in FACTORIES or (takes_shape(name) and "zeros" in name):
             return {}
-        if name in FLAT | SQUEEZES or (name == "select" and prod(given[0].shape) == prod(call.outputs[0].shape)):
-            return self._match_sum(given[0].key, depth + 1)
+        if name in FLAT | SQUEEZES or (name == "select" and prod(operands[0].shape) == prod(call.outputs[0].shape)):
+            return self._match_sum(operands[0].key, depth + 1)
         if name == "add" and call.arguments.get("alpha", 1) == 1:
-            rest = [one for one in call.arguments.values() if not isinstance(one, Ref) and one not in (0, 1)]
-            parts = [self._match_sum(ref.key, depth + 1) for ref in given]
-            found = {number: value for part in parts for number, value in part.items()}
-            if rest or len(found) < sum(map(len, parts)):
+            rest = [
+                argument
+                for argument in call.arguments.values()
+                if not isinstance(argument, Ref) and argument not in (0, 1)
+            ]
+            parts = [self._match_sum(ref.key, depth + 1) for ref in operands]
+            merged = {number: value for part in parts for number, value in part.items()}
+            if rest or len(merged) < sum(map(len, parts)):
                 raise NoMatch
-            return found
-        if name == "mul" and len(given) == 2:
-            return self._match_gated(given)
+            return merged
+        if name == "mul" and len(operands) == 2:
+            return self._match_gated(operands)
         if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
-            product = self.graph.producing_call(given[0].key)
+            product = self.graph.producing_call(operands[0].key)
             if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
-                places, other = self._split_gates(self.graph.inputs[self.graph.producer[given[0].key]])
-                axis = dims[0] % len(given[0].shape)
-                if self._expert_axis(places) == axis and len(other.shape) == places.ndim:
-                    return self._match_stack(other, axis)
-        if name in ("matmul", "bmm") and len(given) == 2:
-            places, other = self._split_gates(given)
-            row, column = (-2, -1) if other.key == given[1].key else (-1, -2)
-            if places.ndim == len(other.shape) == self._expert_axis(places) - column and places.shape[row] == 1:
-                return self._match_stack(other, places.ndim + row)
-        if name == "einsum" and len(given) == 2:
+                places, values = self._split_gates(self.graph.inputs[self.graph.producer[operands[0].key]])
+                axis = dims[0] % len(operands[0].shape)
+                if self._expert_axis(places) == axis and len(values.shape) == places.ndim:
+                    return self._match_stack(values, axis)
+        if name in ("matmul", "bmm") and len(operands) == 2:
+            places, values = self._split_gates(operands)
+            row, column = (-2, -1) if values.key == operands[1].key else (-1, -2)
+            if places.ndim == len(values.shape) == self._expert_axis(places) - column and places.shape[row] == 1:
+                return self._match_stack(values, places.ndim + row)
+        if name == "einsum" and len(operands) == 2:
             return self._match_einsum(call)
         raise NoMatch
 
-    def _split_gates(self, given: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
+    def _split_gates(self, operands: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
         """Return the index map of the operand that is a layout of the gates, and the other operand."""
-        for one, other in (given, given[::-1]):
-            if (places := self._gate_indices(one.key)) is not None:
-                return places, other
+        for gates, values in (operands, operands[::-1]):
+            if (places := self._gate_indices(gates.key)) is not None:
+                return places, values
         raise NoMatch
 
     def _gate_indices(self, key: str) -> np.ndarray | None:
@@ -160,14 +164,14 @@ class _DenseMoE(ExpertMatcher):
             key = self.graph.inputs[self.graph.producer[key]][0].key
         return True
 
-    def _match_gated(self, given: tuple[Ref, ...]) -> dict[int | None, str]:
+    def _match_gated(self, operands: tuple[Ref, ...]) -> dict[int | None, str]:
         """Return the result of one expert, multiplied by its column of the gates."""
-        places, other = self._split_gates(given)
+        places, values = self._split_gates(operands)
         number = int(places.flat[0]) % self.count
         column = np.arange(self.rows) * self.count + number
         if places.shape != (*self.gates.shape[:-1], 1) or (places.reshape(-1) != column).any():
             raise NoMatch
-        return {number: other.key}
+        return {number: values.key}
 
     def _expert_axis(self, places: np.ndarray) -> int:
         """Return the axis of the experts in a layout of all gates that keeps the order of tokens."""
@@ -177,24 +181,24 @@ class _DenseMoE(ExpertMatcher):
                 return axis
         raise NoMatch
 
-    def _match_stack(self, made: Ref, axis: int) -> dict[int | None, str]:
+    def _match_stack(self, stacked: Ref, axis: int) -> dict[int | None, str]:
         """Return the results of the experts that are stacked along an axis."""
-        if made.shape[axis] != self.count:
+        if stacked.shape[axis] != self.count:
             raise NoMatch
         chain: list[tuple[Call, int]] = []
-        key: str = made.key
+        key: str = stacked.key
         while (call := self.graph.producing_call(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
             self._collect_layouts(key, self.graph.inputs[self.graph.producer[key]][0].key, chain)
             key = self.graph.inputs[self.graph.producer[key]][0].key
         joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
         if call is None or not joined:
-            return {None: made.key}
+            return {None: stacked.key}
         parts, shape = call.arguments["tensors"], self.graph.shapes[key]
         along = call.arguments.get("dim", 0) % len(shape)
         places = index_map(shape, chain[::-1]).table()
         numbers = np.moveaxis(places // prod(shape[along + 1 :]) % shape[along], axis, -1)
-        one = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
-        in_order = (numbers == np.arange(self.count)).all() and (np.diff(one) > 0).all()
+        indices = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
+        in_order = (numbers == np.arange(self.count)).all() and (np.diff(indices) > 0).all()
         if len(parts) != self.count or shape[along] != self.count or not in_order:
             raise NoMatch
         return {number: part.key for number, part in enumerate(parts)}
@@ -202,27 +206,27 @@ class _DenseMoE(ExpertMatcher):
     def _match_einsum(self, call: Call) -> dict[int | None, str]:
         """Return the results of the experts from an einsum such as `bte,bted->btd`."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
-        names, given = left.split(","), call.arguments["tensors"]
-        for (one, its), (other, others) in (
-            ((given[0], names[0]), (given[1], names[1])),
-            ((given[1], names[1]), (given[0], names[0])),
+        names, operands = left.split(","), call.arguments["tensors"]
+        for (operand, its), (beside, others) in (
+            ((operands[0], names[0]), (operands[1], names[1])),
+            ((operands[1], names[1]), (operands[0], names[0])),
         ):
-            places = self._gate_indices(one.key)
+            places = self._gate_indices(operand.key)
             if places is None or places.shape != self.gates.shape or (np.diff(places.reshape(-1)) != 1).any():
                 continue
             letter = its[-1]
             if letter not in after and after[:-1] == its[:-1] and others.replace(letter, "") == after:
-                axis = others.index(letter) - len(others) + len(other.shape)
-                return self._match_stack(other, axis)
+                axis = others.index(letter) - len(others) + len(beside.shape)
+                return self._match_stack(beside, axis)
         raise NoMatch
 
     def _is_transposed(self, call: Call, weight: Ref) -> bool:
         """Return whether an einsum takes its weight with the last two axes transposed."""
         left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
-        names, given = left.split(","), call.arguments["tensors"]
-        if len(given) != 2 or not weight.key.startswith("parameter "):
+        names, operands = left.split(","), call.arguments["tensors"]
+        if len(operands) != 2 or not weight.key.startswith("parameter "):
             raise NoMatch
-        number = next(number for number, ref in enumerate(given) if ref.key == weight.key)
+        number = next(number for number, ref in enumerate(operands) if ref.key == weight.key)
         its, others = names[number], names[1 - number]
         for transposed, (within, out) in enumerate((its[1:], its[:0:-1])):
             if within == others[-1] and within not in after and after[-1] == out and its[0] in after:
@@ -231,7 +235,7 @@ class _DenseMoE(ExpertMatcher):
 
     def _common_input(self, outputs: list[str]) -> str:
         """Return the common input of all experts: the latest value that each result was computed from."""
-        above = [self._ancestors(one) for one in outputs]
+        above = [self._ancestors(output) for output in outputs]
         shared = set.intersection(*map(set, above)) - {self.gates.key}
         if not shared:
             raise NoMatch
@@ -239,17 +243,17 @@ class _DenseMoE(ExpertMatcher):
 
     def _ancestors(self, key: str) -> dict[str, None]:
         """Return the values that one was computed from, by calls that an expert can contain."""
-        found: dict[str, None] = {}
+        ancestors: dict[str, None] = {}
         waiting = [key]
-        while waiting and len(found) < LARGEST:
+        while waiting and len(ancestors) < LARGEST:
             at = waiting.pop()
-            if at in found or at.startswith("parameter "):
+            if at in ancestors or at.startswith("parameter "):
                 continue
-            found[at] = None
+            ancestors[at] = None
             index = self.graph.producer.get(at)
             if index is not None and self.graph.name(index) in WITHIN:
                 waiting += [ref.key for ref in self.graph.inputs[index]]
-        return found
+        return ancestors
 
     def _trace_first_operand(self, output: str) -> list[str]:
         """Return the values from the operand of an expert's first product up to the token."""
@@ -257,9 +261,9 @@ class _DenseMoE(ExpertMatcher):
             index = self.graph.producer.get(key)
             if index is None or self.graph.name(index) not in MULTIPLIES:
                 continue
-            given = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
-            weight = self._find_weight(given)
-            left = next((ref for ref in given if ref is not weight), None)
+            operands = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
+            weight = self._find_weight(operands)
+            left = next((ref for ref in operands if ref is not weight), None)
             if weight is None or left is None:
                 continue
             ups = self._trace_up(left.key)
@@ -270,18 +274,18 @@ class _DenseMoE(ExpertMatcher):
     def _collect_calls(self, result: Ref) -> set[int]:
         """Return the calls from the token and the gates to the result. Raise NoMatch if anything else uses their
         values."""
-        found: set[int] = set()
+        indices: set[int] = set()
         waiting = [result.key]
         while waiting:
             key = waiting.pop()
             index = self.graph.producer.get(key)
-            if index is None or index in found or key in (self.gates.key, self.token, *self.ups):
+            if index is None or index in indices or key in (self.gates.key, self.token, *self.ups):
                 continue
-            found.add(index)
+            indices.add(index)
             waiting += [ref.key for ref in self.graph.inputs[index]]
-        for index in found:
+        for index in indices:
             for ref in self.graph.calls[index].outputs:
-                others = set(self.graph.users.get(ref.key, ())) - found
+                others = set(self.graph.users.get(ref.key, ())) - indices
                 if ref.key != result.key and (others or ref.key in self.graph.returned):
                     raise NoMatch
-        return found
+        return indices

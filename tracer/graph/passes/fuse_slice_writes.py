@@ -15,7 +15,7 @@ FEWEST = 2
 def fuse_slice_writes(graph: Graph) -> Graph:
     """Return the graph with all writes into the slices of one tensor as one `stack` of the written values."""
     writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
-    return graph.replace([found for index in writes if (found := _match_writes(graph, index)) is not None])
+    return graph.replace([match for index in writes if (match := _match_writes(graph, index)) is not None])
 
 
 def _match_writes(graph: Graph, index: int) -> tuple[set[int], list[Call]] | None:
@@ -48,11 +48,11 @@ def _match_writes(graph: Graph, index: int) -> tuple[set[int], list[Call]] | Non
         if len(parts) < count and (before is None or graph.calls[before].name != "overwrite"):
             return None
         index = before if before is not None else -1
-    for one in sorted(group)[:-1]:
-        if any(taker not in group for ref in graph.calls[one].outputs for taker in graph.users.get(ref.key, ())):
+    for write in sorted(group)[:-1]:
+        if any(taker not in group for ref in graph.calls[write].outputs for taker in graph.users.get(ref.key, ())):
             return None
     group = graph.with_exclusive_producers(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
-    func, inner = torch.ops.aten.stack.default, tuple(graph.calls[one] for one in sorted(group))
+    func, inner = torch.ops.aten.stack.default, tuple(graph.calls[write] for write in sorted(group))
     arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
     return group, [last._replace(func=func, name="stack", arguments=arguments, inner=inner)]
 

@@ -37,17 +37,17 @@ def fuse_moe(graph: Graph) -> Graph:
             if not group & taken:
                 groups.append((group, [call]))
                 taken |= group
-    for group, (result, given) in find_dense_moe(graph):
+    for group, (result, arguments) in find_dense_moe(graph):
         if not group & taken:
-            groups.append((group, [_experts_call(graph, group, max(group), result, given)]))
+            groups.append((group, [_experts_call(graph, group, max(group), result, arguments)]))
             taken |= group
     return graph.replace(groups)
 
 
-def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, given: dict) -> Call:
+def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, arguments: dict) -> Call:
     """Return the call that replaces a group of calls."""
     call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
-    return Call(FUNC, "experts", given, (result,), call.module, call.call, call.first, call.last, ops)
+    return Call(FUNC, "experts", arguments, (result,), call.module, call.call, call.first, call.last, ops)
 
 
 class _TopKMoE(ExpertMatcher):
@@ -76,9 +76,9 @@ class _TopKMoE(ExpertMatcher):
         if not isinstance(body, MatMul) or len(self.weights) < FEWEST:
             raise NoMatch
         x = self._find_tokens(result)
-        given = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
-        given["members"] = tuple(self.members.get(one.key, one.key) for one in self.weights)
-        return whole, _experts_call(self.graph, whole, max(region), result, given)
+        arguments = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
+        arguments["members"] = tuple(self.members.get(weight.key, weight.key) for weight in self.weights)
+        return whole, _experts_call(self.graph, whole, max(region), result, arguments)
 
     def _find_region(self) -> tuple[set[int], Ref]:
         """Return the calls that depend on the experts' indices, up to the one value that leaves them."""
@@ -98,7 +98,7 @@ class _TopKMoE(ExpertMatcher):
                 for key in open_values
                 if key != self.chosen.key and (last_use.get(key, -1) > index or key in graph.returned)
             }
-            products = sum(graph.name(one) in MULTIPLIES for one in region)
+            products = sum(graph.name(call_index) in MULTIPLIES for call_index in region)
             if products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
                 result = graph.ref[still.pop()]
                 whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
@@ -118,19 +118,19 @@ class _TopKMoE(ExpertMatcher):
         for index in products:
             call = self.graph.calls[index]
             weight = self._find_weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
-            one = weight and self._list_parameter(self._trace_up(weight.key)[-1])
-            last[one and one.number] = call.outputs[0].key
+            parameter = weight and self._list_parameter(self._trace_up(weight.key)[-1])
+            last[parameter and parameter.number] = call.outputs[0].key
         return list(last.values())
 
     def _find_gates(self, whole: set[int]) -> Ref:
         """Return the gates of the selected experts: the input of the mixture that has their shape."""
-        found = {}
+        gates = {}
         for index in sorted(whole):
             for ref in self.graph.inputs[index]:
                 maker = self.graph.producer.get(ref.key)
                 inside = maker is not None and maker in whole
                 if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
-                    found[ref.key] = ref
-        if len(found) != 1:
+                    gates[ref.key] = ref
+        if len(gates) != 1:
             raise NoMatch
-        return next(iter(found.values()))
+        return next(iter(gates.values()))

@@ -15,6 +15,7 @@ from tracer.expr.nn.rope import HALVES, NEIGHBOURS
 from tracer.graph.float64_replay import CannotReplay, replay
 from tracer.graph.subgraph import SyntheticOp
 from tracer.ops import IDENTITIES, LAYOUTS, base
+from tracer.utils.internals.torch_internals import function_schema
 
 aten = torch.ops.aten
 
@@ -79,11 +80,11 @@ class NamedCall(NamedTuple):
 class Trial:
     """A region that runs on random numbers; a large one at smaller sizes."""
 
-    def __init__(self, calls: list[Call], given: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
-        self.calls, self.given, self._end = calls, given, end
+    def __init__(self, calls: list[Call], inputs: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
+        self.calls, self.given, self._end = calls, inputs, end
         self._numbers = {key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items()}
         self.names = {base(call.name) for call in self.calls}
-        self.shape, self.end = given[0].shape if given else (), end.shape
+        self.shape, self.end = inputs[0].shape if inputs else (), end.shape
         self.axes = self._reduced_axes()
         self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
         """Whether it has no layouts, and so may be tried with any sizes along the axes that do not matter."""
@@ -91,31 +92,31 @@ class Trial:
 
     def _reduced_axes(self) -> tuple[int, ...]:
         """Return the axes, from 0, along which its calls reduce."""
-        rank, found = len(self.shape), set()
+        rank, axes = len(self.shape), set()
         for call in self.calls:
             if base(call.name) == "einsum":
-                first, _, made = call.arguments["equation"].replace(" ", "").partition("->")
+                first, _, output = call.arguments["equation"].replace(" ", "").partition("->")
                 letters = first.partition(",")[0]
                 alike = len(letters) == rank and "." not in first
-                found.update(axis for axis, letter in enumerate(letters) if alike and letter not in made)
+                axes.update(axis for axis, letter in enumerate(letters) if alike and letter not in output)
             elif "normalized_shape" in call.arguments:
-                found.update(range(rank - len(call.arguments["normalized_shape"]), rank))
+                axes.update(range(rank - len(call.arguments["normalized_shape"]), rank))
             elif base(call.name) in REDUCTIONS and "other" not in call.arguments:
                 dim = call.arguments.get("dim")
                 dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
-                found.update(one % rank for one in dims if rank)
-        return tuple(sorted(found))
+                axes.update(reduced % rank for reduced in dims if rank)
+        return tuple(sorted(axes))
 
     def _smaller_sizes(self) -> dict[int, int]:
         """Return a smaller size for each size that does not matter; empty if the sizes of the run are small."""
         matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
-        found, count = {}, prod(self.shape)
+        smaller, count = {}, prod(self.shape)
         if self.by_axis or "overwrite" in self.names:
-            return found
+            return smaller
         for size, few in zip(sorted(set(self.shape) - matter, reverse=True), SMALL, strict=False):
             if count > CELLS and size > few:
-                found[size], count = few, count // size * few
-        return found
+                smaller[size], count = few, count // size * few
+        return smaller
 
     def _shrink(self, value):
         """Return a size, or several, as they are in the trial."""
@@ -125,7 +126,7 @@ class Trial:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether it can be a pointwise function."""
+        """True if it can be a pointwise function."""
         alone = len(self.given) == 1 and self.end == self.shape
         return alone and self.names <= POINTWISE | IDENTITIES | {"zeros_like", "ones_like", "full_like"}
 
@@ -140,9 +141,9 @@ class Trial:
         dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
         return torch.randn(shape, generator=torch.Generator().manual_seed(number), dtype=dtype)
 
-    def run(self, *given: torch.Tensor) -> torch.Tensor:
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Run the region on these inputs and return its result."""
-        values = {ref.key: value for ref, value in zip(self.given, given, strict=True)}
+        values = {ref.key: value for ref, value in zip(self.given, inputs, strict=True)}
         return replay(map(self._shrink_call, self.calls), self._numbers | values)[self._end.key]
 
     def _shrink_call(self, call: Call) -> Call:
@@ -173,10 +174,10 @@ def _is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
 
 
-def _is_close_where_finite(made: torch.Tensor, named: torch.Tensor) -> bool:
+def _is_close_where_finite(computed: torch.Tensor, named: torch.Tensor) -> bool:
     """Return whether a function equals a named one wherever its spelling does not overflow."""
-    finite = made.isfinite()
-    return made.shape == named.shape and bool(finite[:257].all()) and _is_close(made[finite], named[finite])
+    finite = computed.isfinite()
+    return computed.shape == named.shape and bool(finite[:257].all()) and _is_close(computed[finite], named[finite])
 
 
 def recognise(trial: Trial) -> NamedCall | None:
@@ -223,10 +224,10 @@ def _match_activation(trial: Trial) -> NamedCall | None:
     if not trial.is_pointwise or not trial.names & (CURVED | HINGES):
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
-    made = trial.run(x)
+    computed = trial.run(x)
     for func, settings in ACTIVATIONS:
-        if _is_close_where_finite(made, func(x, **settings)):
-            return NamedCall(func, {func._schema.arguments[0].name: X, **settings})
+        if _is_close_where_finite(computed, func(x, **settings)):
+            return NamedCall(func, {function_schema(func).arguments[0].name: X, **settings})
     return None
 
 
@@ -235,8 +236,8 @@ def _match_leaky_relu(trial: Trial) -> NamedCall | None:
     if not trial.is_pointwise or not trial.names & HINGES:
         return None
     x = torch.cat([TRIED, trial.beside_constants()])
-    made, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
-    if 0 < slope < 1 and _is_close(made, aten.leaky_relu.default(x, slope)):
+    computed, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
+    if 0 < slope < 1 and _is_close(computed, aten.leaky_relu.default(x, slope)):
         return NamedCall(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
     return None
 
@@ -248,14 +249,14 @@ def _match_softmax(trial: Trial) -> NamedCall | None:
     (axis,), x = trial.axes, trial.draw(0) * 3
     if x.shape[axis] == 1:  # whatever it is of, it is 1
         return None
-    made = trial.run(x)
+    computed = trial.run(x)
     if trial.end == trial.shape:
         for func in (aten.softmax.int, aten.log_softmax.int):
             if all(_is_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
                 return NamedCall(func, {"self": X, "dim": axis, "dtype": None})
         return None
     keeps = len(trial.end) == len(trial.shape)
-    same = _is_close(made, aten.logsumexp.default(x, [axis], keeps))
+    same = _is_close(computed, aten.logsumexp.default(x, [axis], keeps))
     return NamedCall(aten.logsumexp.default, {"self": X, "dim": (axis,), "keepdim": keeps}) if same else None
 
 
@@ -282,22 +283,24 @@ class Norm(NamedTuple):
     def call(self, trial: Trial, eps: float, gamma: Placeholder | None, beta: Placeholder | None) -> NamedCall | None:
         """Return its call; None if it has none with that γ and β."""
         axes, usual = trial.axes, self.less == 0 and self.how == INSIDE
-        given: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
+        arguments: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
         if axes != (*range(len(trial.shape) - len(axes), len(trial.shape)),):
             if axes != (1,) or not self.centred or not usual:
                 return None
-            vectors = {name: None if given[name] is None else given[name]._replace(vector=True) for name in AFFINE}
-            return NamedCall(CHANNELS, given | vectors | {"dims": axes})
+            vectors = {
+                name: None if arguments[name] is None else arguments[name]._replace(vector=True) for name in AFFINE
+            }
+            return NamedCall(CHANNELS, arguments | vectors | {"dims": axes})
         if not self.mean:
             return NamedCall(UNIT, {"input": X}) if len(axes) == 1 and gamma == beta is None and not eps else None
-        given["normalized_shape"] = trial.shape[-len(axes) :]
+        arguments["normalized_shape"] = trial.shape[-len(axes) :]
         if usual and self.centred:
-            return NamedCall(aten.layer_norm.default, given)
+            return NamedCall(aten.layer_norm.default, arguments)
         if usual and beta is None:
-            del given["bias"]
-            return NamedCall(aten.rms_norm.default, given)
+            del arguments["bias"]
+            return NamedCall(aten.rms_norm.default, arguments)
         settings = {"centred": self.centred, "less": self.less, "how": self.how}
-        return NamedCall(DEVIATION, given | settings)
+        return NamedCall(DEVIATION, arguments | settings)
 
 
 AFFINE = "weight", "bias"
@@ -329,17 +332,17 @@ def _match_norm(trial: Trial) -> NamedCall | None:
     if any(ref.shape != shape and prod(ref.shape) != 1 for ref, shape in zip(beside, along, strict=True)):
         return None
     vectors = [trial.draw(1 + place) for place in range(len(beside))]
-    x, made = trial.draw(0), {}
+    x, computed = trial.draw(0), {}
     for eps, norm, (gamma, beta) in product(dict.fromkeys(trial.epsilons(count)), NORMS, PLACES[len(beside)]):
         for scale in (*SCALES, eps, eps**0.5):
-            if scale not in made:
-                made[scale] = trial.run(x * scale, *vectors)
+            if scale not in computed:
+                computed[scale] = trial.run(x * scale, *vectors)
             normed = norm.run(x * scale, axes, eps)
             normed = normed if gamma is None else normed * vectors[gamma]
-            if not _is_close(made[scale], normed if beta is None else normed + vectors[beta]):
+            if not _is_close(computed[scale], normed if beta is None else normed + vectors[beta]):
                 break
         else:
-            places = (None if one is None else Placeholder(1 + one) for one in (gamma, beta))
+            places = (None if vector is None else Placeholder(1 + vector) for vector in (gamma, beta))
             if (named := norm.call(trial, eps, *places)) is not None:
                 return named
     return None
@@ -367,7 +370,7 @@ def _match_rotary(trial: Trial) -> NamedCall | None:
     if len(wide) != 1 or width % 2 or trial.end != trial.shape or not wide <= {(width,), (width // 2,)}:
         return None
     x, *drawn = (trial.draw(number) for number in range(len(trial.given)))
-    made, half = trial.run(x, *drawn), wide == {(width // 2,)}
+    computed, half = trial.run(x, *drawn), wide == {(width // 2,)}
     if len(tables) == 2:
         func, names, (cosine, sine) = ROPE, ("cosine", "sine"), drawn
     elif drawn[0].is_complex():
@@ -376,10 +379,10 @@ def _match_rotary(trial: Trial) -> NamedCall | None:
         func, names, cosine, sine = OF_ANGLES, ("angles",), drawn[0].cos(), drawn[0].sin()
     alike = (NEIGHBOURS, HALVES) if trial.names & {"stack", "view_as_complex", "complex"} else (HALVES, NEIGHBOURS)
     for pairs in alike:  # one pair alone is of both
-        tall = [expand_pairs(one, pairs) if half else one for one in (cosine, sine)]
-        if _is_close(made, x * tall[0] + rotate_pairs(x, pairs) * tall[1]):
-            given = {name: Placeholder(1 + number) for number, name in enumerate(names)}
-            return NamedCall(func, {"x": X, **given, "pairs": pairs})
+        tall = [expand_pairs(table, pairs) if half else table for table in (cosine, sine)]
+        if _is_close(computed, x * tall[0] + rotate_pairs(x, pairs) * tall[1]):
+            placeholders = {name: Placeholder(1 + number) for number, name in enumerate(names)}
+            return NamedCall(func, {"x": X, **placeholders, "pairs": pairs})
     return None
 
 
@@ -408,16 +411,16 @@ def _match_sinusoids(trial: Trial) -> NamedCall | None:
         return None
     if length == 1:  # one place says nothing of rates
         length, trial.calls = 3, [_lengthen(call, 3) for call in trial.calls]
-    made, pairs = trial.run().reshape(length, width), width // 2
+    computed, pairs = trial.run().reshape(length, width), width // 2
     for halves in (False, True):
-        sines, cosines = (made[:, :pairs], made[:, pairs:]) if halves else (made[:, ::2], made[:, 1::2])
+        sines, cosines = (computed[:, :pairs], computed[:, pairs:]) if halves else (computed[:, ::2], computed[:, 1::2])
         first = torch.atan2(sines[0, 0], cosines[0, 0]).round()
         rates = torch.atan2(sines, cosines)[1] - torch.atan2(sines, cosines)[0]
         angles = (torch.arange(length)[:, None] + first) * rates
         if 0 <= first <= FARTHEST and torch.allclose(angles.sin(), sines) and torch.allclose(angles.cos(), cosines):
             for steps in (pairs, pairs - 1):
                 base = float(rates[1]) ** -steps
-                spaced = round(base) ** (-torch.arange(pairs, dtype=made.dtype) / steps)
+                spaced = round(base) ** (-torch.arange(pairs, dtype=computed.dtype) / steps)
                 if base < LARGEST_BASE and round(base) > 1 and torch.allclose(rates, spaced, rtol=NEAR):
                     return NamedCall(
                         SINUSOIDS, {"base": round(base), "halves": halves, "steps": steps, "first": int(first)}

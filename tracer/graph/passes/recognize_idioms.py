@@ -26,6 +26,7 @@ from tracer.graph.passes.idiom_candidates import (
 )
 from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
 from tracer.utils.cache import Cache
+from tracer.utils.internals.torch_internals import function_schema
 
 LONGEST, MOST_CALLS, MOST_GIVEN = 40, 400, 5
 """How many calls an idiom has at most, how many those that make a table of nothing, and how many values it is tried to
@@ -79,7 +80,7 @@ class _Run(NamedTuple):
 _decided = Cache(HELD)
 
 
-def recognise_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
+def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
     """Return the graph with each region that computes a named function as one call.
 
     Regions that end in ops of `spelled` stay. The ops of replaced regions are added to `named`. `numbers` are the
@@ -97,9 +98,9 @@ def recognise_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
         tables = _find_tables(run, varies, index)
         regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, index)]
         for region in regions:
-            if gone.isdisjoint(region.calls) and (found := _recognise_region(run, region)) is not None:
-                group = _with_constants(graph, region, found)
-                groups.append((group, [_build_call(graph, region, found, group)]))
+            if gone.isdisjoint(region.calls) and (named_call := _recognise_region(run, region)) is not None:
+                group = _with_constants(graph, region, named_call)
+                groups.append((group, [_build_call(graph, region, named_call, group)]))
                 named.add(graph.calls[index].last - 1)
                 gone |= group
                 break
@@ -122,18 +123,18 @@ def _find_regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
         alone = len(waiting) == 1 and waiting[0].dtype.is_floating_point
         if not alone:
             continue
-        found = _build_region(run, region, [waiting[0], *beside.values()], end[0])
-        if sum(run.graph.name(one) in COMPUTES for one in region) + len(found.constants) > 1:
-            yield found
+        built = _build_region(run, region, [waiting[0], *beside.values()], end[0])
+        if sum(run.graph.name(index) in COMPUTES for index in region) + len(built.constants) > 1:
+            yield built
 
 
-def _build_region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Region:
+def _build_region(run: _Run, calls: list[int], inputs: list[Ref], end: Ref) -> Region:
     """Return the region of these calls, which also computes its constants."""
     constants: set[int] = set()
     open_ = []
-    for ref in given:
+    for ref in inputs:
         closed = _constant_calls(run, ref.key)
-        if closed is None or len(closed) > LONGEST or COUNTS & {run.graph.name(one) for one in closed}:
+        if closed is None or len(closed) > LONGEST or COUNTS & {run.graph.name(index) for index in closed}:
             open_.append(ref)
         else:
             constants |= closed
@@ -142,17 +143,17 @@ def _build_region(run: _Run, calls: list[int], given: list[Ref], end: Ref) -> Re
 
 def _constant_calls(run: _Run, key: str) -> set[int] | None:
     """Return the calls that compute a value from numbers and shapes alone; None if it has other inputs."""
-    found: set[int] = set()
+    indices: set[int] = set()
     waiting = [key]
     while waiting:
         key = waiting.pop()
         index = run.graph.producer.get(key)
         if index is None and key not in run.numbers:
             return None
-        if index is not None and index not in found:
-            found.add(index)
+        if index is not None and index not in indices:
+            indices.add(index)
             waiting += [] if takes_shape(run.graph.calls[index].name) else [ref.key for ref in run.graph.inputs[index]]
-    return found
+    return indices
 
 
 def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
@@ -165,16 +166,16 @@ def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
     (end,) = call.outputs[:1]
     ways = (ROTATIONS | LAYOUTS, ROTATIONS | LAYOUTS | TURNS)  # of tables, else of the angles that these are of
     for region, waiting in chain.from_iterable(_grow_upwards(run, last, may, lambda key: True, {}) for may in ways):
-        names = {run.graph.name(one) for one in region}
+        names = {run.graph.name(index) for index in region}
         if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MOST_GIVEN:
             continue
-        found = _build_region(run, region, waiting, end)
-        if len(found.given) not in (2, 3):
+        built = _build_region(run, region, waiting, end)
+        if len(built.given) not in (2, 3):
             continue
-        for x in (ref for ref in found.given if ref.shape == end.shape and ref.dtype.is_floating_point):
-            tables = tuple(ref for ref in found.given if ref is not x)
+        for x in (ref for ref in built.given if ref.shape == end.shape and ref.dtype.is_floating_point):
+            tables = tuple(ref for ref in built.given if ref is not x)
             for order in (tables, tables[::-1])[: len(tables)]:
-                yield found._replace(given=(x, *order))
+                yield built._replace(given=(x, *order))
 
 
 def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
@@ -186,7 +187,7 @@ def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     if len(end.shape) < 2 or prod(end.shape[:-2]) != 1 or not end.dtype.is_floating_point:
         return
     closed = _constant_calls(run, end.key)
-    if closed and len(closed) <= MOST_CALLS and {"sin", "cos"} & {run.graph.name(one) for one in closed}:
+    if closed and len(closed) <= MOST_CALLS and {"sin", "cos"} & {run.graph.name(index) for index in closed}:
         yield Region((last,), (), end, tuple(sorted(closed - {last})))
 
 
@@ -222,7 +223,7 @@ def _can_join(graph: Graph, index: int | None, region: list[int], last: int, may
     if (
         name not in may | IDENTITIES
         or drops
-        or any(loses_precision(ref.dtype, one.dtype) for ref in graph.inputs[index] for one in call.outputs)
+        or any(loses_precision(ref.dtype, output.dtype) for ref in graph.inputs[index] for output in call.outputs)
     ):
         return False
     return index == last or all(
@@ -234,26 +235,26 @@ def _can_join(graph: Graph, index: int | None, region: list[int], last: int, may
 def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
     """Return the call that computes the same as a region; None if no known one does."""
     local: dict[str, object] = {ref.key: Placeholder(number) for number, ref in enumerate(region.given)}
-    said: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
+    signature: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
     local |= {key: ("number", number) for key, number in run.numbers.items()}
     for index in sorted({*region.calls, *region.constants}):
         call = run.graph.calls[index]
         local.update({ref.key: len(local) for ref in call.outputs if ref.key not in local})
-        said.append((str(call.func), repr([_signature(value, local) for value in call.arguments.values()])))
-    key = tuple(said)
-    found = _decided.get(key)
-    if found is None:
+        signature.append((str(call.func), repr([_signature(value, local) for value in call.arguments.values()])))
+    key = tuple(signature)
+    decision = _decided.get(key)
+    if decision is None:
         order = sorted({*region.calls, *region.constants})
-        trial = Trial([run.graph.calls[one] for one in order], region.given, region.end, run.numbers)
-        _decided.put(key, found := (recognise(trial),))
-    return found[0]
+        trial = Trial([run.graph.calls[call_index] for call_index in order], region.given, region.end, run.numbers)
+        _decided.put(key, decision := (recognise(trial),))
+    return decision[0]
 
 
 def _signature(value, local: dict) -> object:
     """Return an argument with tensors replaced by placeholders of the region."""
     if isinstance(value, Ref):
         return local.get(value.key), value.shape
-    return tuple(_signature(one, local) for one in value) if isinstance(value, tuple) else value
+    return tuple(_signature(item, local) for item in value) if isinstance(value, tuple) else value
 
 
 def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
@@ -261,9 +262,9 @@ def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
     if not region.given:
         return graph.with_exclusive_producers({region.calls[-1]}, lambda call: True)
     taken = {
-        graph.producer.get(_fill_placeholder(graph, region, one).key)
-        for one in named.arguments.values()
-        if isinstance(one, Placeholder)
+        graph.producer.get(_fill_placeholder(graph, region, argument).key)
+        for argument in named.arguments.values()
+        if isinstance(argument, Placeholder)
     }
     return graph.with_exclusive_producers(
         set(region.calls), lambda call: graph.producer.get(call.outputs[0].key) not in taken
@@ -272,12 +273,13 @@ def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
 
 def _build_call(graph: Graph, region: Region, named: NamedCall, group: set[int]) -> Call:
     """Return the call that replaces a region."""
-    places = ((name, one) for name, one in named.arguments.items())
+    places = ((name, argument) for name, argument in named.arguments.items())
     arguments = {
-        name: _fill_placeholder(graph, region, one) if isinstance(one, Placeholder) else one for name, one in places
+        name: _fill_placeholder(graph, region, argument) if isinstance(argument, Placeholder) else argument
+        for name, argument in places
     }
-    name = named.func._schema.name.split("::")[-1]
-    inner = tuple(graph.calls[one] for one in sorted(group))
+    name = function_schema(named.func).name.split("::")[-1]
+    inner = tuple(graph.calls[argument] for argument in sorted(group))
     return graph.calls[region.calls[-1]]._replace(func=named.func, name=name, arguments=arguments, inner=inner)
 
 

@@ -95,23 +95,23 @@ class _Loop:
                 raise NotALoop
             if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
                 raise NotALoop
-        if (found := self._match_slices(turns)) is not None:
-            self.parts[turns[1].outputs[0].key] = found
+        if (slices := self._match_slices(turns)) is not None:
+            self.parts[turns[1].outputs[0].key] = slices
             return
         for name in first.arguments:
             self._compare_arguments([call.arguments[name] for call in turns])
 
     def _match_slices(self, turns: list[Call]) -> tuple[Ref, int] | None:
         """Return the tensor that these calls slice, one index each, and the axis; None for other calls."""
-        source, found = next(iter(turns[0].arguments.values())), [match_slice(call) for call in turns]
-        one = found[0]
-        if one is None or self.locate(source.key) is not None or source.shape[one.axis] != self.count:
+        source, slices = next(iter(turns[0].arguments.values())), [match_slice(call) for call in turns]
+        first = slices[0]
+        if first is None or self.locate(source.key) is not None or source.shape[first.axis] != self.count:
             return None
         for mirrored in (False, True):
             places = range(self.count)[::-1] if mirrored else range(self.count)
-            if found == [one._replace(place=place) for place in places]:
-                self.ways.add((mirrored, one.kept))
-                return source, one.axis
+            if slices == [first._replace(place=place) for place in places]:
+                self.ways.add((mirrored, first.kept))
+                return source, first.axis
         return None
 
     def _compare_arguments(self, values: list) -> None:
@@ -137,12 +137,12 @@ class _Loop:
             return
         if len(places) < len(later):
             raise NotALoop
-        made = {place[1:] for place in places}
+        positions = {place[1:] for place in places}
         behind = {turn - place[0] for turn, place in enumerate(places, 1)} | ({-first[0]} if first else set())
-        if len(made) > 1 or behind not in ({0}, {1}):
+        if len(positions) > 1 or behind not in ({0}, {1}):
             raise NotALoop
         if behind == {1}:
-            (state,) = made
+            (state,) = positions
             if first is not None or self.states.setdefault(state, values[0]).key != values[0].key:
                 raise NotALoop
         elif first is None:
@@ -155,8 +155,8 @@ class _Loop:
         if not self.states:
             raise NotALoop  # the same for each part, with nothing carried on, is no loop over time
         sequences = {state: self._sequence_of(state, collected) for state in self.states}
-        for state, found in collected.items():
-            sequences.setdefault(state, (found[0], found[1]))
+        for state, outputs in collected.items():
+            sequences.setdefault(state, (outputs[0], outputs[1]))
         for packed in self._find_packed():
             sequences.setdefault(packed, self._sequence_of(packed, collected))
         owned, lines = set(), []
@@ -170,9 +170,9 @@ class _Loop:
         for j in range(self.period):
             call = self.call_at(1, j)
             source = next(refs(call.arguments), None)
-            made = self.locate(source.key) if source and base(call.name) in SPLITS else None
-            if made is not None and made[0] == 1 and base(self.call_at(1, made[1]).name) not in LAYOUTS:
-                yield made[1:]
+            located = self.locate(source.key) if source and base(call.name) in SPLITS else None
+            if located is not None and located[0] == 1 and base(self.call_at(1, located[1]).name) not in LAYOUTS:
+                yield located[1:]
 
     def _state_keys(self, state: tuple[int, int]) -> list[str]:
         """Return the values of a state, by iteration."""
@@ -181,52 +181,52 @@ class _Loop:
 
     def _find_collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
         """Return the stacked results: by state, the result, its axis, and the call."""
-        found, graph, orders = {}, self.graph, set()
+        collected, graph, orders = {}, self.graph, set()
         for j in range(self.period):
             for output in range(len(self.call_at(0, j).outputs)):
                 keys = self._state_keys((j, output))
                 outside = [[i for i in graph.users.get(key, ()) if i not in group] for key in keys]
                 if not any(outside[:-1]):
                     continue
-                takers = {i for one in outside[:-1] for i in one}
+                takers = {i for call_index in outside[:-1] for i in call_index}
                 if len(takers) != 1 or graph.returned & set(keys[:-1]):
                     raise NotALoop
                 (index,) = takers
                 call = graph.calls[index]
-                given = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
-                if call.name not in ("stack", "cat", "concat") or given not in (keys, keys[::-1]):
+                stacked = [ref.key for ref in call.arguments.get("tensors", ()) if isinstance(ref, Ref)]
+                if call.name not in ("stack", "cat", "concat") or stacked not in (keys, keys[::-1]):
                     raise NotALoop
-                orders.add(given != keys)
+                orders.add(stacked != keys)
                 result = call.outputs[0]
                 axis = call.arguments.get("dim", 0) % len(result.shape)
                 same = (call.name != "stack") == self.kept
-                found[(j, output) if same else self._find_unsqueezed(j, axis)] = result, axis, index
+                collected[(j, output) if same else self._find_unsqueezed(j, axis)] = result, axis, index
         if len(orders) > 1:
             raise NotALoop
         self.back = orders.pop() if orders else self.mirrored
-        group |= {index for *_, index in found.values()}
-        return found
+        group |= {index for *_, index in collected.values()}
+        return collected
 
     def _find_unsqueezed(self, j: int, axis: int) -> tuple[int, int]:
         """Return the value before a call that inserts or drops the axis of iterations, of size 1."""
         call = self.call_at(1, j)
-        name, (given, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
-        made = self.locate(call.arguments["self"].key) if call.name == name else None
-        if made is None or made[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(given.shape) - 1):
+        name, (ref, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
+        located = self.locate(call.arguments["self"].key) if call.name == name else None
+        if located is None or located[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(ref.shape) - 1):
             raise NotALoop
-        return made[1:]
+        return located[1:]
 
     def _sequence_of(self, state: tuple[int, int], collected: dict) -> tuple[Ref, int]:
         """Return all values of a state as one tensor, and the axis of iterations."""
         if state in collected:
             return collected[state][:2]
-        one = self.call_at(0, state[0]).outputs[state[1]]
+        output = self.call_at(0, state[0]).outputs[state[1]]
         keys = self._state_keys(state)[:: -1 if self.back else 1]
         if not self.kept:
-            return Ref(JOIN.join(keys), (self.count, *one.shape), one.dtype), 0
+            return Ref(JOIN.join(keys), (self.count, *output.shape), output.dtype), 0
         ((_, axis), *_) = self.parts.values()
-        shape = (*one.shape[:axis], self.count, *one.shape[axis + 1 :])
-        return Ref(JOIN.join([*keys, f":{axis}"]), shape, one.dtype), axis
+        shape = (*output.shape[:axis], self.count, *output.shape[axis + 1 :])
+        return Ref(JOIN.join([*keys, f":{axis}"]), shape, output.dtype), axis
 
     def _is_used_after(self, state: tuple[int, int], group: set[int]) -> bool:
         """Return whether the last state is used after the loop, by more than the call that collects all."""
@@ -253,15 +253,21 @@ class _Loop:
         calls = [self.call_at(1, k) for k in range(self.period)]
         key = calls[j].outputs[output].key
         sequence, axis = sequences[state]
-        places, given, starts = [], [], []
+        places, operands, starts = [], [], []
 
         def operand(ref: Ref, what: int, along: int, of: str, start: int = -1) -> None:
             if of not in {place[0] for place in places}:
-                given.append(ref)
+                operands.append(ref)
                 places.append((of, what, along, ref.key, start))
 
-        others = {self._state_keys(one)[1]: found for one, found in sequences.items() if one != state}
-        before = {self._state_keys(one)[0]: (one, sequences[one]) for one in self.states}
+        others = {
+            self._state_keys(state_place)[1]: slices
+            for state_place, slices in sequences.items()
+            if state_place != state
+        }
+        before = {
+            self._state_keys(state_place)[0]: (state_place, sequences[state_place]) for state_place in self.states
+        }
         waiting, seen, inside = [key], set(), set()
         while waiting:
             at = waiting.pop()
@@ -271,28 +277,28 @@ class _Loop:
             if at in others:
                 operand(others[at][0], SCANNED, others[at][1], at)
             elif at in before:
-                one, (ref, along) = before[at]
-                starts.append(self.states[one])
+                state_place, (ref, along) = before[at]
+                starts.append(self.states[state_place])
                 operand(ref, CARRY, along, at, len(starts) - 1)
             elif at in self.parts:
                 operand(self.parts[at][0], SCANNED if self.back == self.mirrored else REVERSED, self.parts[at][1], at)
                 inside.add(self.graph.producer[at] - self.start - self.period)
-            elif (made := self.locate(at)) is None:
+            elif (located := self.locate(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), INVARIANT, 0, at)
             else:
-                inside.add(made[1])
-                waiting += [ref.key for ref in refs(calls[made[1]].arguments)]
+                inside.add(located[1])
+                waiting += [ref.key for ref in refs(calls[located[1]].arguments)]
         mine = sorted(inside - owned)
         owned |= inside
         ops = [self.call_at(turn, k) for turn in range(self.count) for k in mine]
         ops += [self.graph.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
-        if self.kept and not all(is_rowwise(one, axis) for one in chosen):
+        if self.kept and not all(is_rowwise(state_place, axis) for state_place in chosen):
             raise NotALoop
         turn = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
         arguments = {
             "turn": turn,
-            "given": tuple(ref for ref in given if ref.key != sequence.key),
+            "given": tuple(ref for ref in operands if ref.key != sequence.key),
             "starts": tuple(starts),
         }
         first = self.call_at(0, j)

@@ -21,13 +21,15 @@ class SequenceSlice(NamedTuple):
 
 def match_slice(call: Call) -> SequenceSlice | None:
     """Return the slice of length 1 that a call takes; None for any other call."""
-    given = call.arguments
-    if call.name == "select" and isinstance(given.get("index"), int) and given["index"] >= 0:
-        return SequenceSlice(given["self"].key, given["dim"] % len(given["self"].shape), given["index"], False)
-    if call.name == "slice" and given.get("start") is not None and given["end"] == given["start"] + 1:
-        axis = given["dim"] % len(given["self"].shape)
-        if given["step"] == 1 and given["start"] >= 0 and given["self"].shape[axis] > 1:
-            return SequenceSlice(given["self"].key, axis, given["start"], True)
+    arguments = call.arguments
+    if call.name == "select" and isinstance(arguments.get("index"), int) and arguments["index"] >= 0:
+        return SequenceSlice(
+            arguments["self"].key, arguments["dim"] % len(arguments["self"].shape), arguments["index"], False
+        )
+    if call.name == "slice" and arguments.get("start") is not None and arguments["end"] == arguments["start"] + 1:
+        axis = arguments["dim"] % len(arguments["self"].shape)
+        if arguments["step"] == 1 and arguments["start"] >= 0 and arguments["self"].shape[axis] > 1:
+            return SequenceSlice(arguments["self"].key, axis, arguments["start"], True)
     return None
 
 
@@ -37,16 +39,16 @@ def find_sliced_sequences(calls: Sequence[Call]) -> Iterator[tuple[list[int], se
     places: dict[tuple, list[int]] = defaultdict(list)
     again: dict[tuple, set[int]] = defaultdict(set)
     for index, call in enumerate(calls):
-        if (one := match_slice(call)) is None:
+        if (slice_match := match_slice(call)) is None:
             continue
-        from_end = call.arguments["self"].shape[one.axis] - 1 - one.place
-        for backwards, place in ((False, one.place), (True, from_end)):
-            whole = one.whole, one.axis, one.kept, backwards
+        from_end = call.arguments["self"].shape[slice_match.axis] - 1 - slice_match.place
+        for backwards, place in ((False, slice_match.place), (True, from_end)):
+            whole = slice_match.whole, slice_match.axis, slice_match.kept, backwards
             if place == len(places[whole]):
                 places[whole].append(index)
             elif place == 0 and len(places[whole]) == 1:
                 again[whole].add(index)
-    yield from ((found, again[whole]) for whole, found in places.items())
+    yield from ((slices, again[whole]) for whole, slices in places.items())
 
 
 def is_rowwise(call: Call, axis: int) -> bool:

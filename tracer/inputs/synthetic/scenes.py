@@ -76,14 +76,14 @@ class Scene:
     @property
     def mentions(self) -> tuple[tuple[str, int | None], ...]:
         """Return the caption word by word, each with the number of the object it is about, or None."""
-        found: list[tuple[str, int | None]] = []
+        mentions: list[tuple[str, int | None]] = []
         for number, thing in enumerate(self.things):
             if number:
                 before = self.things[number - 1]
                 relation = ("above",) if abs(thing.x - before.x) <= COLUMN else ("left", "of")
-                found += [(word, None) for word in relation]
-            found += [(word, number) for word in thing.words]
-        return tuple(found)
+                mentions += [(word, None) for word in relation]
+            mentions += [(word, number) for word in thing.words]
+        return tuple(mentions)
 
     @property
     def caption(self) -> str:
@@ -247,10 +247,10 @@ def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, 
                 apart = np.maximum(dx, dy) >= r[..., i] + r[..., j] + GAP
                 fits &= (apart & ((dx <= COLUMN) | (dx >= CLEAR))) | (count[waiting] <= i)[:, None]
         first = fits.argmax(axis=1)
-        found = fits.any(axis=1)
-        rows = np.flatnonzero(found)
-        x[waiting[found]], y[waiting[found]] = across[rows, first[rows]], down[rows, first[rows]]
-        waiting = waiting[~found]
+        columns = fits.any(axis=1)
+        rows = np.flatnonzero(columns)
+        x[waiting[columns]], y[waiting[columns]] = across[rows, first[rows]], down[rows, first[rows]]
+        waiting = waiting[~columns]
     return x, y
 
 

@@ -53,8 +53,8 @@ class Pattern:
     def render(self, size: int = 64) -> np.ndarray:
         """Return the surface as uint8 `[size, size]`."""
         y, x = np.mgrid[:size, :size].astype(np.float32)
-        turned = np.cos(self.angle) * x + np.sin(self.angle) * y, np.cos(self.angle) * y - np.sin(self.angle) * x
-        u, v = (2 * pi * along / self.period + self.phase for along in turned)
+        rotated = np.cos(self.angle) * x + np.sin(self.angle) * y, np.cos(self.angle) * y - np.sin(self.angle) * x
+        u, v = (2 * pi * along / self.period + self.phase for along in rotated)
         match self.kind:
             case "stripes":
                 wave = np.tanh(2 * np.sin(u))

@@ -45,7 +45,7 @@ def _norms(
     """Return the norms at the streams, and the loss; with `cut` no gradient goes past a branch."""
     blocks = [net.get_submodule(name) for name in net.blocks]
     streams: list[torch.Tensor] = []
-    made: list[torch.Tensor] = []
+    streams_list: list[torch.Tensor] = []
 
     def begin(module: nn.Module, args: tuple) -> tuple:
         streams.append(args[0].detach().requires_grad_())
@@ -55,20 +55,20 @@ def _norms(
         streams.append(output)
 
     def branch(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        made.append(output)
+        streams_list.append(output)
 
     hooks = [blocks[0].register_forward_pre_hook(begin), *(block.register_forward_hook(end) for block in blocks)]
     hooks += [part.register_forward_hook(branch) for block in blocks for part in block.children()]
     try:
-        with torch.enable_grad(), _cutting(made) if cut else _nothing():
+        with torch.enable_grad(), _cutting(streams_list) if cut else _nothing():
             logits = net(*inputs)
         with torch.enable_grad():
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-            found = torch.autograd.grad(loss, streams)
+            gradients = torch.autograd.grad(loss, streams)
     finally:
         for hook in hooks:
             hook.remove()
-    return tuple(float(one.norm()) for one in found), float(loss.detach())
+    return tuple(float(gradient.norm()) for gradient in gradients), float(loss.detach())
 
 
 @contextmanager
@@ -77,20 +77,22 @@ def _nothing() -> Iterator[None]:
 
 
 @contextmanager
-def _cutting(made: list[torch.Tensor]) -> Iterator[None]:
+def _cutting(cut_streams: list[torch.Tensor]) -> Iterator[None]:
     """Send gradients of sums of a stream and a block's result back to the latter alone, in this thread."""
-    with _Cut(made):
+    with _Cut(cut_streams):
         yield
 
 
 class _Cut(TorchFunctionMode):
-    def __init__(self, made: list[torch.Tensor]):
+    def __init__(self, streams: list[torch.Tensor]):
         super().__init__()
-        self.made = made
+        self.made = streams
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SUMS and len(args) == 2:
-            parts = [any(one is branch for branch in self.made) for one in args]
+            parts = [any(argument is branch for branch in self.made) for argument in args]
             if sum(parts) == 1:
-                args = tuple(one if part else one.detach() for one, part in zip(args, parts, strict=True))
+                args = tuple(
+                    argument if part else argument.detach() for argument, part in zip(args, parts, strict=True)
+                )
         return func(*args, **(kwargs or {}))

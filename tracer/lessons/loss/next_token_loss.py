@@ -44,7 +44,7 @@ HINTS = (
         letter=r"\boldsymbol{\pi}",
         why=(
             Claim(
-                "The softmax makes each row of logits probabilities that sum to 1: one for every entry of the "
+                "The softmax turns each row of logits into probabilities that sum to 1, one for every entry of the "
                 "vocabulary.",
                 so.equation_is("Softmax"),
             ),
@@ -58,8 +58,8 @@ HINTS = (
         letter=r"\mathbf{y}",
         why=(
             Claim(
-                "What should come after a token is the next token of the same text, so the text is its own answer: its "
-                "tokens from the second on. The first is no target, since nothing stands before it.",
+                "The target of a token is the next token of the same text, so the targets are its tokens from the "
+                "second on. The first token is no target, because no token precedes it.",
                 so.equation_is("Columns"),
             ),
         ),
@@ -73,10 +73,9 @@ HINTS = (
         letter=r"\mathbf{p}",
         why=(
             Claim(
-                "Row i of the probabilities is about the token after token i, so it meets target i. The last row has "
-                "no "
-                "target. Of each row only one probability counts: that of the token that came, where the one-hot row "
-                "is 1.",
+                "Row i of the probabilities predicts the token after token i, so it is compared with target i. The "
+                "last row has no target. In each row only one probability counts: that of the actual next token, "
+                "where the one-hot row is 1.",
                 so.equation_is("Sum"),
             ),
         ),
@@ -89,7 +88,8 @@ HINTS = (
         letter=r"\boldsymbol{\ell}",
         why=(
             Claim(
-                "0 where the token was predicted with certainty, and the larger the less it was expected.",
+                "The loss is 0 where the token was predicted with certainty. It is the larger, the less the token was "
+                "expected.",
                 so.equation_is("Negative"),
             ),
         ),
@@ -99,7 +99,7 @@ HINTS = (
         id="loss",
         title="The loss",
         letter=r"\mathcal{L}",
-        why=(Claim("The mean over all targets. Training is to make it fall.", so.equation_is("Mean")),),
+        why=(Claim("This is the mean over all targets, which training reduces.", so.equation_is("Mean")),),
     ),
 )
 
@@ -147,9 +147,11 @@ def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
     """
     B, T, V = logits.shape
     if T < 2:
-        raise ValueError("a single token has no next one, so there is nothing to foretell")
-    given = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
-    trace = counterfactual_budget.check(Model.of("next token", SPEC, NextToken(), {}, weights="", card=given).trace())
+        raise ValueError("a single token has no next one, so there is nothing to predict")
+    keywords = {"inputs": Inputs((logits, tokens), {"B": B, "T": T, "V": V})}
+    trace = counterfactual_budget.check(
+        Model.of("next token", SPEC, NextToken(), {}, weights="", card=keywords).trace()
+    )
     losses, chosen = (trace.values[trace.step(id).value].flatten() for id in ("losses", "chosen"))
     mean: Any = trace.output
     rows, targets = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()

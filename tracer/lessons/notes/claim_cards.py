@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tracer.lessons.notes.claims import CLAIMS, Measured, attention_distance, residual_stream
+from tracer.lessons.notes.claims import CLAIMS, Measurement, attention_distance, residual_stream
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
@@ -103,8 +103,8 @@ Lines = Mapping[str, Sequence[float]]
 
 
 def _far(model: Model, trace: Trace) -> Lines:
-    found = attention_distance.distances(trace)
-    return {"mean distance": found, "shared evenly": [attention_distance.even_distance(trace)] * len(found)}
+    distances = attention_distance.distances(trace)
+    return {"mean distance": distances, "shared evenly": [attention_distance.even_distance(trace)] * len(distances)}
 
 
 def _correction(model: Model, trace: Trace) -> Lines:
@@ -128,19 +128,19 @@ DRAWN: Mapping[str, Callable[[Model, Trace], Lines]] = {
 class Measurements(NamedTuple):
     """The measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
 
-    claims: Mapping[str, Measured | str]
+    claims: Mapping[str, Measurement | str]
     drawn: Mapping[str, Lines]
 
 
 def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
     """Return the measurements of these claims on one run, by default those of all cards."""
-    found: dict[str, Measured | str] = {}
+    cards: dict[str, Measurement | str] = {}
     drawn: dict[str, Lines] = {}
     for name in names or (name for card in CARDS for name in card.claims):
         try:
-            found[name] = CLAIMS[name](model, trace)
+            cards[name] = CLAIMS[name](model, trace)
             if name in DRAWN:
                 drawn[name] = DRAWN[name](model, trace)
         except ValueError as error:
-            found[name] = str(error)
-    return Measurements(found, drawn)
+            cards[name] = str(error)
+    return Measurements(cards, drawn)

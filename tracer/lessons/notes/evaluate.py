@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracer.lessons.notes.finding import Found, Verdict
+from tracer.lessons.notes.finding import Finding, Verdict
 from tracer.lessons.notes.lookup import look
 from tracer.lessons.notes.reference_runs import STANDARD, Provider
 from tracer.lessons.notes.statements import Row, rows
@@ -17,26 +17,26 @@ class Result(NamedTuple):
     """A statement, and all of its results."""
 
     row: Row
-    found: tuple[Found, ...]
+    found: tuple[Finding, ...]
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the results."""
-        return min((one.verdict for one in self.found), key=WORST.index)
+        return min((finding.verdict for finding in self.found), key=WORST.index)
 
     @property
     def slips(self) -> tuple[str, ...]:
         """The differences between the note and the run, a sentence each."""
-        return tuple(one.slip for one in self.found if one.slip and one.verdict != "holds")
+        return tuple(finding.slip for finding in self.found if finding.slip and finding.verdict != "holds")
 
 
 def read(note: str, run: Provider) -> tuple[Result, ...]:
     """Return all statements of a note, looked up in the runs that `run` returns."""
-    found, all_rows = [], rows(note)
+    results, all_rows = [], rows(note)
     for at, row in enumerate(all_rows):
         tell(at, len(all_rows), "statement")
-        found.append(result(row, run))
-    return tuple(found)
+        results.append(result(row, run))
+    return tuple(results)
 
 
 def result(row: Row, run: Provider) -> Result:

@@ -13,7 +13,7 @@ Verdict = Literal["holds", "sense", "not", "elsewhere"]
 that it does not; or that another page runs it."""
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """One result of a statement.
 
     It has the op that ran and the measurement, in markdown, whether that agrees with the statement, and its location: a

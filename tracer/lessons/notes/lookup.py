@@ -8,7 +8,7 @@ from typing import Any
 from tracer import models
 from tracer.export.math_labels import scientific
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
-from tracer.lessons.notes.finding import Found, Verdict, agreement, shape_markdown
+from tracer.lessons.notes.finding import Finding, Verdict, agreement, shape_markdown
 from tracer.lessons.notes.reference_runs import RUNS, STANDARD, Provider
 from tracer.lessons.notes.statements import Row, sections
 from tracer.lessons.tokenization import text_tokenizers
@@ -23,7 +23,7 @@ LEGEND, BOTH = "Symbols of this run", "Run both paths"
 """Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
 
 
-def look(row: Row, place: str, run: Provider) -> Found:
+def look(row: Row, place: str, run: Provider) -> Finding:
     """Return the result of one `where` of a statement in its run.
 
     Raise ValueError for an unknown kind.
@@ -40,12 +40,12 @@ def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
     return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
 
 
-def scene(model: str, options: Iterable[tuple[str, object]], found: claims.Measured) -> Found:
+def scene(model: str, options: Iterable[tuple[str, object]], measured: claims.Measurement) -> Finding:
     """Return a claim measured on a model with options, with the page and the position that show it."""
     chosen = (("model", model), *((option, str(value)) for option, value in options))
     own = {"notes": (("of", model),), "tokens": ()}
-    place = dict(own.get(found.page, chosen)) | dict(found.place)
-    return Found("measured", found.text, found.verdict, page=found.page, place=tuple(place.items()))
+    place = dict(own.get(measured.page, chosen)) | dict(measured.place)
+    return Finding("measured", measured.text, measured.verdict, page=measured.page, place=tuple(place.items()))
 
 
 def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
@@ -68,10 +68,10 @@ def sizes(row: Row, run: Provider, text: str) -> list[float]:
     return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
 
 
-def fits(row: Row, run: Provider, shape: Sequence[int], said: str | None = None) -> bool:
+def fits(row: Row, run: Provider, shape: Sequence[int], shape_text: str | None = None) -> bool:
     """Return whether a shape is the row's, axes of size 1 left out; any shape fits a row without one."""
-    said = row.shape.rpartition(">")[2] if said is None else said
-    return not said or [size for size in shape if size != 1] == sizes(row, run, said)
+    shape_text = row.shape.rpartition(">")[2] if shape_text is None else shape_text
+    return not shape_text or [size for size in shape if size != 1] == sizes(row, run, shape_text)
 
 
 def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
@@ -89,45 +89,45 @@ def _record(tensor: TensorRecord) -> str:
     return shape_markdown(tensor.symbolic, tensor.shape)
 
 
-def _step(row: Row, run: Provider, name: str) -> Found:
+def _step(row: Row, run: Provider, name: str) -> Finding:
     trace = run(row.run)[1]
-    found = next((step for step in trace.steps if step.id == name), None)
-    if found is None:
-        return Found(f"step `{name}`", NOWHERE, "not")
-    so = found.verdict == "proven" and "?" not in found.symbolic and fits(row, run, found.shape)
-    said = f"${found.symbol}$ ∈ {shape_markdown(found.symbolic, found.shape)}; {agreement(found)}"
-    return Found(f"step **{found.title}**", said, is_so(so), found.latex, "", "trace", address(row, step=name))
+    match = next((step for step in trace.steps if step.id == name), None)
+    if match is None:
+        return Finding(f"step `{name}`", NOWHERE, "not")
+    so = match.verdict == "proven" and "?" not in match.symbolic and fits(row, run, match.shape)
+    evidence = f"${match.symbol}$ ∈ {shape_markdown(match.symbolic, match.shape)}; {agreement(match)}"
+    return Finding(f"step **{match.title}**", evidence, is_so(so), match.latex, "", "trace", address(row, step=name))
 
 
-def _param(row: Row, run: Provider, path: str) -> Found:
+def _param(row: Row, run: Provider, path: str) -> Finding:
     model, trace = run(row.run)
     shape = tuple(dict(model.net.named_parameters())[path].shape)
-    reads = [(op, one) for op in trace.ops for one in op.inputs if one.maker == path]
+    reads = [(op, operand) for op in trace.ops for operand in op.inputs if operand.maker == path]
     so = fits(row, run, shape) or fits(row, run, shape[::-1])
-    turned = fits(row, run, shape[::-1]) and not fits(row, run, shape)
-    said = _record(reads[0][1]) if reads else shape_markdown(None, shape)
-    said += ", as PyTorch keeps it: out × in" if turned else ""
+    is_transposed = fits(row, run, shape[::-1]) and not fits(row, run, shape)
+    evidence = _record(reads[0][1]) if reads else shape_markdown(None, shape)
+    evidence += ", as PyTorch keeps it: out × in" if is_transposed else ""
     where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
-    return Found(f"parameter `{path}`", said, is_so(so), **where)
+    return Finding(f"parameter `{path}`", evidence, is_so(so), **where)
 
 
-def _input(row: Row, run: Provider, name: str) -> Found:
+def _input(row: Row, run: Provider, name: str) -> Finding:
     trace = run(row.run)[1]
-    op = next((op for op in trace.ops for one in op.inputs if one.maker == f"input {name}"), None)
+    op = next((op for op in trace.ops for operand in op.inputs if operand.maker == f"input {name}"), None)
     if op is None:
-        return Found(f"input `{name}`", NOWHERE, "not")
-    tensor = next(one for one in op.inputs if one.maker == f"input {name}")
-    return Found(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
+        return Finding(f"input `{name}`", NOWHERE, "not")
+    tensor = next(operand for operand in op.inputs if operand.maker == f"input {name}")
+    return Finding(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
 
 
-def _size(row: Row, run: Provider, name: str) -> Found:
+def _size(row: Row, run: Provider, name: str) -> Finding:
     symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
     if symbol is None:
-        return Found(f"size {name}", NOWHERE, "not")
+        return Finding(f"size {name}", NOWHERE, "not")
     equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
     so = not row.shape or symbol.value == int(row.shape)
-    said = f"${_formula(name)}${equals} = {symbol.value:,}"
-    return Found("size", said, is_so(so), page="trace", place=address(row), control=LEGEND)
+    evidence = f"${_formula(name)}${equals} = {symbol.value:,}"
+    return Finding("size", evidence, is_so(so), page="trace", place=address(row), control=LEGEND)
 
 
 def _formula(text: str) -> str:
@@ -136,95 +136,100 @@ def _formula(text: str) -> str:
     return latex(text)
 
 
-def _ran(row: Row, run: Provider, name: str, place: str) -> Found:
-    found = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
-    return _ran_as(row, f"op `{name}` in `{place}`", [op for op in found if both_fit(row, run, op)])
+def _ran(row: Row, run: Provider, name: str, place: str) -> Finding:
+    ops = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
+    return _ran_as(row, f"op `{name}` in `{place}`", [op for op in ops if both_fit(row, run, op)])
 
 
-def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Found:
+def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Finding:
     if not fitting:
-        return Found(what, NOWHERE, "not")
+        return Finding(what, NOWHERE, "not")
     op = fitting[0]
-    said = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
+    evidence = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
     if row.run == STANDARD:
-        return Found(f"{what}, on the standard path", said, page="operations", place=address(row), control=BOTH)
+        return Finding(f"{what}, on the standard path", evidence, page="operations", place=address(row), control=BOTH)
     number = f", number {op.index}" if RUNS[row.run].shipped else ""
-    return Found(f"{what}{number}", said, **at(row, op))
+    return Finding(f"{what}{number}", evidence, **at(row, op))
 
 
-def _prim(row: Row, run: Provider, name: str, wanted: str) -> Found:
+def _prim(row: Row, run: Provider, name: str, wanted: str) -> Finding:
     """Look up a primitive in every op of that name."""
     trace = run(row.run)[1]
     ops = [op for op in trace.ops if op.op == name]
     opened = [trace.decompositions[op.index] for op in ops]
-    made = [[part for part in one.primitives if part.name == wanted and both_fit(row, run, part)] for one in opened]
-    if not made or not all(made):
-        return Found(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
-    so = all(verdict_within(one.error, "float32") == "proven" for one in opened)
-    part, worst = made[0][0], max(one.error or 0.0 for one in opened)
-    said = (
+    parts = [
+        [part for part in decomposition.primitives if part.name == wanted and both_fit(row, run, part)]
+        for decomposition in opened
+    ]
+    if not parts or not all(parts):
+        return Finding(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
+    so = all(verdict_within(decomposition.error, "float32") == "proven" for decomposition in opened)
+    part, worst = parts[0][0], max(decomposition.error or 0.0 for decomposition in opened)
+    evidence = (
         f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
     )
-    said += f"from what ran by up to {scientific(worst)}"
-    return Found(f"primitive `{wanted}` of `{name}`", said, is_so(so), **at(row, ops[0], "primitives"))
+    evidence += f"from what ran by up to {scientific(worst)}"
+    return Finding(f"primitive `{wanted}` of `{name}`", evidence, is_so(so), **at(row, ops[0], "primitives"))
 
 
-def _names(row: Row, run: Provider, *calls: str) -> Found:
+def _names(row: Row, run: Provider, *calls: str) -> Finding:
     runs = {call: sorted(torchvision_block_counts.dispatch_ops(call)) for call in calls}
     ran = torchvision_block_counts.ran_at_all(run)
-    said = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
+    evidence = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
     so = all(names and set(names) <= ran for names in runs.values())
-    return Found(
+    return Finding(
         "calls, by the ops that they run",
-        f"{said}: all ran",
+        f"{evidence}: all ran",
         is_so(so),
         page="operations",
         place=address(row, zoom="ops"),
     )
 
 
-def _count(row: Row, run: Provider, name: str) -> Found:
-    found = torchvision_block_counts.COUNTED[name](run)
+def _count(row: Row, run: Provider, name: str) -> Finding:
+    count = torchvision_block_counts.COUNTED[name](run)
     place = address(row, zoom="modules")
-    return Found("counted", found.said, is_so(found.holds), page="operations", place=place)
+    return Finding("counted", count.said, is_so(count.holds), page="operations", place=place)
 
 
-def _open(row: Row, run: Provider, name: str) -> Found:
+def _open(row: Row, run: Provider, name: str) -> Finding:
     known = name in models.names()
-    return Found(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
+    return Finding(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
 
 
-def _spell(row: Row, run: Provider, *ways: str) -> Found:
+def _spell(row: Row, run: Provider, *ways: str) -> Finding:
     spellers = {way: text_tokenizers.shipped_tokenizers()[way] for way in ways}
     pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
-    whole = all(spellers[way].decode([one.id for one in made]) == SENTENCE for way, made in pieces.items())
-    counts = (f"{way} {len(made)} pieces of {len(spellers[way].vocabulary):,}" for way, made in pieces.items())
-    said = f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
+    whole = all(spellers[way].decode([token.id for token in tokens]) == SENTENCE for way, tokens in pieces.items())
+    counts = (f"{way} {len(tokens)} pieces of {len(spellers[way].vocabulary):,}" for way, tokens in pieces.items())
+    evidence = (
+        f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
+    )
     place = (("kind", "text"), ("way", ways[0]), ("sentence", SENTENCE))
-    return Found("cut and looked up", said, is_so(whole and all(pieces.values())), page="tokens", place=place)
+    return Finding("cut and looked up", evidence, is_so(whole and all(pieces.values())), page="tokens", place=place)
 
 
-def _page(row: Row, run: Provider, name: str, *place: str) -> Found:
+def _page(row: Row, run: Provider, name: str, *place: str) -> Finding:
     """Look up a page that runs it, and a position on it: `kind=text` and the like, as query parameters."""
-    at = tuple((key, value) for key, _, value in (one.partition("=") for one in place))
-    return Found(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
+    at = tuple((key, value) for key, _, value in (part.partition("=") for part in place))
+    return Finding(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
 
 
-def _claim(row: Row, run: Provider, name: str) -> Found:
-    found = claims.measure(name, row.run, run)
+def _claim(row: Row, run: Provider, name: str) -> Finding:
+    measured = claims.measure(name, row.run, run)
     card = (("note", "claims"), ("of", row.run), ("claim", name))
-    return Found("measured", found.text, found.verdict, page="notes", place=card)
+    return Finding("measured", measured.text, measured.verdict, page="notes", place=card)
 
 
-def _slip(row: Row, run: Provider, name: str) -> Found:
+def _slip(row: Row, run: Provider, name: str) -> Finding:
     slip = errata.SLIPS[name]
-    found = slip.measure(run, row.run)
+    measured = slip.measure(run, row.run)
     place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
-    said = slip.verdict if found.so else "holds"
-    return Found(found.how, found.said, said, slip=slip.sentence, page="notes", place=place)
+    verdict = slip.verdict if measured.so else "holds"
+    return Finding(measured.how, measured.said, verdict, slip=slip.sentence, page="notes", place=place)
 
 
-KINDS: dict[str, Callable[..., Found]] = {
+KINDS: dict[str, Callable[..., Finding]] = {
     "step": _step,
     "param": _param,
     "input": _input,

@@ -87,9 +87,9 @@ def at_hand(name: str) -> Made:
     return model, counterfactual_budget.check(model.trace(**({"image": opened()} if opened else {})))
 
 
-def standard(made: Made) -> Made:
+def standard(settings: Made) -> Made:
     """Return torchvision's model of the run `torchvision`, asked for attention weights, and its run."""
-    model = copy.deepcopy(made[0])
+    model = copy.deepcopy(settings[0])
     for module in model.net.modules():
         if isinstance(module, nn.MultiheadAttention):
             module.__class__ = WithWeights

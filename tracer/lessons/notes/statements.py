@@ -53,7 +53,7 @@ def rows(note: str) -> tuple[Row, ...]:
     """
     if note not in TITLES:
         raise ValueError(f"there is no note {quote(note)}, expected one of {', '.join(TITLES)}")
-    found: list[Row] = []
+    parsed: list[Row] = []
     section = run = ""
     for line in filter(None, (files(__package__) / "texts" / f"{note}.txt").read_text(encoding="utf-8").splitlines()):
         if line.startswith("== "):
@@ -61,11 +61,11 @@ def rows(note: str) -> tuple[Row, ...]:
         elif line.startswith("[") and line.endswith("]"):
             run = line.strip("[]")
         else:
-            said, where, shape = (cell.strip() for cell in line.rsplit("|", 2))
+            text, where, shape = (cell.strip() for cell in line.rsplit("|", 2))
             where, shape = (cell.replace("@", BLOCK) for cell in (where, shape))
-            places = tuple(one for place in where.split(";") for one in _expand(place.strip()))
-            found.append(Row(note, len(found) + 1, section, run, said, places, shape))
-    return tuple(found)
+            places = tuple(place_name for place in where.split(";") for place_name in _expand(place.strip()))
+            parsed.append(Row(note, len(parsed) + 1, section, run, text, places, shape))
+    return tuple(parsed)
 
 
 def sections(note: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ LISTS = ("Summary", "Complete shape trace")
 """Sections whose lines have numbers of their own."""
 
 
-class Numbered(NamedTuple):
+class StepNumbers(NamedTuple):
     """The number of a model's note, and the number in it of each step of a run, in whichever block."""
 
     note: str
@@ -32,19 +32,19 @@ class Numbered(NamedTuple):
 
 
 @cache
-def number_steps(model: str) -> Numbered | None:
+def number_steps(model: str) -> StepNumbers | None:
     """Return the steps of a model by the note that numbers most of them; None for a model of no note."""
     counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
     if not counts:
         return None
     note, _ = counts.most_common(1)[0]
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     for row in sorted(rows(note), key=lambda row: model_of(row.run) != model):
         number = _number(row)
         own = model_of(row.run) == model or number.isalnum()  # each part of a note in parts is of a model of its own
         for step in _steps(row) if number and own else ():
-            found.setdefault(_anywhere(step), number)
-    return Numbered(note, found) if found else None
+            numbers.setdefault(_anywhere(step), number)
+    return StepNumbers(note, numbers) if numbers else None
 
 
 def model_of(run: str) -> str:
@@ -62,8 +62,8 @@ def _steps(row: Row) -> list[str]:
 
 def _number(row: Row) -> str:
     """Return the number of a statement's section, else of its line in a list."""
-    found = SECTION.match(row.section) or (LINE.match(row.text) if row.section in LISTS else None)
-    return found[1] if found else ""
+    match = SECTION.match(row.section) or (LINE.match(row.text) if row.section in LISTS else None)
+    return match[1] if match else ""
 
 
 def _anywhere(step: str) -> str:

@@ -63,7 +63,7 @@ class Count(NamedTuple):
     holds: bool
 
 
-class Called(nn.Module):
+class CallRunner(nn.Module):
     """A module that runs one of the calls."""
 
     def forward(self, name) -> torch.Tensor:
@@ -76,13 +76,13 @@ def dispatch_ops(name: str) -> frozenset[str]:
     own = {"contiguous": {"transpose"}, "expand": {"slice"}, "bmm": {"transpose"}}
     own |= {"baddbmm": {"transpose", "slice", "alias"}, "linear": {"select"}}
     with torch.no_grad():
-        return frozenset(op.op for op in tracer.trace(Called(), name, prove=False).ops) - own.get(name, set())
+        return frozenset(op.op for op in tracer.trace(CallRunner(), name, prove=False).ops) - own.get(name, set())
 
 
 def ran_at_all(run: Provider) -> frozenset[str]:
     """Return every op and every primitive that ran in torchvision's model, on the fused and on the standard path."""
     traces = [run(name)[1] for name in ("torchvision", STANDARD)]
-    opened = {one.name for trace in traces for op in trace.decompositions for one in op.primitives}
+    opened = {primitive.name for trace in traces for op in trace.decompositions for primitive in op.primitives}
     return frozenset({op.op for trace in traces for op in trace.ops} | opened)
 
 
@@ -107,7 +107,7 @@ def block(ops: Sequence[Op], layer: int = 0) -> list[Op]:
 
 def primitives(trace: Trace) -> list[str]:
     """Return the names of the primitives of the first block."""
-    return [one.name for op in block(trace.ops) for one in trace.decompositions[op.index].primitives]
+    return [primitive.name for op in block(trace.ops) for primitive in trace.decompositions[op.index].primitives]
 
 
 SAID = {MATRIX: "5", BINARY: "~20", UNARY: "~10", REDUCTION: "4"}
@@ -121,11 +121,11 @@ def kinds(run: Provider) -> dict[str, Counter[str]]:
 
 def by_kind(names: Iterable[str]) -> dict[str, Counter[str]]:
     """Return primitives by the kinds that the note counts."""
-    found: dict[str, Counter[str]] = {kind: Counter() for kind in SAID}
+    counters: dict[str, Counter[str]] = {kind: Counter() for kind in SAID}
     for name in names:
-        if category(name) in found:
-            found[category(name)][name] += 1
-    return found
+        if category(name) in counters:
+            counters[category(name)][name] += 1
+    return counters
 
 
 def layers(trace: Trace) -> list[int]:
@@ -133,12 +133,12 @@ def layers(trace: Trace) -> list[int]:
     return sorted({step.layer for step in trace.steps if step.layer is not None})
 
 
-def kinds_of(model: Model, trace: Trace, layer: int, given: Mapping[str, Any]) -> dict[str, Counter[str]]:
-    """Return the primitives of a block of any model by kind, from one more run on the input `given`."""
+def kinds_of(model: Model, trace: Trace, layer: int, decompositions: Mapping[str, Any]) -> dict[str, Counter[str]]:
+    """Return the primitives of a block of any model by kind, from one more run on the input `decompositions`."""
     own = {step.id for step in trace.steps if step.layer == layer}
     ops = tuple(op.index for op in trace.ops if op.step in own)
-    opened = model.trace(**given, prove=False, primitives=ops).decompositions
-    return by_kind(one.name for found in opened for one in found.primitives)
+    opened = model.trace(**decompositions, prove=False, primitives=ops).decompositions
+    return by_kind(primitive.name for decomposition in opened for primitive in decomposition.primitives)
 
 
 def _layers(run: Provider) -> Count:
@@ -152,29 +152,31 @@ def _layers(run: Provider) -> Count:
 
 def _norms(run: Provider) -> Count:
     inside, last = parameters(f"{BLOCK}ln_"), parameters("encoder.ln")
-    said = f"{inside:,} parameters in the norms of a block, {last:,} in the one after the last block"
-    return Count(said, (inside, last) == (3072, 1536))
+    evidence = f"{inside:,} parameters in the norms of a block, {last:,} in the one after the last block"
+    return Count(evidence, (inside, last) == (3072, 1536))
 
 
 def _sum_parameters(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], Count]:
     def counted(run: Provider) -> Count:
-        found = parameters(prefix)
-        return Count(f"{found:,} parameters", fits(found))
+        counts = parameters(prefix)
+        return Count(f"{counts:,} parameters", fits(counts))
 
     return counted
 
 
 def _products(run: Provider) -> Count:
-    found = Counter(op.op for op in block(run("torchvision")[1].ops) if op.op in PRODUCTS)
-    said = ", ".join(f"`{name}` × {count}" for name, count in found.items())
-    return Count(f"{found.total()} ops that multiply matrices on the fused path: {said}", found.total() == 5)
+    op_counts = Counter(op.op for op in block(run("torchvision")[1].ops) if op.op in PRODUCTS)
+    evidence = ", ".join(f"`{name}` × {count}" for name, count in op_counts.items())
+    return Count(
+        f"{op_counts.total()} ops that multiply matrices on the fused path: {evidence}", op_counts.total() == 5
+    )
 
 
 def _names(run: Provider) -> Count:
     ran = ran_at_all(run)
     never = sorted(name for name in CALLS if not dispatch_ops(name) <= ran)
-    said = f"{len(CALLS) - len(never)} of its {len(CALLS)} names run ops that ran; not {', '.join(never)}"
-    return Count(said, frozenset(never) == NEVER)
+    evidence = f"{len(CALLS) - len(never)} of its {len(CALLS)} names run ops that ran; not {', '.join(never)}"
+    return Count(evidence, frozenset(never) == NEVER)
 
 
 COUNTED: dict[str, Callable[[Provider], Count]] = {

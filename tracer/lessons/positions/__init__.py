@@ -33,19 +33,22 @@ def every() -> tuple[Kind, ...]:
     for path in files(f"{__name__}.encodings").iterdir():
         if path.name.endswith(".py") and "ORDER" in (facts := read_literals(path)):
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
-    said = ("TITLE", "PAPER", "SAYS", "APART")
-    return tuple(Kind(name, *(facts[one] for one in said)) for _, name, facts in sorted(known, key=lambda one: one[:2]))
+    required = ("TITLE", "PAPER", "SAYS", "APART")
+    return tuple(
+        Kind(name, *(facts[entry] for entry in required))
+        for _, name, facts in sorted(known, key=lambda entry: entry[:2])
+    )
 
 
 def used(steps: Iterable[Step]) -> str | None:
     """Return the kind of positions that the lines of a run show, or None."""
-    found = {step.id: step.latex for step in steps if step.stage == "position"}
-    lines = " ".join(found.values())
+    equations = {step.id: step.latex for step in steps if step.stage == "position"}
+    lines = " ".join(equations.values())
     signs = {
         "rotary": r"\operatorname{rotate\_half}" in lines,
-        "alibi": bool({"alibi", "penalty"} & found.keys()),
-        "relative": "distances" in found,
+        "alibi": bool({"alibi", "penalty"} & equations.keys()),
+        "relative": "distances" in equations,
         "sinusoidal": r"\sin" in lines,
-        "learned": any("position" in id and r"\mathbf{P}" in latex for id, latex in found.items()),
+        "learned": any("position" in id and r"\mathbf{P}" in latex for id, latex in equations.items()),
     }
     return next((kind for kind, there in signs.items() if there), None)

@@ -32,7 +32,7 @@ class Places(nn.Module):
     def __init__(self, *, T_max: int, D: int, h: int, R: int):
         super().__init__()
 
-    def added(self, x: torch.Tensor) -> torch.Tensor:
+    def add_to(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tokens `[B, T, D]` that the block reads."""
         return x
 

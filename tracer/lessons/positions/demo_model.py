@@ -63,7 +63,7 @@ class Block(nn.Module):
         return self.norm2(x + self.mlp(x))  # [B, T, D]
 
 
-class Placed(nn.Module):
+class PositionModel(nn.Module):
     """Tokens, the positions added to them, and one block.
 
     It takes token numbers `[B, T]`, T at most T_max, and returns `[B, T, D]`. The parameters of positions are drawn
@@ -81,7 +81,7 @@ class Placed(nn.Module):
         _, T = tokens.shape
         between = self.places.between(T)
         mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]
-        x = self.places.added(self.tokens(tokens))  # [B, T, D]
+        x = self.places.add_to(self.tokens(tokens))  # [B, T, D]
         return self.block1(x, self.places, between, mask)  # [B, T, D]
 
 
@@ -91,7 +91,7 @@ HINTS = (Hint("embedding", title="Look up", letter=r"\mathbf{X}_t"),)
 def spec(kind: str) -> Spec:
     """Return the specification of the model with a kind of positions."""
     return Spec(
-        net=Placed,
+        net=PositionModel,
         hints=(*HINTS, *places(kind).HINTS),
         takes=("text",),
         sizes={"V": len(ALPHABET), "T_max": 32, "D": 32, "h": 4, "d_ff": 64, "R": 6},
@@ -120,8 +120,13 @@ def load(kind: str, *, mask: str = "bidirectional", D: int = 32, h: int = 4) -> 
         raise ValueError(
             f"D={D} does not fit h={h}: rotary heads turn pairs of their D/h numbers, so 2·h must divide D"
         )
-    made = spec(kind)
-    config = {**made.sizes, "D": D, "h": h, "d_ff": 2 * D, "positions": kind, "mask": mask}
+    loaded = spec(kind)
+    config = {**loaded.sizes, "D": D, "h": h, "d_ff": 2 * D, "positions": kind, "mask": mask}
     return Model.of(
-        f"one block, {kind}", made, build_seeded(Placed, config), config, weights="seeded random weights", fixed=True
+        f"one block, {kind}",
+        loaded,
+        build_seeded(PositionModel, config),
+        config,
+        weights="seeded random weights",
+        fixed=True,
     )

@@ -41,7 +41,7 @@ class Curve(NamedTuple):
         return float((self.high - self.low).max() / max(np.abs(self.low).max(), np.abs(self.high).max()))
 
 
-class Shuffled(NamedTuple):
+class ShuffleResult(NamedTuple):
     """A run on shuffled tokens, put back into order and compared with the run on the tokens in order.
 
     The largest difference of each token's output, `[T]`, is a share of the largest output.
@@ -75,7 +75,7 @@ class Placement:
     terms: dict[str, np.ndarray]
     scores: np.ndarray
     error: float
-    shuffles: tuple[Shuffled, ...]
+    shuffles: tuple[ShuffleResult, ...]
 
 
 @torch.no_grad()
@@ -129,11 +129,11 @@ def _queries_and_keys(
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
     """Return queries and keys `[B, h, T, d_k]`, and the attention's arguments for positions."""
     net, attention = model.net, model.net.block1.attention
-    x = net.places.added(net.tokens(tokens))  # [B, T, D]
-    made = [
+    x = net.places.add_to(net.tokens(tokens))  # [B, T, D]
+    projected = [
         of(x).unflatten(-1, (attention.h, attention.d_k)).transpose(1, 2) for of in (attention.query, attention.key)
     ]
-    return made[0], made[1], net.places.between(tokens.shape[1])
+    return projected[0], projected[1], net.places.between(tokens.shape[1])
 
 
 def _terms(model: Model, trace: Trace, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -156,9 +156,9 @@ def by_distance(matrices: np.ndarray) -> Curve:
 
 
 @torch.no_grad()
-def shuffle(model: Model, tokens: torch.Tensor, seed: int = SEED) -> Shuffled:
+def shuffle(model: Model, tokens: torch.Tensor, seed: int = SEED) -> ShuffleResult:
     """Return the effect of a shuffle of the tokens `[1, T]` after the outputs are put back into order."""
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(seed))
     plain, moved = model.net(tokens), model.net(tokens[:, order])[:, order.argsort()]  # [1, T, D]
     differences = (moved - plain).abs().amax(dim=-1)[0] / plain.abs().max()
-    return Shuffled(model.options["positions"], model.options["mask"], as_array(differences))
+    return ShuffleResult(model.options["positions"], model.options["mask"], as_array(differences))

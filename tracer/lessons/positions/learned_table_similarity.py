@@ -53,10 +53,10 @@ def grid(trace: Trace, net: torch.nn.Module) -> Grid | None:
     count = picture.rows * picture.columns
     named = dict(net.named_parameters())
     used = [name for step in trace.steps if step.stage == "position" for name in step.names]
-    for one in used:
-        rows = named.get(one.of.removeprefix("parameter "))
+    for row in used:
+        rows = named.get(row.of.removeprefix("parameter "))
         if rows is not None and rows.dim() == 2 and len(rows) == picture.first + count > 1:
             with torch.no_grad():
                 unit = torch.nn.functional.normalize(rows[picture.first :].double(), dim=1)
-                return Grid(picture.rows, picture.columns, as_array(unit @ unit.mT), one.symbol, len(rows))
+                return Grid(picture.rows, picture.columns, as_array(unit @ unit.mT), row.symbol, len(rows))
     return None

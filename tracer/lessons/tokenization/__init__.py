@@ -57,7 +57,7 @@ class Way:
     hints: tuple[Hint, ...] = ()
 
 
-class Fed(nn.Module):
+class TokenModel(nn.Module):
     """The tokens of a way and the block that all share: `[B, n, D]` in between and at the end.
 
     Its inputs have the parameter names of the way's own forward.
@@ -89,7 +89,7 @@ def vocabulary(way: Way) -> Vocabulary:
 
     def build(sizes: dict[str, int]) -> tuple:
         net, args = way.build(sizes)
-        return Fed(net.eval(), Block(D=sizes["D"], h=sizes["h"], d_ff=sizes["d_ff"]).eval()), args
+        return TokenModel(net.eval(), Block(D=sizes["D"], h=sizes["h"], d_ff=sizes["d_ff"]).eval()), args
 
     names = ("B", "n", "D", *way.names, "h", "d_k", "d_ff")
     return Vocabulary(names, {**way.derived, "d_k": "D/h"}, build)
@@ -104,36 +104,36 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
     The output is the block's, `[B, n, D]`; the tokens themselves are the output of the last step in `before`.
     """
     known = vocabulary(way)
-    module, full = Fed(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED})
+    module, full = TokenModel(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED})
     with torch.no_grad():
         with doing("Running it"):
             recording = record_or_explain(module, args, {}, None, True, calls=True)
         with doing("Running it at other sizes, to tell which sizes are which"):
             solution, notes = _solve(way, known, recording, full)
         facts: dict[str, Any] = {"model": f"tokens of {way.title}", "sizes": full, "derived": known.derived}
-        made = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
-        made = _with_verdicts(way, made)
-    return lighten(made, KEEP)
+        assembled = assemble(module, recording, solution=solution, notes=notes, hints=way.hints, lend=True, **facts)
+        assembled = _with_verdicts(way, assembled)
+    return lighten(assembled, KEEP)
 
 
-def _with_verdicts(way: Way, made: Trace) -> Trace:
+def _with_verdicts(way: Way, assembled: Trace) -> Trace:
     """Return the run with the verdicts of other runs on its lines, checked once for each textbook of a way."""
-    key = way, tuple(step.latex for step in made.steps)
-    if (found := _checks.get(key)) is None:
+    key = way, tuple(step.latex for step in assembled.steps)
+    if (verdicts := _checks.get(key)) is None:
         with doing("Checking its lines on other runs"):
-            _checks.put(key, found := counterfactual_budget.results(counterfactual_budget.check(made)))
-    return counterfactual_budget.apply(found, made)
+            _checks.put(key, verdicts := counterfactual_budget.results(counterfactual_budget.check(assembled)))
+    return counterfactual_budget.apply(verdicts, assembled)
 
 
 def _solve(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
     """Return the earlier solution for this op list if it predicts this run, else the run's own solution."""
     key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
-    found = _solutions.get(key)
-    if found is None or found[0] is None or not found[0].predicts(recording, full):
+    solution = _solutions.get(key)
+    if solution is None or solution[0] is None or not solution[0].predicts(recording, full):
         probes = [{**own, **shared} for own, shared in zip(way.probes, PROBES, strict=True)]
-        found = solve_first(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
-        _solutions.put(key, found)
-    return found
+        solution = solve_first(recording, {name: full[name] for name in probes[0]}, [(known, probes)])
+        _solutions.put(key, solution)
+    return solution
 
 
 def before(trace: Trace) -> tuple:

@@ -10,9 +10,8 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from tracer.inputs.images import centre_crop, to_array
+from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.samples import samples
-from tracer.inputs.to_tensors import MEAN, STD
 from tracer.lessons.tokenization import SHARED, Way, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace

@@ -48,7 +48,7 @@ class Groups(nn.Module):
         return self.point(relative).relu().amax(2)  # [B, n, c]
 
 
-class Projected(nn.Module):
+class PointProjection(nn.Module):
     """Groups, projected: points `[B, M, 3]` and centres `[B, n, 3]` to `[B, n, D]`."""
 
     def __init__(self, *, k: int, c: int, D: int):
@@ -77,7 +77,7 @@ def _draw(sizes: dict[str, int]) -> tuple[Tensor, Tensor]:
 
 
 def _build_projected(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    return Projected(k=sizes["k"], c=sizes["c"], D=sizes["D"]), _draw(sizes)
+    return PointProjection(k=sizes["k"], c=sizes["c"], D=sizes["D"]), _draw(sizes)
 
 
 def _build_codes(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -222,7 +222,7 @@ def codes(points: np.ndarray, n: int) -> np.ndarray:
 def trace_groups(points: np.ndarray, n: int) -> Trace:
     """Return the run that projects the groups around `n` centres of a cloud `[M, 3]`."""
     with seeded_draws(0):
-        net = Projected(k=NEIGHBOURS, c=WIDTH, D=SHARED["D"])
+        net = PointProjection(k=NEIGHBOURS, c=WIDTH, D=SHARED["D"])
     return trace(GROUP, net, *_inputs(points, n), **_sizes(points, n))
 
 

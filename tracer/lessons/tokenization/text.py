@@ -26,7 +26,7 @@ class Table(nn.Module):
         return self.rows(tokens)  # [B, n, D]
 
 
-class Spelled(nn.Module):
+class CharacterTokens(nn.Module):
     """Characters by their code points, searched in the entries `[V]` of a vocabulary, and the rows of those.
 
     It takes `[B, n]` and returns `[B, n, D]`. The first entry, -1, is no character: an unknown one gets its id.
@@ -50,7 +50,7 @@ def _build(sizes: dict[str, int]) -> tuple[Table, tuple[Tensor, ...]]:
 
 def _build_spelled(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
     net, args = _build(sizes)
-    return Spelled(torch.arange(sizes["V"]) - 1, net), args
+    return CharacterTokens(torch.arange(sizes["V"]) - 1, net), args
 
 
 SAYS = {
@@ -158,4 +158,6 @@ def trace_characters(text: str, vocabulary: Sequence[str]) -> Trace:
         raise ValueError("a text without characters was given, expected at least one")
     entries = torch.tensor([-1, *map(ord, vocabulary[1:])])
     characters = torch.tensor([list(map(ord, text))])
-    return trace(_way("characters"), Spelled(entries, table(len(entries))), characters, V=len(entries), n=len(text))
+    return trace(
+        _way("characters"), CharacterTokens(entries, table(len(entries))), characters, V=len(entries), n=len(text)
+    )

@@ -102,8 +102,8 @@ class Words:
         self._ids = {entry: number for number, entry in enumerate(self.vocabulary)}
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        found = ((self._ids.get(word[0], 0), *word.span()) for word in self.CUT.finditer(text))
-        return tuple(Piece(id, self.vocabulary[id], start, end) for id, start, end in found)
+        matches = ((self._ids.get(word[0], 0), *word.span()) for word in self.CUT.finditer(text))
+        return tuple(Piece(id, self.vocabulary[id], start, end) for id, start, end in matches)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.vocabulary[id] for id in ids)
@@ -115,11 +115,11 @@ class Bytes:
     vocabulary = tuple(f"0x{byte:02X}" for byte in range(BYTES))
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        found = []
+        pieces = []
         for at, character in enumerate(text):
             for byte in character.encode():
-                found.append(Piece(byte, self.vocabulary[byte], at, at + 1, bytes([byte])))
-        return tuple(found)
+                pieces.append(Piece(byte, self.vocabulary[byte], at, at + 1, bytes([byte])))
+        return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(ids).decode("utf-8", "replace")
@@ -144,10 +144,10 @@ class _Learned:
         return tuple(sorted(entries, key=entries.__getitem__))
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        found = self.made.encode(text)
+        encoding = self.made.encode(text)
         return tuple(
             Piece(id, self.vocabulary[id], *span, self.raw(self.vocabulary[id]))
-            for id, span in zip(found.ids, found.offsets, strict=True)
+            for id, span in zip(encoding.ids, encoding.offsets, strict=True)
         )
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -179,16 +179,16 @@ class BytePairs(_Learned):
     @cached_property
     def merges(self) -> tuple[tuple[str, str], ...]:
         """The merged pairs, in order."""
-        said = json.loads(self.made.to_str())["model"]["merges"]
-        return tuple(tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in said)
+        merges = json.loads(self.made.to_str())["model"]["merges"]
+        return tuple(tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in merges)
 
     def first(self, count: int) -> BytePairs:
         """Return the tokenizer after that many merges."""
         kept = self.merges[:count]
         known = dict(zip(self.vocabulary[: BYTES + len(kept)], range(BYTES + len(kept)), strict=True))
-        made = BytePairs.__new__(BytePairs)
-        made._set(models.BPE(vocab=known, merges=list(kept)))
-        return made
+        shortened = BytePairs.__new__(BytePairs)
+        shortened._set(models.BPE(vocab=known, merges=list(kept)))
+        return shortened
 
     def raw(self, entry: str) -> bytes:
         return bytes(_alphabet()[sign] for sign in entry)
@@ -232,8 +232,8 @@ class Unigrams(_Learned):
             vocab_size=room(corpus), unk_token=UNKNOWN, special_tokens=[UNKNOWN], show_progress=False
         )
         self.made.train_from_iterator(lines(corpus), trainer)
-        said = json.loads(self.made.to_str())["model"]["vocab"]
-        known = sorted((entry, round(score, 2)) for entry, score in said if entry != UNKNOWN)
+        vocabulary = json.loads(self.made.to_str())["model"]["vocab"]
+        known = sorted((entry, round(score, 2)) for entry, score in vocabulary if entry != UNKNOWN)
         self._set(models.Unigram([(UNKNOWN, 0.0), *known], unk_id=0))
 
     def _set(self, model: models.Model) -> None:
@@ -265,8 +265,8 @@ def check_corpus(corpus: str) -> str:
     """
     corpus = clean(corpus)
     if not LEAST <= len(corpus.strip()) <= MOST:
-        said = f"has {len(corpus.strip()):,} characters, expected {LEAST} to {MOST:,} to learn from"
-        raise ValueError(f"{quote(corpus)} {said}")
+        refusal = f"has {len(corpus.strip()):,} characters, expected {LEAST} to {MOST:,} to learn from"
+        raise ValueError(f"{quote(corpus)} {refusal}")
     if (signs := len(set(corpus))) > SIGNS:
         raise ValueError(f"{quote(corpus)} has {signs:,} different characters, expected at most {SIGNS:,}")
     return corpus
@@ -291,5 +291,5 @@ def clean(text: str) -> str:
 
 def differences(text: str, spelled: str) -> list[tuple[str, str]]:
     """Return the parts of a text that decoding does not recover: pairs of the original and the decoded part."""
-    found = SequenceMatcher(None, text, spelled, autojunk=False).get_opcodes()
-    return [(text[a:b], spelled[c:d]) for kind, a, b, c, d in found if kind != "equal"]
+    opcodes = SequenceMatcher(None, text, spelled, autojunk=False).get_opcodes()
+    return [(text[a:b], spelled[c:d]) for kind, a, b, c, d in opcodes if kind != "equal"]

@@ -46,14 +46,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_LOWERINGS))
 
 
-def node(given: BoundCall) -> Node:
+def node(call: BoundCall) -> Node:
     """Return the node of a call; a `Kernel` if it has no formula."""
-    lowering = _LOWERINGS.get(base(given.func._schema.name))
-    lowered = lowering(given) if lowering else None
+    lowering = _LOWERINGS.get(base(call.op_name))
+    lowered = lowering(call) if lowering else None
     if lowered is not None:
         return lowered
-    single = base(given.func._schema.name) in AMBIGUOUS and given.dtype(given.first) == torch.float32
-    return Kernel.of(given.func, given.kernel(), given.position, given.result, single)
+    single = base(call.op_name) in AMBIGUOUS and call.dtype(call.first) == torch.float32
+    return Kernel.of(call.func, call.kernel(), call.position, call.result, single)
 
 
 def kernels(equation: Node) -> tuple[Kernel, ...]:

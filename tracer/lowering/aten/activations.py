@@ -109,7 +109,7 @@ PLAIN = {
 
 
 def _register(name: str, node: type[Node]) -> None:
-    register_lowering(name)(lambda given: node(given[given.first]))
+    register_lowering(name)(lambda call: node(call[call.first]))
 
 
 for _name, _node in PLAIN.items():
@@ -117,130 +117,123 @@ for _name, _node in PLAIN.items():
 
 
 @register_lowering("log_sigmoid_forward")
-def log_sigmoid(given: BoundCall) -> Node | None:
-    return None if given.position else LogSigmoid(given["self"])
+def log_sigmoid(call: BoundCall) -> Node | None:
+    return None if call.position else LogSigmoid(call["self"])
 
 
 @register_lowering("round")
-def round_(given: BoundCall) -> Node | None:
-    return None if given.get("decimals") else Round(given["self"])
+def round_(call: BoundCall) -> Node | None:
+    return None if call.get("decimals") else Round(call["self"])
 
 
 @register_lowering("bitwise_not")
-def bitwise_not(given: BoundCall) -> Node | None:
-    return Not(given["self"]) if given.dtype("self") == torch.bool else None
+def bitwise_not(call: BoundCall) -> Node | None:
+    return Not(call["self"]) if call.dtype("self") == torch.bool else None
 
 
 @register_lowering("square")
-def square(given: BoundCall) -> Node:
-    return Power(given["self"], Scalar(2))
+def square(call: BoundCall) -> Node:
+    return Power(call["self"], Scalar(2))
 
 
 @register_lowering("rsqrt")
-def rsqrt(given: BoundCall) -> Node:
-    return Div(Scalar(1), Root(given["self"]))
+def rsqrt(call: BoundCall) -> Node:
+    return Div(Scalar(1), Root(call["self"]))
 
 
 @register_lowering("reciprocal")
-def reciprocal(given: BoundCall) -> Node:
-    return Div(Scalar(1), given["self"])
+def reciprocal(call: BoundCall) -> Node:
+    return Div(Scalar(1), call["self"])
 
 
 @register_lowering("gelu")
-def gelu(given: BoundCall) -> Node:
-    return (GELUTanh if given["approximate"] == "tanh" else GELU)(given["self"])
+def gelu(call: BoundCall) -> Node:
+    return (GELUTanh if call["approximate"] == "tanh" else GELU)(call["self"])
 
 
 @register_lowering("leaky_relu")
-def leaky_relu(given: BoundCall) -> Node:
-    return LeakyReLU(given["self"], slope=given["negative_slope"])
+def leaky_relu(call: BoundCall) -> Node:
+    return LeakyReLU(call["self"], slope=call["negative_slope"])
 
 
 @register_lowering("elu", "celu")
-def elu(given: BoundCall) -> Node:
-    alpha = given["alpha"]
-    inner = given.get("input_scale", 1 / alpha)
-    return ELU(given["self"], alpha=alpha, scale=given.get("scale", 1), input_scale=inner)
+def elu(call: BoundCall) -> Node:
+    alpha = call["alpha"]
+    inner = call.get("input_scale", 1 / alpha)
+    return ELU(call["self"], alpha=alpha, scale=call.get("scale", 1), input_scale=inner)
 
 
 @register_lowering("prelu", "_prelu_kernel")
-def prelu(given: BoundCall) -> Node | None:
-    return PReLU(given["self"], given["weight"]) if given.rank("weight") < 2 else None
+def prelu(call: BoundCall) -> Node | None:
+    return PReLU(call["self"], call["weight"]) if call.rank("weight") < 2 else None
 
 
 @register_lowering("softplus")
-def softplus(given: BoundCall) -> Node:
-    return Softplus(given["self"], beta=given["beta"], threshold=given["threshold"])
+def softplus(call: BoundCall) -> Node:
+    return Softplus(call["self"], beta=call["beta"], threshold=call["threshold"])
 
 
 @register_lowering("softshrink")
-def softshrink(given: BoundCall) -> Node:
-    return SoftShrink(given["self"], edge=given["lambd"])
+def softshrink(call: BoundCall) -> Node:
+    return SoftShrink(call["self"], edge=call["lambd"])
 
 
 @register_lowering("hardshrink")
-def hardshrink(given: BoundCall) -> Node:
-    return HardShrink(given["self"], edge=given["lambd"])
+def hardshrink(call: BoundCall) -> Node:
+    return HardShrink(call["self"], edge=call["lambd"])
 
 
 @register_lowering("hardtanh")
-def hardtanh(given: BoundCall) -> Node:
-    return Minimum(Maximum(given["self"], node_of(given["min_val"])), node_of(given["max_val"]))
+def hardtanh(call: BoundCall) -> Node:
+    return Minimum(Maximum(call["self"], node_of(call["min_val"])), node_of(call["max_val"]))
 
 
 @register_lowering("threshold")
-def threshold(given: BoundCall) -> Node:
-    above = Compare(given["self"], node_of(given["threshold"]), sign=">")
-    return Where(above, given["self"], node_of(given["value"]))
+def threshold(call: BoundCall) -> Node:
+    above = Compare(call["self"], node_of(call["threshold"]), sign=">")
+    return Where(above, call["self"], node_of(call["value"]))
 
 
 @register_lowering("deg2rad", "rad2deg")
-def degrees(given: BoundCall) -> Node:
-    return scale(given, given["self"], pi / 180 if given.func._schema.name.endswith("deg2rad") else 180 / pi)
+def degrees(call: BoundCall) -> Node:
+    return scale(call, call["self"], pi / 180 if call.op_name.endswith("deg2rad") else 180 / pi)
 
 
 @register_lowering("nan_to_num")
-def nan_to_num(given: BoundCall) -> Node:
-    most = torch.finfo(given.dtype("self")).max if given.dtype("self").is_floating_point else 0
-    above = given["posinf"] if given.has("posinf") else most
-    below = given["neginf"] if given.has("neginf") else -most
-    return NanToNum(given["self"], nan=given["nan"] or 0, above=float(above), below=float(below))
-
-
-def _axis(given: BoundCall) -> dict:
-    """Return the axis of a call; empty for the last one."""
-    rank = given.rank("self")
-    axis = given["dim"] % rank if rank else 0
-    return {} if axis == rank - 1 or not rank else given.axis_labels("self", (axis,))
+def nan_to_num(call: BoundCall) -> Node:
+    most = torch.finfo(call.dtype("self")).max if call.dtype("self").is_floating_point else 0
+    above = call["posinf"] if call.has("posinf") else most
+    below = call["neginf"] if call.has("neginf") else -most
+    return NanToNum(call["self"], nan=call["nan"] or 0, above=float(above), below=float(below))
 
 
 @register_lowering("softmax", "_softmax")
-def softmax(given: BoundCall) -> Node:
-    axis = _axis(given)
-    return SoftmaxAlong(given["self"], **axis) if axis else Softmax(given["self"])
+def softmax(call: BoundCall) -> Node:
+    axis = call.unless_last()
+    return SoftmaxAlong(call["self"], **axis) if axis else Softmax(call["self"])
 
 
 @register_lowering("log_softmax", "_log_softmax")
-def log_softmax(given: BoundCall) -> Node:
-    return LogSoftmax(given["self"], **_axis(given))
+def log_softmax(call: BoundCall) -> Node:
+    return LogSoftmax(call["self"], **call.unless_last())
 
 
 @register_lowering("glu")
-def glu(given: BoundCall) -> Node:
-    return GLU(given["self"], **_axis(given))
+def glu(call: BoundCall) -> Node:
+    return GLU(call["self"], **call.unless_last())
 
 
 @register_lowering("to", "_to_copy", "type_as")
-def cast(given: BoundCall) -> Node:
+def cast(call: BoundCall) -> Node:
     """Lower a cast: to integers by truncation, to bool by `≠ 0`; other dtypes hold the number itself."""
-    wanted = given.get("dtype")
-    if isinstance(given.get("other"), Node):
-        wanted = given.dtype("other")
-    had = given.dtype("self")
+    wanted = call.get("dtype")
+    if isinstance(call.get("other"), Node):
+        wanted = call.dtype("other")
+    had = call.dtype("self")
     if wanted == torch.bool and had != torch.bool:
-        return Bool(given["self"])
+        return Bool(call["self"])
     whole = isinstance(wanted, torch.dtype) and not (wanted.is_floating_point or wanted.is_complex)
-    return Truncated(given["self"]) if whole and had.is_floating_point else given["self"]
+    return Truncated(call["self"]) if whole and had.is_floating_point else call["self"]
 
 
 @register_lowering(
@@ -254,10 +247,10 @@ def cast(given: BoundCall) -> Node:
     "resolve_conj",
     "resolve_neg",
 )
-def copy(given: BoundCall) -> Node:
-    return given["self"]
+def copy(call: BoundCall) -> Node:
+    return call["self"]
 
 
 @register_lowering("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
-def dropout(given: BoundCall) -> Node | None:
-    return None if (given["train"] and given["p"]) or given.position else given[given.first]
+def dropout(call: BoundCall) -> Node | None:
+    return None if (call["train"] and call["p"]) or call.position else call[call.first]

@@ -38,27 +38,28 @@ from tracer.expr import (
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.scalar_operands import minus, node_of, operand, over, plus, scale, times
+from tracer.utils.internals.torch_internals import function_schema
 
 
 def _pair(call: BoundCall) -> tuple[str, str]:
     """Return the names of the first two arguments."""
-    return tuple(argument.name for argument in call.func._schema.arguments[:2])
+    return tuple(argument.name for argument in function_schema(call.func).arguments[:2])
 
 
 @register_lowering("add")
 def add(call: BoundCall) -> Node:
-    other, alpha = call["other"], call.get("alpha", 1)
-    if not isinstance(other, Node):
-        return plus(call["self"], node_of(other * alpha))
-    return minus(call["self"], other) if alpha == -1 else plus(call["self"], scale(call, other, alpha))
+    right, alpha = call["other"], call.get("alpha", 1)
+    if not isinstance(right, Node):
+        return plus(call["self"], node_of(right * alpha))
+    return minus(call["self"], right) if alpha == -1 else plus(call["self"], scale(call, right, alpha))
 
 
 @register_lowering("sub", "subtract")
 def subtract(call: BoundCall) -> Node:
-    other, alpha = call["other"], call.get("alpha", 1)
-    if not isinstance(other, Node):
-        return minus(call["self"], node_of(other * alpha))
-    return minus(call["self"], scale(call, other, alpha))
+    right, alpha = call["other"], call.get("alpha", 1)
+    if not isinstance(right, Node):
+        return minus(call["self"], node_of(right * alpha))
+    return minus(call["self"], scale(call, right, alpha))
 
 
 @register_lowering("rsub")
@@ -76,12 +77,12 @@ def multiply(call: BoundCall) -> Node:
 
 @register_lowering("div", "divide", "true_divide")
 def divide(call: BoundCall) -> Node:
-    other = call["other"]
+    divisor = call["other"]
     mode = call.get("rounding_mode")
     if mode:
-        made = Div(operand(call, "self"), node_of(other))
-        return (Floor if mode == "floor" else Truncated)(made)
-    return Div(operand(call, "self"), other) if isinstance(other, Node) else over(call, call["self"], other)
+        quotient = Div(operand(call, "self"), node_of(divisor))
+        return (Floor if mode == "floor" else Truncated)(quotient)
+    return Div(operand(call, "self"), divisor) if isinstance(divisor, Node) else over(call, call["self"], divisor)
 
 
 @register_lowering("floor_divide")
@@ -137,15 +138,15 @@ def atan2(call: BoundCall) -> Node:
 
 @register_lowering("minimum", "maximum", "fmin", "fmax")
 def extreme(call: BoundCall) -> Node:
-    return (Minimum if "min" in call.func._schema.name else Maximum)(call["self"], call["other"])
+    return (Minimum if "min" in call.op_name else Maximum)(call["self"], call["other"])
 
 
 @register_lowering("clamp", "clip", "clamp_min", "clamp_max")
 def clamp(call: BoundCall) -> Node:
-    made = call["self"]
+    clamped = call["self"]
     if call.get("min") is not None:
-        made = Maximum(made, operand(call, "min"))
-    return Minimum(made, operand(call, "max")) if call.get("max") is not None else made
+        clamped = Maximum(clamped, operand(call, "min"))
+    return Minimum(clamped, operand(call, "max")) if call.get("max") is not None else clamped
 
 
 SIGNS = {"eq": "=", "ne": r"\ne", "lt": "<", "gt": ">", "le": r"\le", "ge": r"\ge"}

@@ -86,7 +86,7 @@ AXES = ("1d", "2d", "3d")
 
 
 def _count(call: BoundCall) -> int:
-    name = call.func._schema.name
+    name = call.op_name
     return next(int(axes[0]) for axes in AXES if axes in name)
 
 
@@ -136,7 +136,7 @@ HOW = {
 
 @register_lowering(*HOW)
 def resize(call: BoundCall) -> Node:
-    how, count = HOW[call.func._schema.name.split("::")[1]], _count(call)
+    how, count = HOW[call.op_name.split("::")[1]], _count(call)
     factors = call.get("scale_factors")
     if factors is None:
         names = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}[count]
@@ -145,5 +145,5 @@ def resize(call: BoundCall) -> Node:
     ratios = [n / m if not factor else 1 / factor for n, m, factor in sizes]
     usual = [n / m for n, m in zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], strict=True)]
     corners = bool(call.get("align_corners", False))
-    other = None if corners or ratios == usual else ratios
-    return Interpolate(call[call.first], sizes=call.result[-count:], how=how, corners=corners, ratios=other)
+    unusual = None if corners or ratios == usual else ratios
+    return Interpolate(call[call.first], sizes=call.result[-count:], how=how, corners=corners, ratios=unusual)

@@ -21,7 +21,7 @@ def arange(call: BoundCall) -> Node | None:
     start, step = (int_or(call.get(name, usual)) for name, usual in (("start", 0), ("step", 1)))
     if start == 0 and step == 1 and call.result_numeric[0] == call["end"]:
         return Arange(call.result[0])
-    whole = all(isinstance(one, (int, sympy.Expr)) for one in (start, step))
+    whole = all(isinstance(bound, (int, sympy.Expr)) for bound in (start, step))
     few = call.result_numeric[0] > 1 and call.result[0].is_Integer  # all of them are printed
     return ArangeFrom(call.result[0], start, step) if whole and (few or call.result_numeric[0] > 2) else None
 
@@ -70,6 +70,6 @@ def nonzero(call: BoundCall) -> Node:
 @register_lowering("triu_indices", "tril_indices")
 def triangle(call: BoundCall) -> Node:
     """Lower the indices of a triangle, as two rows: those of the elements that it keeps of a matrix of ones."""
-    kind = Triu if "triu" in call.func._schema.name else Tril
+    kind = Triu if "triu" in call.op_name else Tril
     ones = Full(Scalar(1), shape=(call["row"], call["col"]))
     return Transposed(Nonzero(kind(ones, diagonal=call["offset"]), count=call.result[1]))

@@ -88,7 +88,7 @@ def gather(call: BoundCall) -> Node | None:
     name = "index" if "index" in call.arguments else "indices"
     if call.get("dim") is None or not call.rank("self"):
         return None
-    if call.func._schema.name.endswith("take_along_dim"):
+    if call.op_name.endswith("take_along_dim"):
         sizes = zip(call.numeric("self"), call.numeric(name), strict=True)
         if any(a != b for axis, (a, b) in enumerate(sizes) if axis != call["dim"] % call.rank("self")):
             return None
@@ -112,11 +112,11 @@ HOW = {"sum": "add", "add": "add", "prod": "prod", "multiply": "prod", "amax": "
 
 @register_lowering("scatter", "scatter_add", "scatter_reduce")
 def scatter(call: BoundCall) -> Node | None:
-    how = "add" if call.func._schema.name.startswith("aten::scatter_add") else call.get("reduce")
+    how = "add" if call.op_name.startswith("aten::scatter_add") else call.get("reduce")
     if how not in HOW or not call.get("include_self", True) or not call.rank("self"):
         return None
     values = operand(call, "src" if "src" in call.arguments else "value")
-    named = all(isinstance(one, Tensor) for one in (call["self"], values))
+    named = all(isinstance(side, Tensor) for side in (call["self"], values))
     if named and HOW[how] is None and (tokens := _tokens(call, "index")) is not None:
         return Put(call["self"], tokens, values)
     axis = call.axis_labels("self", (call["dim"] % call.rank("self"),))
@@ -125,7 +125,7 @@ def scatter(call: BoundCall) -> Node | None:
 
 @register_lowering("index_add", "index_copy")
 def index_add(call: BoundCall) -> Node | None:
-    add = call.func._schema.name.startswith("aten::index_add")
+    add = call.op_name.startswith("aten::index_add")
     if not call.rank("self") or call.get("alpha", 1) != 1:
         return None
     return IndexPut(call["self"], call["source"], call["index"], entries=_one_axis(call, "t"), add=add)
@@ -175,10 +175,10 @@ def _prepended_vector(node: Node) -> Node | None:
     """Return the vector that is prepended to each sequence of a batch, `[D]` as `[B, 1, D]`; or None."""
     if not isinstance(node, Rearrange) or len(node.get("left")) != 1 or len(node.get("right")) < 3:
         return None
-    *lead, one, last = node.get("right")
+    *lead, unit, last = node.get("right")
     return (
         node.operands[0]
-        if last == node.get("left")[0] and not one and all(set(side) <= set(node.get("repeated")) for side in lead)
+        if last == node.get("left")[0] and not unit and all(set(side) <= set(node.get("repeated")) for side in lead)
         else None
     )
 
@@ -198,7 +198,7 @@ def pad(call: BoundCall) -> Node:
 
 @register_lowering(*(f"{mode}_pad{axes}d" for mode in ("reflection", "replication") for axes in (1, 2, 3)))
 def pad_mode(call: BoundCall) -> Node:
-    mode = "reflect" if "reflection" in call.func._schema.name else "replicate"
+    mode = "reflect" if "reflection" in call.op_name else "replicate"
     return Pad(call["self"], pads=call["padding"], mode=mode)
 
 
@@ -215,7 +215,7 @@ def triu(call: BoundCall) -> Node:
 @register_lowering("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 def full(call: BoundCall) -> Node:
     """Lower a constant tensor, or one tensor that has the shape already or is broadcast to it."""
-    name = call.func._schema.name
+    name = call.op_name
     source = next((key for key in ("src", "value", "fill_value") if key in call.arguments), None)
     if source and isinstance(call[source], Node) and call.numeric(source) == call.result_numeric:
         return call[source]

@@ -127,7 +127,7 @@ def huber(call: BoundCall) -> Node | None:
     size = Absolute(Minus(call["self"], call["target"]))
     square = Scaled(Scalar(sympy.Rational(1, 2)), Power(size, Scalar(2)))
     line = Minus(size, Scalar(edge / 2))
-    if "delta" in call.arguments or call.func._schema.name == "aten::huber_loss":
+    if "delta" in call.arguments or call.op_name == "aten::huber_loss":
         line = line if edge == 1 else Scaled(node_of(edge), line)
     elif edge != 1:
         square = Over(square, node_of(edge).value)
@@ -139,8 +139,8 @@ def binary_cross_entropy(call: BoundCall) -> Node | None:
     """Lower the binary cross entropy; PyTorch bounds its logarithms below by -100."""
     if not _alike(call, "self", "target"):
         return None
-    p, y, one, least = call["self"], call["target"], Scalar(1), Scalar(-100)
-    yes, no = Maximum(Log(p), least), Maximum(Log(Minus(one, p)), least)
+    p, y, unit, least = call["self"], call["target"], Scalar(1), Scalar(-100)
+    yes, no = Maximum(Log(p), least), Maximum(Log(Minus(unit, p)), least)
     return _binary(call, y, yes, no)
 
 

@@ -14,28 +14,28 @@ from tracer.lowering.call_arguments import BoundCall
 
 
 @register_lowering("experts")
-def mixture(given: BoundCall) -> Node:
-    transposed = expert_tree.find_transposed(given["body"])
+def mixture(call: BoundCall) -> Node:
+    transposed = expert_tree.find_transposed(call["body"])
     weights = [
-        Tensor(one.name, (*one.shape[:-2], *one.shape[:-3:-1]), one.key, transposed=True)
+        Tensor(tensor.name, (*tensor.shape[:-2], *tensor.shape[:-3:-1]), tensor.key, transposed=True)
         if transposed.get(number)
-        else one
-        for number, one in enumerate(given["weights"])
+        else tensor
+        for number, tensor in enumerate(call["weights"])
     ]
-    x = given["x"]
-    token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", given.shape("x"), TOKEN)
-    body = _Body(given, token, [part(weight, number) for number, weight in enumerate(weights)])
-    made, gates, chosen = body.of(given["body"]), given["gates"], given["chosen"]
+    x = call["x"]
+    token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", call.shape("x"), TOKEN)
+    body = _Body(call, token, [part(weight, number) for number, weight in enumerate(weights)])
+    expert, gates, chosen = body.of(call["body"]), call["gates"], call["chosen"]
     if chosen is None:
-        return AllExperts(made, given.shape("gates")[-1], x, gates, *weights)
-    return Experts(made, x, gates, chosen, *weights)
+        return AllExperts(expert, call.shape("gates")[-1], x, gates, *weights)
+    return Experts(expert, x, gates, chosen, *weights)
 
 
 class _Body:
     """Lowering of the expression tree of one expert."""
 
-    def __init__(self, given: BoundCall, token: Tensor, parts: list[Tensor]):
-        self.given, self.token, self.parts = given, token, parts
+    def __init__(self, call: BoundCall, token: Tensor, parts: list[Tensor]):
+        self.given, self.token, self.parts = call, token, parts
 
     def of(self, what) -> Node:
         """Return the node of a tree of an expert."""
@@ -45,8 +45,8 @@ class _Body:
             case expert_tree.ExpertWeight(number):
                 return self.parts[number]
             case expert_tree.MatMul(left, weight, bias):
-                made = Matrices(self.of(left), self.of(weight))
-                return Plus(made, self.of(bias)) if bias is not None else made
+                product = Matrices(self.of(left), self.of(weight))
+                return Plus(product, self.of(bias)) if bias is not None else product
             case expert_tree.ColumnSlice(inner, start, stop, step):
                 return self._lower_columns(self.of(inner), start, stop, step)
             case expert_tree.Pointwise(call, arguments):
@@ -86,5 +86,5 @@ class _Body:
             else:
                 nodes[name] = list(value) if isinstance(value, tuple) else value
         shape = next(iter(shapes.values()))
-        made = self._numeric_shape(shape, call.outputs[0].shape)
-        return node(BoundCall(call.func, nodes, shapes, numerics, dtypes, 0, shape, made))
+        output_shape = self._numeric_shape(shape, call.outputs[0].shape)
+        return node(BoundCall(call.func, nodes, shapes, numerics, dtypes, 0, shape, output_shape))

@@ -36,19 +36,19 @@ def _last(call: BoundCall) -> dict:
 def layer_norm(call: BoundCall) -> Node | None:
     if call.position:
         return None
-    vectors, said = _affine(call)
+    vectors, names = _affine(call)
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return LayerNorm(call["eps"], call["input"], *vectors)
-    return LayerNormOver(call["input"], *vectors, eps=call["eps"], given=said, **_last(call))
+    return LayerNormOver(call["input"], *vectors, eps=call["eps"], given=names, **_last(call))
 
 
 @register_lowering("deviation_norm")
 def deviation_norm(call: BoundCall) -> Node:
-    vectors, said = _affine(call)
+    vectors, names = _affine(call)
     axes = {"axes": None, "labels": None} | _last(call)
     count = sympy.prod(call.shape("input")[-len(call["normalized_shape"]) :])
     settings = {name: call[name] for name in ("eps", "centred", "less", "how")}
-    return DeviationNorm(call["input"], *vectors, given=said, count=count, **axes, **settings)
+    return DeviationNorm(call["input"], *vectors, given=names, count=count, **axes, **settings)
 
 
 @register_lowering("unit_length")
@@ -58,9 +58,9 @@ def unit_length(call: BoundCall) -> Node:
 
 @register_lowering("channel_norm")
 def channel_norm(call: BoundCall) -> Node:
-    vectors, said = _affine(call)
+    vectors, names = _affine(call)
     axes = call.axis_labels("input", call["dims"])
-    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=said, **axes)
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=names, **axes)
 
 
 @register_lowering("rms_norm", "_fused_rms_norm")
@@ -70,8 +70,8 @@ def rms_norm(call: BoundCall) -> Node | None:
     eps = call["eps"] if call.has("eps") else torch.finfo(call.dtype("input")).eps
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return RMSNorm(eps, call["input"], call["weight"])
-    vectors, said = _affine(call)
-    return RMSNormOver(call["input"], *vectors, eps=eps, given=said, **_last(call))
+    vectors, names = _affine(call)
+    return RMSNormOver(call["input"], *vectors, eps=eps, given=names, **_last(call))
 
 
 @register_lowering(
@@ -85,7 +85,7 @@ def rms_norm(call: BoundCall) -> Node | None:
 def batch_norm(call: BoundCall) -> Node | None:
     if call.position:
         return None
-    vectors, said = _affine(call)
+    vectors, names = _affine(call)
     if call.get("use_input_stats", False):
         axes = range(2, call.rank("input"))
     elif call.get("training", False) or not call.has("running_mean"):
@@ -93,14 +93,14 @@ def batch_norm(call: BoundCall) -> Node | None:
     else:
         running = call["running_mean"], call["running_var"]
         wide = call.rank("input") > 2
-        return BatchNorm(call["input"], *running, *vectors, eps=call["eps"], given=said, wide=wide)
-    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=said, **call.axis_labels("input", axes))
+        return BatchNorm(call["input"], *running, *vectors, eps=call["eps"], given=names, wide=wide)
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=names, **call.axis_labels("input", axes))
 
 
 @register_lowering("group_norm", "native_group_norm")
 def group_norm(call: BoundCall) -> Node | None:
     if call.position:
         return None
-    vectors, said = _affine(call)
+    vectors, names = _affine(call)
     groups = call.get("num_groups", call.get("group"))
-    return GroupNorm(call["input"], *vectors, eps=call["eps"], given=said, groups=groups)
+    return GroupNorm(call["input"], *vectors, eps=call["eps"], given=names, groups=groups)

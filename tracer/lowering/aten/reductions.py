@@ -81,7 +81,7 @@ def variance(call: BoundCall) -> Node:
         less = int(call.get("unbiased", True))
     if call.position:
         return Mean(call["self"], **reduced_axes(call))
-    node = Std if "std" in call.func._schema.name else Variance
+    node = Std if "std" in call.op_name else Variance
     return node(call["self"], less=less, **reduced_axes(call))
 
 
@@ -92,7 +92,7 @@ def length(call: BoundCall) -> Node | None:
     axes = reduced_axes(call)
     if isinstance(p, str) or p == -float("inf"):
         return None
-    if call.func._schema.name == "aten::linalg_norm" and call.get("ord") is not None and len(axes["axes"]) > 1:
+    if call.op_name == "aten::linalg_norm" and call.get("ord") is not None and len(axes["axes"]) > 1:
         return None
     last = axes["axes"] == (call.rank("self") - 1,)
     usual = p == 2 and last and axes["keep"]
@@ -118,12 +118,6 @@ def cumprod(call: BoundCall) -> Node:
     return CumProd(call["self"], **_along(call))
 
 
-def _last_unsaid(call: BoundCall) -> dict:
-    rank = call.rank("self")
-    axis = call["dim"] % rank if rank else 0
-    return {} if axis == rank - 1 or not rank else call.axis_labels("self", (axis,))
-
-
 @register_lowering("topk")
 def topk(call: BoundCall) -> Node | None:
     """Lower a sorted top-k; the order of an unsorted one is the kernel's own."""
@@ -133,7 +127,7 @@ def topk(call: BoundCall) -> Node | None:
     if not k.free_symbols:
         call.get("k")  # for the remark on one that moves
     node = ArgTopK if call.position else TopK
-    return node(call["self"], k=k, down=call["largest"], **_last_unsaid(call))
+    return node(call["self"], k=k, down=call["largest"], **call.unless_last())
 
 
 @register_lowering("sort")
@@ -143,14 +137,14 @@ def sort(call: BoundCall) -> Node | None:
     if call.position and not call.get("stable"):
         return None
     node = ArgSort if call.position else Sort
-    return node(call["self"], down=call["descending"], **_last_unsaid(call))
+    return node(call["self"], down=call["descending"], **call.unless_last())
 
 
 @register_lowering("argsort")
 def argsort(call: BoundCall) -> Node | None:
     if not call.get("stable"):
         return None
-    return ArgSort(call["self"], down=call["descending"], **_last_unsaid(call))
+    return ArgSort(call["self"], down=call["descending"], **call.unless_last())
 
 
 @register_lowering("one_hot")

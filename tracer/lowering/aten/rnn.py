@@ -19,21 +19,19 @@ def _layers(call: BoundCall, node: type[Node], hidden: list[Node], **settings) -
         return None
     shape = call.shape("input")
     x = _swap_batch_and_time(call["input"], shape) if call["batch_first"] else call["input"]
-    ways, count = 1 + call["bidirectional"], 2 + 2 * call["has_biases"]
-    weights = call["params"]
-    if len(weights) != call["num_layers"] * ways * count:
-        return None  # projections
+    ways, weights = 1 + call["bidirectional"], call["params"]
+    count = len(weights) // (call["num_layers"] * ways)
     ends = []
     for layer in range(call["num_layers"]):
-        made = []
+        layers = []
         for way in range(ways):
             place = layer * ways + way
             states = [Slice(state, (place, FULL, FULL)) for state in hidden]
             operands = (x, *states, *weights[place * count : (place + 1) * count])
-            made.append(node(*operands, back=bool(way), **settings))
+            layers.append(node(*operands, back=bool(way), **settings))
             if call.position:
                 ends.append(node(*operands, back=bool(way), last=call.position - 1, **settings))
-        x = made[0] if ways == 1 else Concat(*made, axis=2, rank=3)
+        x = layers[0] if ways == 1 else Concat(*layers, axis=2, rank=3)
     if call.position:
         return Stack(*ends, axis=0)
     states = call.shape("hx")

@@ -22,9 +22,11 @@ def rope(call: BoundCall) -> Node:
         tables = _parts(call[name]) if name == "table" else (Cosine(call[name]), Sine(call[name]))
     shapes = [*map(infer, tables)]
     if call.numeric(name)[-1] != call.numeric("x")[-1]:
-        tables = [_expand_pairs(one, shape, halves) for one, shape in zip(tables, shapes, strict=True)]
+        tables = [_expand_pairs(operand, shape, halves) for operand, shape in zip(tables, shapes, strict=True)]
     elif (
-        halves and all(isinstance(one, Tensor) for one in (x, *tables)) and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
+        halves
+        and all(isinstance(operand, Tensor) for operand in (x, *tables))
+        and [*map(len, (x.shape, *shapes))] == [4, 3, 3]
     ):
         return ApplyRotary(x, *tables)
     return Plus(Times(x, tables[0]), Times((RotateHalf if halves else RotateEveryTwo)(x), tables[1]))

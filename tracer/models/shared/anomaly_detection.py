@@ -31,8 +31,8 @@ def complementary(rows: int, columns: int) -> list[torch.Tensor]:
     would hide nothing, or everything, is left out.
     """
     row, column = torch.arange(rows)[:, None], torch.arange(columns)
-    found = [((row % 2 == i) & (column % 2 == j)).reshape(-1).nonzero()[:, 0] for i in (0, 1) for j in (0, 1)]
-    return [hidden for hidden in found if 0 < len(hidden) < rows * columns]
+    visible = [((row % 2 == i) & (column % 2 == j)).reshape(-1).nonzero()[:, 0] for i in (0, 1) for j in (0, 1)]
+    return [hidden for hidden in visible if 0 < len(hidden) < rows * columns]
 
 
 @torch.no_grad()
@@ -42,14 +42,14 @@ def predict_hidden(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tenso
     With `doubt`, `[B, N]`, the prediction reads only the others with the least doubt: `TRUSTED` of them.
     """
     rows, columns = image.shape[-2] // net.P, image.shape[-1] // net.P
-    made = patches_of(image, net.P).clone()
+    predicted = patches_of(image, net.P).clone()
     share = 1.0 if doubt is None else TRUSTED
-    doubt = torch.zeros(made.shape[:2], device=made.device) if doubt is None else doubt
+    doubt = torch.zeros(predicted.shape[:2], device=predicted.device) if doubt is None else doubt
     for hidden in complementary(rows, columns):
         count = max(1, round(share * (rows * columns - len(hidden))))
         ranked = doubt.index_fill(1, hidden.to(doubt.device), torch.inf).argsort(dim=1)
-        made[:, hidden] = net(image, ranked[:, :count].sort(dim=1).values)[:, hidden]
-    return made
+        predicted[:, hidden] = net(image, ranked[:, :count].sort(dim=1).values)[:, hidden]
+    return predicted
 
 
 def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
@@ -58,10 +58,10 @@ def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
     A visible defect would be continued into its neighbours. So the prediction is repeated `ROUNDS` times, and each time
     the patches with the largest errors before are hidden from all.
     """
-    found = None
+    prediction = None
     for _ in range(ROUNDS):
-        found = (predict_hidden(net, image, found) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
-    return found
+        prediction = (predict_hidden(net, image, prediction) - patches_of(image, net.P)).square().mean(dim=-1).sqrt()
+    return prediction
 
 
 @torch.no_grad()
@@ -75,7 +75,9 @@ def reconstruction(model, inputs, output: torch.Tensor) -> dict:
     rows, columns = image.shape[-2] // side, image.shape[-1] // side
     patches = output[:1].clone()
     patches[0, visible] = patches_of(image, side)[0, visible]
-    mean, std = (torch.tensor(card.get(name, other)).view(-1, 1, 1) for name, other in (("mean", MEAN), ("std", STD)))
+    mean, std = (
+        torch.tensor(card.get(name, default)).view(-1, 1, 1) for name, default in (("mean", MEAN), ("std", STD))
+    )
     pixels = (image_of(patches, rows, columns, side)[0] * std + mean).mul(255).round().clamp(0, 255)
     levels = anomaly_map(model.net, image)[0] * float(std.mean()) * 255
     return {

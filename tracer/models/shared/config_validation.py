@@ -25,13 +25,13 @@ SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
 """Methods that keep a tensor's shape if all other arguments are plain numbers."""
 
 
-def check_config(spec: Spec, name: str, given: dict) -> None:
+def check_config(spec: Spec, name: str, options: dict) -> None:
     """Raise ValueError with one sentence for a size or option that the model does not take.
 
     These are a size that the model lacks, that is derived or of the input's, a value that is no positive integer, and
     an option that is not allowed.
     """
-    for symbol, value in given.items():
+    for symbol, value in options.items():
         if symbol in spec.options:
             if value not in spec.options[symbol]:
                 allowed = " or ".join(map(repr, spec.options[symbol]))
@@ -42,7 +42,7 @@ def check_config(spec: Spec, name: str, given: dict) -> None:
             raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
         elif symbol in spec.derived or symbol == "S":
             equals = spec.derived.get(symbol)
-            of = [other for other in spec.sizes if equals and other in _names(equals)]
+            of = [size for size in spec.sizes if equals and size in _names(equals)]
             how = f" ({symbol} = {equals.replace('**', '^')}): set {' or '.join(of)} instead" if equals else ""
             raise ValueError(
                 f"{quoted_setting(symbol, value)} can't be set, since {symbol} is derived{how or ' from the others'}"
@@ -113,7 +113,7 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _names(text: str) -> set[str]:
-    return {str(found) for found in parse(text).free_symbols}
+    return {str(free_symbol) for free_symbol in parse(text).free_symbols}
 
 
 class _Counted(TorchFunctionMode):
@@ -133,11 +133,11 @@ class _Undrawn(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func.__name__
-        given = [*args, *kwargs.values()]
+        arguments = [*args, *kwargs.values()]
         if name == "randn":
             return torch.empty(*args, **kwargs)
-        if given and isinstance(given[0], torch.Tensor) and given[0].is_meta:
-            scaled = name.strip("_") in SCALED and all(isinstance(one, Number) for one in given[1:])
+        if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].is_meta:
+            scaled = name.strip("_") in SCALED and all(isinstance(argument, Number) for argument in arguments[1:])
             if scaled or (name.endswith("_") and not name.endswith("__")):
-                return given[0]
+                return arguments[0]
         return func(*args, **kwargs)

@@ -27,13 +27,13 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     seed: int = 0,
-    **given,
+    **inputs,
 ) -> Iterator[tuple[str, Trace]]:
     """Continue `text` by `count` tokens, or to the end of a sentence, and yield each with the trace of its run.
 
     The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
     `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
-    from the `top_k` most probable ones where that is given (Fan et al. 2018, section 5.1). `given` goes to
+    from the `top_k` most probable ones where that is given (Fan et al. 2018, section 5.1). `inputs` goes to
     `model.trace`: `image=` or `prove=False`. ValueError in one sentence for settings that can't be.
 
     >>> import tracer
@@ -44,7 +44,7 @@ def generate(
     """
 
     def run(text: str) -> tuple[torch.Tensor, Trace]:
-        trace = model.trace(text=text, **given)
+        trace = model.trace(text=text, **inputs)
         return trace.output, trace
 
     return _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
@@ -58,20 +58,20 @@ def write(
     temperature: float = 0.0,
     top_k: int | None = None,
     seed: int = 0,
-    **given,
+    **sources,
 ) -> Iterator[str]:
     """Yield the tokens of `generate` without their traces: one forward each, many times as fast.
 
-    `given` goes to `model.inputs`: `image=`.
+    `sources` goes to `model.inputs`: `image=`.
     """
 
     @torch.no_grad()
     def run(text: str) -> tuple[torch.Tensor, None]:
-        inputs = model.inputs(text=text, **given)
+        inputs = model.inputs(text=text, **sources)
         return model.net(*inputs, **inputs.named).cpu(), None
 
-    found = _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
-    return (token for token, _ in found)
+    generated = _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
+    return (token for token, _ in generated)
 
 
 def room(model: Model, text: str) -> int | None:

@@ -22,16 +22,16 @@ LINEARS = {"attention.output": "attn.c_proj", "mlp.expand": "mlp.c_fc", "mlp.con
 PACKED = ("attention.query", "attention.key", "attention.value")
 
 
-def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, torch.Tensor], dict] | None:
+def from_gpt2(tensors: dict[str, torch.Tensor], config: dict) -> tuple[dict[str, torch.Tensor], dict] | None:
     """Return the tensors in our names, and their sizes and options; None for tensors in another layout.
 
-    `given` is the caller's choice: the layout does not contain the number of heads (`h`) nor the GELU (`gelu`). Raise
+    `config` is the caller's choice: the layout does not contain the number of heads (`h`) nor the GELU (`gelu`). Raise
     ValueError, to follow "the weights don't fit:", if these or tensors are missing, and for wrong shapes.
     """
     left = {WRAPPED.sub("", name): tensor for name, tensor in tensors.items()}
     if "wte.weight" not in left or not any(name.startswith("h.") for name in left):
         return None
-    lacking = [name for name in ("h", "gelu") if name not in given]
+    lacking = [name for name in ("h", "gelu") if name not in config]
     if lacking:
         choose = {"h": "h=… for the heads", "gelu": "gelu='exact' or gelu='tanh'"}
         raise ValueError(f"the file does not say all, give {' and '.join(choose[name] for name in lacking)}")
@@ -46,37 +46,37 @@ def from_gpt2(tensors: dict[str, torch.Tensor], given: dict) -> tuple[dict[str, 
             )
         return left.pop(name)
 
-    made = {"tokens.weight": take("wte.weight", 2), "positions": take("wpe.weight", 2)}
-    (V, D), T_max = made["tokens.weight"].shape, len(made["positions"])
+    converted = {"tokens.weight": take("wte.weight", 2), "positions": take("wpe.weight", 2)}
+    (V, D), T_max = converted["tokens.weight"].shape, len(converted["positions"])
     packed = left.get("h.0.attn.c_attn.weight", torch.empty(0))
     if tuple(packed.shape) not in ((3 * D, D), (D, 3 * D)):
         expected = f"[{3 * D}, {D}] or [{D}, {3 * D}]"
         raise ValueError(f"'h.0.attn.c_attn.weight' is {list(packed.shape)}, expected {expected}")
-    turned, bias = packed.shape[0] == D, "h.0.attn.c_attn.bias" in left
+    is_linear, bias = packed.shape[0] == D, "h.0.attn.c_attn.bias" in left
     L = len({name.split(".")[1] for name in left if name.startswith("h.")})
     parts = ("weight", "bias") if bias else ("weight",)
 
     def matrix(name: str, part: str) -> torch.Tensor:
         tensor = take(f"{name}.{part}", 2 if part == "weight" else 1)
-        return tensor.t() if turned and part == "weight" else tensor
+        return tensor.t() if is_linear and part == "weight" else tensor
 
     for layer in range(L):
         for part in parts:
             ours, theirs = f"block{layer + 1}", f"h.{layer}"
-            for name, other in NORMS.items():
-                made[f"{ours}.{name}.{part}"] = take(f"{theirs}.{other}.{part}", 1)
+            for name, gpt2_name in NORMS.items():
+                converted[f"{ours}.{name}.{part}"] = take(f"{theirs}.{gpt2_name}.{part}", 1)
             for name, tensor in zip(PACKED, matrix(f"{theirs}.attn.c_attn", part).tensor_split(3), strict=True):
-                made[f"{ours}.{name}.{part}"] = tensor
-            for name, other in LINEARS.items():
-                made[f"{ours}.{name}.{part}"] = matrix(f"{theirs}.{other}", part)
-    made |= {f"norm.{part}": take(f"ln_f.{part}", 1) for part in parts}
-    head = left.pop("lm_head.weight", made["tokens.weight"])
-    tied = torch.equal(head, made["tokens.weight"])
+                converted[f"{ours}.{name}.{part}"] = tensor
+            for name, gpt2_name in LINEARS.items():
+                converted[f"{ours}.{name}.{part}"] = matrix(f"{theirs}.{gpt2_name}", part)
+    converted |= {f"norm.{part}": take(f"ln_f.{part}", 1) for part in parts}
+    head = left.pop("lm_head.weight", converted["tokens.weight"])
+    tied = torch.equal(head, converted["tokens.weight"])
     if not tied:
-        made["head.weight"] = head
+        converted["head.weight"] = head
         if bias:  # ours has one wherever the blocks have; theirs never has
-            made["head.bias"] = left.pop("lm_head.bias", torch.zeros(V))
+            converted["head.bias"] = left.pop("lm_head.bias", torch.zeros(V))
     if left:
         raise ValueError(f"they also hold {quote(next(iter(left)))}, which is not of the GPT-2 layout")
-    d_ff = len(made["block1.mlp.expand.weight"])
-    return made, {"V": V, "T_max": T_max, "D": D, "d_ff": d_ff, "L": L, "bias": bias, "tied": tied}
+    d_ff = len(converted["block1.mlp.expand.weight"])
+    return converted, {"V": V, "T_max": T_max, "D": D, "d_ff": d_ff, "L": L, "bias": bias, "tied": tied}

@@ -37,16 +37,16 @@ def convert(spec, weights, config: dict) -> tuple[dict[str, torch.Tensor], dict]
     """
     tensors = read(weights)
     try:
-        found = spec.convert(tensors, config) if spec.convert else None
+        converted = spec.convert(tensors, config) if spec.convert else None
     except ValueError as error:
         raise ValueError(f"{label(weights)} don't fit: {error}") from None
-    if found is None:
+    if converted is None:
         return tensors, config
-    tensors, told = found
-    for symbol, value in told.items():
+    tensors, facts = converted
+    for symbol, value in facts.items():
         if config.get(symbol, value) != value:
             raise ValueError(f"{label(weights)} don't fit: {symbol}={config[symbol]} was given, they have {value}")
-    return tensors, {**told, **config}
+    return tensors, {**facts, **config}
 
 
 def place(net: torch.nn.Module, weights, tensors: dict[str, torch.Tensor] | None = None) -> str:
@@ -89,17 +89,17 @@ def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
 
 def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception:  # a damaged pickle makes the reader raise anything
         raise ValueError(f"{quote(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
     for inner in ("model", "state_dict"):
-        if isinstance(found, dict) and isinstance(found.get(inner), dict):
-            found = found[inner]
-    if not isinstance(found, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        if isinstance(checkpoint, dict) and isinstance(checkpoint.get(inner), dict):
+            checkpoint = checkpoint[inner]
+    if not isinstance(checkpoint, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in checkpoint.values()):
         raise ValueError(f"{quote(str(path))} holds no tensors by their names")
-    return found
+    return checkpoint
 
 
 def _misfit(tensors, wanted) -> str:

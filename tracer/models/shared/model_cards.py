@@ -16,14 +16,14 @@ def card_of(text: bytes, file: Traversable | Path) -> dict:
     """
     name = quote(file)
     try:
-        found = json.loads(text.decode("utf-8"))
+        card = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ValueError(f"can't read the card {name}: expected JSON") from None
-    if not isinstance(found, dict) or not isinstance(found.get("sizes"), dict):
+    if not isinstance(card, dict) or not isinstance(card.get("sizes"), dict):
         raise ValueError(f'no sizes on the card {name}: expected them under "sizes"')
-    sizes, options = found["sizes"], found.get("options", {})
+    sizes, options = card["sizes"], card.get("options", {})
     if not all(type(size) is int and size > 0 for size in sizes.values()):
         raise ValueError(f'can\'t read the card {name}: expected whole numbers under "sizes"')
     if not isinstance(options, dict):
         raise ValueError(f'can\'t read the card {name}: expected choices by name under "options"')
-    return found
+    return card

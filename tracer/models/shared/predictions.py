@@ -26,8 +26,8 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
     names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
     unit = "character" if isinstance(vocabulary, str) else "token"
-    said = {"text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
-    return {"kind": "next", "unit": unit, **said}
+    prediction = {"text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
+    return {"kind": "next", "unit": unit, **prediction}
 
 
 def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:
@@ -70,7 +70,7 @@ def picture_caption(model, inputs, logits: torch.Tensor) -> dict:
         "text": list(inputs.words),
         "tokens": [known[number] for number in best.indices.tolist()],
         "probabilities": best.values.tolist(),
-        "pointing": [found for found in pointing if found and measured],
+        "pointing": [region for region in pointing if region and measured],
     }
 
 

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from PIL.Image import Image
 
 from tracer.capture import Recording
+from tracer.capture.interventions import Intervention, with_interventions
+from tracer.changes import Change, change_of, divide, has_name, write
+from tracer.changes.of_inputs import Permute
+from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.textbook.hints import Hint
-from tracer.textbook.steps import Found
+from tracer.textbook.steps import DerivedStep
 from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
+from tracer.tracing.changed_runs import LineSite, interventions_of, line_sites
+from tracer.utils.cache import Cache
 from tracer.utils.error_text import quote, quoted_setting, reason
 from tracer.utils.limits import limits
 from tracer.utils.progress import doing
 from tracer.utils.thread_local_rng import seeded_draws
+
+CHANGED = 32
+"""Number of changed copies of one model, and of sizes whose lines can be changed, that are cached."""
 
 SOLUTIONS = 64
 """Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
@@ -78,7 +88,8 @@ class Model:
     """A model that is ready to run, built by `tracer.load`.
 
     `fixed` is True if nobody changes the net any more, as in the app: its captions may then be cached, in `captions`.
-    `device` is the device that it runs on.
+    `device` is the device that it runs on. `changes` are made in every run of it, by its
+    `interventions`; `base` is the model without them.
     """
 
     name: str
@@ -91,7 +102,12 @@ class Model:
     fixed: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     captions: dict[bytes, list[int]] = field(default_factory=dict, repr=False, compare=False)
+    base: Model | None = field(default=None, repr=False, compare=False)
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    interventions: tuple[Intervention, ...] = field(default=(), repr=False, compare=False)
     _solutions: dict = field(default_factory=dict, repr=False)
+    _changed: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
+    _lines: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
@@ -110,8 +126,9 @@ class Model:
 
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
-            made = self.spec.example(sizes)
-            return build_seeded(self.spec.net, {**own, **self.options}), tuple(made), getattr(made, "named", {})
+            example = self.spec.example(sizes)
+            net = self.intervene(build_seeded(self.spec.net, {**own, **self.options}))
+            return net, tuple(example), getattr(example, "named", {})
 
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
@@ -121,14 +138,14 @@ class Model:
         Without either, they are the model's own sample. Other sizes of the input, such as `T`, cut or repeat the
         sample. Raise ValueError for an input that the model does not take.
         """
-        for kind, given in (("image", image), ("text", text)):
-            if given is not None and kind not in self.takes:
+        for kind, argument in (("image", image), ("text", text)):
+            if argument is not None and kind not in self.takes:
                 known = " and ".join(self.takes) or "its own sample alone"
                 raise ValueError(f"{quote(self.name)} takes {known}, but was given {_article(kind)}")
-        for kind, given, wanted in (("image", image, Image), ("text", text, str)):
-            if given is not None and not isinstance(given, wanted):
+        for kind, argument, wanted in (("image", image, Image), ("text", text, str)):
+            if argument is not None and not isinstance(argument, wanted):
                 what = "a PIL image" if kind == "image" else "a string"
-                raise ValueError(f"{kind}={_short(given)} was given to {quote(self.name)}, expected {what}")
+                raise ValueError(f"{kind}={_short(argument)} was given to {quote(self.name)}, expected {what}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
         known = (*self.spec.runs, *self.spec.settings)
@@ -142,9 +159,13 @@ class Model:
                 raise ValueError(
                     f"{quoted_setting(symbol, value)} can't run: a whole number from {least} up was expected"
                 )
-        made = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
-        limits().check_tokens(made.sizes.get("T", 0))
-        return made.on(self.device)
+        prepared = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
+        limits().check_tokens(prepared.sizes.get("T", 0))
+        for change in divide(self.changes)[1]:
+            prepared = change.change(
+                prepared, self.vocabulary.complete({**prepared.sizes, **self.sizes}), self._normalisation
+            )
+        return prepared.on(self.device)
 
     def on(self, device: torch.device) -> Model:
         """Return the model with its weights moved to a device, in place.
@@ -163,18 +184,22 @@ class Model:
         keep: int | None = None,
         prove: bool | str = True,
         primitives: bool | Collection[int] = False,
+        change: Mapping[str, Any] | None = None,
         **sizes: int,
     ) -> Trace:
         """Run the model once and prove every line that it shows.
 
-        See `inputs`, and `tracer.trace` for `keep`, `prove` and `primitives`.
+        See `inputs`, and `tracer.trace` for `keep`, `prove`, `primitives` and `change`.
         """
+        if change:
+            changed = self.with_changes(change, self.inputs(image, text, **sizes))
+            return changed.trace(image, text, keep=keep, prove=prove, primitives=primitives, change=None, **sizes)
         inputs = self.inputs(image, text, **sizes)
         with torch.no_grad():
             with doing("Running the model"):
-                recording = self._recorded(inputs, keep, prove, primitives)
+                recording = self._record(inputs, keep, prove, primitives)
             with doing("Running it at other sizes, to tell which sizes are which"):
-                solution, notes = self._solved(recording, {**inputs.sizes, **self.sizes}, inputs)
+                solution, notes = self._solve(recording, {**inputs.sizes, **self.sizes}, inputs)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
         picture, values = None, {}
         if inputs.crop is not None:
@@ -200,17 +225,81 @@ class Model:
             segments=inputs.segments,
             result=self.spec.result(self, inputs.on(torch.device("cpu")), recording.output),
             weights=self.weights,
+            changes=tuple(f"{line}={change}" for line, change in self.changes.items()),
         )
         idle, known = self.spec.idle(self.options), self.spec.meanings
         sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
         return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
-    def found(self, recording: Recording, sizes: dict[str, int]) -> list[Found]:
+    def intervene(self, net: torch.nn.Module) -> torch.nn.Module:
+        """Return a net of this model, perhaps at other sizes, with the model's changes."""
+        return with_interventions(net, self.interventions) if self.interventions else net
+
+    def with_changes(self, change: Mapping[str, Any], inputs: Inputs | None = None) -> Model:
+        """Return a copy of the model, which shares its weights, in whose runs the values of lines are changed.
+
+        `inputs` are those of a run, by default of the sample, whose textbook has the lines. Raise ValueError in one
+        sentence for an unknown line, or a change that does not fit it.
+        """
+        wanted = {line: change_of(value) for line, value in change.items()}
+        if self.base is not None:
+            return self.base.with_changes({**self.changes, **wanted}, inputs)
+        inputs = self.inputs() if inputs is None else inputs
+        at = tuple(sorted(inputs.sizes.items())) if any(change.checks_sizes for change in wanted.values()) else None
+        key = (write(wanted), at) if all(map(has_name, wanted.values())) else None
+        changed = self._changed.get(key) if key else None
+        if changed is None:
+            lines, of_inputs = divide(wanted)
+            for one in of_inputs:
+                one.change(inputs, self.vocabulary.complete({**inputs.sizes, **self.sizes}), self._normalisation)
+            changed = replace(self, base=self, changes=wanted, captions={})
+            if permuted := [one for one in of_inputs if isinstance(one, Permute)]:
+                changed.net = copy.deepcopy(self.net)
+                for one in permuted:
+                    one.change_net(changed.net)
+            if lines:
+                lines_of = partial(self._line_sites, inputs, at)
+                changed.interventions = interventions_of(lines, lines_of)
+                changed.net = with_interventions(changed.net, changed.interventions)
+                changed._solutions = {}
+            if key:
+                self._changed.put(key, changed)
+        return changed
+
+    @property
+    def _normalisation(self) -> dict[str, Sequence[float]]:
+        """The mean and the standard deviation that pixels were normalised with."""
+        return {name: (self.card or {}).get(name, usual) for name, usual in (("mean", MEAN), ("std", STD))}
+
+    def forget_captions(self) -> None:
+        """Drop the captions that were cached of its runs, changed or not."""
+        for model in (self, *self._changed.values()):
+            model.captions.clear()
+
+    def _line_sites(
+        self, inputs: Inputs, at: tuple[tuple[str, int], ...] | None, interventions: tuple[Intervention, ...]
+    ) -> dict[str, LineSite]:
+        """Return the lines that can be changed in a run of these inputs with some interventions; unless sizes are given
+        by `at`, they may be those of a run at other sizes."""
+        key = interventions, at
+        if (lines := self._lines.get(key)) is None:
+            net = with_interventions(self.net, interventions) if interventions else self.net
+            model = replace(self, net=net, interventions=interventions, _solutions={}) if interventions else self
+            with torch.no_grad():
+                recording = model._record(inputs, 0, False, False)
+                solution, _ = model._solve(recording, {**inputs.sizes, **self.sizes}, inputs)
+            full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
+            book, _ = lay_book(recording, full, self.spec.derived, solution, self.spec.hints)
+            lines = line_sites(recording, book.found)
+            self._lines.put(key, lines)
+        return lines
+
+    def derived_steps(self, recording: Recording, sizes: dict[str, int]) -> list[DerivedStep]:
         """Return the textbook's steps for a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
         return lay_book(recording, full, self.spec.derived, None, self.spec.hints)[0].found
 
-    def _recorded(
+    def _record(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]
     ) -> Recording:
         """Return the run.
@@ -223,10 +312,10 @@ class Model:
             if self.spec.ways is None or isinstance(error, MemoryError) or "alloc" in str(error):
                 raise
             at = ", ".join(f"{symbol}={size}" for symbol, size in inputs.sizes.items())
-            said = f"{quote(self.name)} does not run at {at}: {reason(error)}"
-            raise ValueError(said) from error
+            message = f"{quote(self.name)} does not run at {at}: {reason(error)}"
+            raise ValueError(message) from error
 
-    def _solved(
+    def _solve(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs
     ) -> tuple[Solution | None, tuple[str, ...]]:
         """Return the solution of this op list at these sizes.
@@ -240,20 +329,20 @@ class Model:
         if key not in self._solutions:
             if len(self._solutions) >= SOLUTIONS:
                 del self._solutions[next(iter(self._solutions))]
-            self._solutions[key] = self._lent(recording, sizes, ops) or self._solved_now(
+            self._solutions[key] = self._reuse_solution(recording, sizes, ops) or self._solved_now(
                 recording, sizes, inputs, self._solutions.get(plain, (None, ""))[0]
             )
         return self._solutions[key]
 
-    def _lent(
+    def _reuse_solution(
         self, recording: Recording, sizes: dict[str, int], ops: int
     ) -> tuple[Solution | None, tuple[str, ...]] | None:
         """Return the solution of this op list at other sizes that predicts this run, or None."""
         if any(recording.opened):
             return None
         full, plain = self.vocabulary.complete(sizes), hash(())
-        known = [found for (of, kind, _), found in self._solutions.items() if (of, kind) == (ops, plain)]
-        return next((one for one in known if one[0] is not None and one[0].predicts(recording, full)), None)
+        known = [solution for (of, kind, _), solution in self._solutions.items() if (of, kind) == (ops, plain)]
+        return next((size for size in known if size[0] is not None and size[0].predicts(recording, full)), None)
 
     def _solved_now(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs, known: Solution | None
@@ -282,11 +371,11 @@ def build_seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 
     return module
 
 
-def _short(given: object) -> str:
+def _short(value: object) -> str:
     """Return a value in a few words: the type, and the shape and dtype if it has them."""
-    facts = [str(list(given.shape))] if hasattr(given, "shape") else []
-    facts += [str(given.dtype).removeprefix("torch.")] if hasattr(given, "dtype") else []
-    return " ".join([type(given).__name__, *facts])
+    facts = [str(list(value.shape))] if hasattr(value, "shape") else []
+    facts += [str(value.dtype).removeprefix("torch.")] if hasattr(value, "dtype") else []
+    return " ".join([type(value).__name__, *facts])
 
 
 def _article(kind: str) -> str:

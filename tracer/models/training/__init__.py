@@ -87,43 +87,43 @@ def train(
     if file.suffix != ".safetensors":
         raise ValueError(f"can't write weights to {quote(file)}: expected a name that ends in .safetensors")
     before = _read_card(file) if file.exists() else {}
-    made = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
+    trainer = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
     command = " --set ".join([f"python -m tracer train {name}", *changed])
-    kept = {key: value for key, value in dataclasses.asdict(made).items() if key not in ("sizes", "epochs")}
-    run = {"seed": seed, "epochs": epochs or made.epochs, "sizes": made.sizes, "settings": kept}
+    kept = {key: value for key, value in dataclasses.asdict(trainer).items() if key not in ("sizes", "epochs")}
+    run = {"seed": seed, "epochs": epochs or trainer.epochs, "sizes": trainer.sizes, "settings": kept}
     run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
     checkpoint = (file if out else ROOT / "out" / file.name).with_suffix(".checkpoint")
     state = _read_checkpoint(checkpoint, run) if checkpoint.exists() else {}
     if state:
         run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
-    source = _source(data, made)
-    examples, held_out, tests = (made.read(source, part) for part in PARTS)
-    net = made.build(seed)
+    source = _source(data, trainer)
+    examples, held_out, tests = (trainer.read(source, part) for part in PARTS)
+    net = trainer.build(seed)
     best = None
     if before:
         _load(net, file)
-        best = made.rank(made.score(net, held_out))
+        best = trainer.rank(trainer.score(net, held_out))
 
     def report(average: nn.Module, step: int, seconds: float) -> None:
         nonlocal best
-        epoch = step // (len(examples) // made.batch)
+        epoch = step // (len(examples) // trainer.batch)
         if epoch % EVERY and epoch < run["epochs"]:
             return
         average = copy.deepcopy(average).cpu()
-        figures = made.score(average, held_out)
+        figures = trainer.score(average, held_out)
         train_loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
-        if best is not None and made.rank(figures) <= best:
+        if best is not None and trainer.rank(figures) <= best:
             return
-        best = made.rank(figures)
+        best = trainer.rank(figures)
         counts = {"epochs": epoch, "steps": step, "seconds": round(seconds)}
-        card = {"model": name, "sizes": made.sizes} | made.card(examples) | {"choice": CHOICE}
-        card |= made.score(average, tests)
+        card = {"model": name, "sizes": trainer.sizes} | trainer.card(examples) | {"choice": CHOICE}
+        card |= trainer.score(average, tests)
         card |= {key: value + run["origin"][key] for key, value in counts.items()}
         card |= {"seed": seed, "settings": kept}
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
         _write(file, average, card)
 
-    train_loop.fit(made, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
+    train_loop.fit(trainer, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
     return file
 
 
@@ -142,17 +142,17 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
     card = _read_card(file)
     known = {field.name for field in dataclasses.fields(recipe(name))}
     options = {option: value for option, value in card.get("options", {}).items() if option in known}
-    made = recipe(name, sizes=card["sizes"], **options)
-    net = made.build(0)
+    trainer = recipe(name, sizes=card["sizes"], **options)
+    net = trainer.build(0)
     _load(net, file)
-    return {"model": name} | made.score(net, made.read(_source(data, made), "test"))
+    return {"model": name} | trainer.score(net, trainer.read(_source(data, trainer), "test"))
 
 
 def _recipes() -> dict[str, type]:
     names = [file.name for file in pkgutil.iter_modules(recipes.__path__)]
-    found = [importlib.import_module(f"{recipes.__name__}.{name}") for name in names]
+    modules = [importlib.import_module(f"{recipes.__name__}.{name}") for name in names]
     return {
-        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in found if hasattr(file, "Recipe")
+        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in modules if hasattr(file, "Recipe")
     }
 
 
@@ -160,16 +160,16 @@ def _shipped_file(name: str, changed: Sequence[str] = ()) -> Path:
     return SHIPPED / f"{'.'.join([name, ','.join(changed)]) if changed else name}.safetensors"
 
 
-def _changed_options(made: Any) -> list[str]:
+def _changed_options(trainer: Any) -> list[str]:
     """Return the sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
-    first = type(made)()
-    pairs = [(name, size, first.sizes[name]) for name, size in made.sizes.items()]
-    pairs += [(name, getattr(made, name), getattr(first, name)) for name in getattr(made, "options", ())]
+    first = type(trainer)()
+    pairs = [(name, size, first.sizes[name]) for name, size in trainer.sizes.items()]
+    pairs += [(name, getattr(trainer, name), getattr(first, name)) for name in getattr(trainer, "options", ())]
     return [f"{name}={value}" for name, value, usual in pairs if value != usual]
 
 
-def _source(data: str | Path | None, made: Any) -> Path | None:
-    if getattr(made, "drawn", False):
+def _source(data: str | Path | None, trainer: Any) -> Path | None:
+    if getattr(trainer, "drawn", False):
         return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from tracer.inputs import hidden_patches
+
 SHARE = 4
 """One of so many patches is hidden."""
 
@@ -22,8 +24,8 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
     """
     seen: list[Tensor] = []
 
-    def look(block: nn.Module, given: tuple[Tensor]) -> None:
-        attention, x = block.attention, block.norm1(given[0])
+    def look(block: nn.Module, inputs: tuple[Tensor]) -> None:
+        attention, x = block.attention, block.norm1(inputs[0])
         query, key = (
             projection(x).unflatten(-1, (attention.h, attention.d_k)).transpose(1, 2)
             for projection in (attention.query, attention.key)
@@ -50,9 +52,9 @@ def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Gen
         "central": -torch.maximum(y.abs()[:, None], x.abs()).flatten().expand_as(attention),
         "any": torch.rand(attention.shape, generator=generator),
     }
-    found = {}
+    figures = {}
     for name, rank in ranks.items():
         top = rank.topk(rank.shape[1] // SHARE, dim=1).indices
-        kept = torch.ones_like(rank).scatter(1, top, 0.0).view(-1, 1, rows, columns)
-        found[name] = images * kept.repeat_interleave(P, 2).repeat_interleave(P, 3)
-    return found
+        hidden = torch.zeros_like(rank, dtype=torch.bool).scatter(1, top, True).view(-1, rows, columns)
+        figures[name] = hidden_patches.hide_patches(images, hidden, "grey")
+    return figures

@@ -25,19 +25,19 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
     before, own, chance, held = [], [], [], []
     for some in drawn:
         for first in range(0, len(some), 100):
-            found = _words(net, some[first : first + 100])
-            held.append(torch.full((len(found[2]),), first >= min(CHOOSING, len(some) - 1)))
-            for kept, value in zip((before, own, chance), found, strict=True):
+            hits_part = _words(net, some[first : first + 100])
+            held.append(torch.full((len(hits_part[2]),), first >= min(CHOOSING, len(some) - 1)))
+            for kept, value in zip((before, own, chance), hits_part, strict=True):
                 kept.append(value)
     held = torch.cat(held)
     rows = {"": torch.cat(before), " of the word itself": torch.cat(own)}
     figures = {}
     for name, hits in rows.items():  # [words, L, h + 1], the last column with the mean over heads
-        chosen, said = hits[~held].double().mean(dim=0), hits[held if held.any() else ~held].double().mean(dim=0)
+        chosen, in_text = hits[~held].double().mean(dim=0), hits[held if held.any() else ~held].double().mean(dim=0)
         layer = int(chosen[:, -1].argmax())
         best, head = divmod(int(chosen[:, :-1].argmax()), chosen.shape[1] - 1)
-        figures[f"pointing{name}, mean over heads"] = {"layer": layer, "share": round(said[layer, -1].item(), 4)}
-        share = round(said[best, head].item(), 4)
+        figures[f"pointing{name}, mean over heads"] = {"layer": layer, "share": round(in_text[layer, -1].item(), 4)}
+        share = round(in_text[best, head].item(), 4)
         figures[f"pointing{name}, best head"] = {"layer": best, "head": head, "share": share}
     return figures | {"pointing by chance": round(torch.cat(chance).double().mean().item(), 4)}
 

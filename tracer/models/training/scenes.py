@@ -20,7 +20,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SceneStream:
     """The number of scenes of one pass over the data; each step draws its own."""
 
     number: int
@@ -50,9 +50,9 @@ def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
     """Raise ValueError unless `sizes` has the keys of `expected`, and takes scenes: 64×64 pixels in colour."""
     if sizes.keys() != expected.keys():
         raise ValueError(f"sizes {', '.join(sizes)}: expected {', '.join(expected)}")
-    given = {name: sizes[name] for name in "HWC"}
-    if given != {"H": scenes.SIDE, "W": scenes.SIDE, "C": 3}:
-        raise ValueError(f"sizes {given}: scenes are drawn with H = W = {scenes.SIDE} and C = 3")
+    sides = {name: sizes[name] for name in "HWC"}
+    if sides != {"H": scenes.SIDE, "W": scenes.SIDE, "C": 3}:
+        raise ValueError(f"sizes {sides}: scenes are drawn with H = W = {scenes.SIDE} and C = 3")
 
 
 def captions(drawn: Scenes) -> tuple[Tensor, Tensor]:

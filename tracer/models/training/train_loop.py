@@ -78,7 +78,7 @@ def fit(
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         step, seconds = state["step"], state["seconds"]
     started = time.monotonic() - seconds
-    shown = Shown()
+    shown = ProgressFigures()
     with tqdm(total=steps, initial=step, unit="step", desc="train", smoothing=0.02) as bar:
         while step < steps:
             scale = factor(step, steps, recipe.warmup)
@@ -110,7 +110,7 @@ def fit(
     checkpoint.unlink(missing_ok=True)
 
 
-class Shown:
+class ProgressFigures:
     """Moving averages of the figures on the progress bar."""
 
     def __init__(self):

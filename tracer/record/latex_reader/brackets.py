@@ -17,9 +17,9 @@ class Brackets(Rules):
     """The grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
 
     def braces(self) -> Tree:
-        made = self.sum()
+        tree = self.sum()
         self.expect("}")
-        return made
+        return tree
 
     def round(self) -> Tree:
         """Parse an expression in round brackets."""
@@ -32,53 +32,53 @@ class Brackets(Rules):
         """Parse a comma-separated list in round brackets."""
         large = self.take(r"\left")
         self.expect("(")
-        made = [self.sum()]
+        trees = [self.sum()]
         while self.take(","):
-            made.append(self.sum())
+            trees.append(self.sum())
         if large:
             self.expect(r"\right")
         self.expect(")")
-        return tuple(made)
+        return tuple(trees)
 
     def brackets(self) -> Tree:
         r"""Return `("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or the
         tree of square brackets."""
         if self.take(r"\lVert"):
-            made = self.sum()
+            tree = self.sum()
             self.expect(r"\right", r"\rVert")
             if self.follows("_", "2"):
-                return ("norm", made)
-            return ("word", "length", self.below(), (made,))
+                return ("norm", tree)
+            return ("word", "length", self.below(), (tree,))
         if self.take("["):
             return self.square()
         if self.take(r"\langle"):
             first = self.sum()
             self.expect(",")
-            made = ("dot", first, self.sum())
+            tree = ("dot", first, self.sum())
             self.expect(r"\right", r"\rangle")
-            return made
+            return tree
         if opened := self.take(*PAIRS):
             name, closing = PAIRS[opened]
-            made = (name, self.sum())
+            tree = (name, self.sum())
             self.expect(r"\right", *closing)
-            return made
+            return tree
         self.expect("(")
         counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
-        made = ("counting", self.sum()) if counts else self.sum()
+        tree = ("counting", self.sum()) if counts else self.sum()
         if not counts and self.take(","):
-            made = self.progression(made)
+            tree = self.progression(tree)
         self.expect(r"\right", ")")
-        return ("+", made) if made[0] == "convolve" else made
+        return ("+", tree) if tree[0] == "convolve" else tree
 
     def progression(self, first: Tree) -> Tree:
         r"""Return `("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
-        made = [first, self.sum()]
+        terms = [first, self.sum()]
         while self.take(","):
             if self.take(r"\ldots"):
                 self.expect(",")
-                return ("counting from", *made, self.sum()) if len(made) == 2 else self.fail("a number")
-            made.append(self.sum())
-        return ("listed", *made)
+                return ("counting from", *terms, self.sum()) if len(terms) == 2 else self.fail("a number")
+            terms.append(self.sum())
+        return ("listed", *terms)
 
     def square(self) -> Tree:
         r"""Return `("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ;
@@ -86,13 +86,13 @@ class Brackets(Rules):
         j]` and `("iverson", relation)` of `[a = b]`, which are 1 or 0, and `("named", (i, j), x)` of `[x]_{ij}`."""
         first = self.sum()
         if sign := self.take(*RELATIONS):
-            said = (RELATIONS[sign], first, self.sum())
+            condition = (RELATIONS[sign], first, self.sum())
             if self.follows(r"\right", "]"):
-                return ("iverson", said)
+                return ("iverson", condition)
             self.expect(r"\text{ for all }")
             index = self.index()
             self.expect(r"\right", "]")
-            return ("for all", index, said)
+            return ("for all", index, condition)
         if self.follows(r"\right", "]", "_", "{"):
             letters = []
             while not self.take("}"):
@@ -104,14 +104,14 @@ class Brackets(Rules):
             if last != first:
                 raise Unread("expected the same on both sides of the dots")
             return ("all alike", first, self.braces())
-        sign, made = self.take(";", ","), [first]
-        made.append(self.sum())
+        sign, entries = self.take(";", ","), [first]
+        entries.append(self.sum())
         while sign and self.take(sign):
-            made.append(self.sum())
+            entries.append(self.sum())
         self.expect(r"\right", "]")
         if self.next == "_":
-            return ("joined", self.below(), *made)
-        return ("below" if sign == ";" else "beside", *made)
+            return ("joined", self.below(), *entries)
+        return ("below" if sign == ";" else "beside", *entries)
 
     def part(self, whole: Tree) -> Tree:
         """Parse the rest of `_{[…]}`, whose first two signs are taken. `[n]` is one row or several, `[:n]` and `[n:]`
@@ -119,26 +119,26 @@ class Brackets(Rules):
         values)` or `("layout", x, left, right)`."""
         if self.laid_out():
             left = self.axes(r"\to")
-            made = ("layout", whole, left, self.axes("]"))
+            tree = ("layout", whole, left, self.axes("]"))
             self.expect("}")
-            return made
+            return tree
         entries = [self.entry()]
         while self.take(","):
             entries.append(self.entry())
         self.expect("]")
         if self.take(r"\gets"):
             how = self.take("+")
-            made = ("put", whole, tuple(entries), how, self.sum())
+            tree = ("put", whole, tuple(entries), how, self.sum())
         elif len(entries) == 1 and entries[0][0] == "at":
-            made = ("rows", whole, entries[0][1])
+            tree = ("rows", whole, entries[0][1])
         elif len(entries) == 1 and entries[0][0] == "span" and not entries[0][3]:
-            made = ("slice", whole, "rows", *entries[0][1:3])
+            tree = ("slice", whole, "rows", *entries[0][1:3])
         elif len(entries) == 2 and entries[0] == ("rest",) and entries[1][0] == "span" and not entries[1][3]:
-            made = ("slice", whole, "columns", *entries[1][1:3])
+            tree = ("slice", whole, "columns", *entries[1][1:3])
         else:
-            made = ("pick", whole, tuple(entries))
+            tree = ("pick", whole, tuple(entries))
         self.expect("}")
-        return made
+        return tree
 
     def entry(self) -> Tree:
         """Return `("rest",)`, `("at", n)`, `("span", start, stop, step)` or `("mask", relation)`."""
@@ -165,16 +165,16 @@ class Brackets(Rules):
 
     def axes(self, end: str) -> tuple[tuple, ...]:
         """Parse the axes of one side, each a tuple of its atoms."""
-        found = []
+        axes = []
         while not self.take(end):
             if self.take("("):
                 group = []
                 while not self.take(")"):
                     group.append(self.atom())
-                found.append(tuple(group))
+                axes.append(tuple(group))
             else:
-                found.append((self.atom(),))
-        return tuple(found)
+                axes.append((self.atom(),))
+        return tuple(axes)
 
     def atom(self) -> Tree:
         """Return `(size, primes)`."""

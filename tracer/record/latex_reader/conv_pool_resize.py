@@ -53,12 +53,14 @@ def _spread(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndar
     reach = [d * (k - 1) for d, k in zip(dilation, w.shape[2:], strict=True)]
     around = [(r, r + e) for r, e in zip(reach, extra, strict=True)]
     wide = np.pad(wide, [(0, 0), (0, 0), *around])
-    turned = np.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
+    flipped = np.flip(w, tuple(range(2, w.ndim))).swapaxes(0, 1)
     windows = np.lib.stride_tricks.sliding_window_view(wide, [r + 1 for r in reach], axis=tuple(range(2, x.ndim)))
     windows = windows[(..., *(slice(None, None, d) for d in dilation))]
     inside = list(range(2 + count, 2 + 2 * count))
-    made = np.moveaxis(np.tensordot(windows, turned, axes=([1, *inside], [1, *range(2, 2 + count)])), -1, 1)
-    return made[(slice(None), slice(None), *(slice(p, n - p) for p, n in zip(padding, made.shape[2:], strict=True)))]
+    spread = np.moveaxis(np.tensordot(windows, flipped, axes=([1, *inside], [1, *range(2, 2 + count)])), -1, 1)
+    return spread[
+        (slice(None), slice(None), *(slice(p, n - p) for p, n in zip(padding, spread.shape[2:], strict=True)))
+    ]
 
 
 def _pooling(largest: bool):
@@ -70,17 +72,17 @@ def _pooling(largest: bool):
         stride = _ints(below.get(r"\downarrow", 1, count)) if below.has(r"\downarrow") else window
         padding, dilation = _ints(below.get("pad", 0, count)), _ints(below.get("dilation", 1, count))
         sizes = x.shape[x.ndim - count :]
-        made = []
+        pooled = []
         for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True):
             starts = range(-p, n + p - d * (k - 1), s)
             if below.has("ceil"):
                 starts = range(-p, n, s)
                 while len(starts) > 1 and starts[-2] + d * (k - 1) >= n + p - 1:
                     starts = starts[:-1]
-            made.append([[start + d * i for i in range(k)] for start in starts])
-        result = np.empty((*x.shape[: x.ndim - count], *map(len, made)))
-        for cell in product(*(range(len(axis)) for axis in made)):
-            places = [axis[i] for axis, i in zip(made, cell, strict=True)]
+            pooled.append([[start + d * i for i in range(k)] for start in starts])
+        result = np.empty((*x.shape[: x.ndim - count], *map(len, pooled)))
+        for cell in product(*(range(len(axis)) for axis in pooled)):
+            places = [axis[i] for axis, i in zip(pooled, cell, strict=True)]
             inside = [[i for i in axis if 0 <= i < n] for axis, n in zip(places, sizes, strict=True)]
             numbers = x[(..., *np.ix_(*inside))].reshape(*x.shape[: x.ndim - count], -1)
             if largest:
@@ -118,10 +120,10 @@ def _resize(below, x: np.ndarray) -> np.ndarray:
 
 def _resize_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
     n = x.shape[-1]
-    ratio, made = step or n / m, []
+    ratio, weights = step or n / m, []
     for i in range(m):
         if below.has("nearest") or below.has("exact"):
-            made.append(x[..., min(int((i + (0.5 if below.has("exact") else 0)) * ratio), n - 1)])
+            weights.append(x[..., min(int((i + (0.5 if below.has("exact") else 0)) * ratio), n - 1)])
             continue
         at = i * (n - 1) / max(m - 1, 1) if below.has("corners") else (i + 0.5) * ratio - 0.5
         at = max(at, 0.0) if below.has("linear") else at
@@ -137,8 +139,8 @@ def _resize_row(below, x: np.ndarray, m: int, step: float) -> np.ndarray:
                 1: (a + 2) * (1 - t) ** 3 - (a + 3) * (1 - t) ** 2 + 1,
                 2: a * ((2 - t) ** 3 - 5 * (2 - t) ** 2 + 8 * (2 - t) - 4),
             }
-        made.append(sum(x[..., min(max(first + k, 0), n - 1)] * share for k, share in shares.items()))
-    return np.stack(made, -1)
+        weights.append(sum(x[..., min(max(first + k, 0), n - 1)] * share for k, share in shares.items()))
+    return np.stack(weights, -1)
 
 
 def _columns(below, x: np.ndarray) -> np.ndarray:
@@ -146,8 +148,8 @@ def _columns(below, x: np.ndarray) -> np.ndarray:
     down, right = _ints(below.get("pad", 0, 2))
     wide = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(down, down), (right, right)])
     taps = [wide[..., rows, columns] for rows, columns in _under(below, *x.shape[-2:])]
-    made = np.stack([tap.reshape(*tap.shape[:-2], -1) for tap in taps], axis=-2)
-    return made.reshape(*x.shape[:-3], -1, made.shape[-1])
+    stacked = np.stack([tap.reshape(*tap.shape[:-2], -1) for tap in taps], axis=-2)
+    return stacked.reshape(*x.shape[:-3], -1, stacked.shape[-1])
 
 
 def _fold_columns(below, x: np.ndarray) -> np.ndarray:

@@ -57,7 +57,7 @@ class Scope:
         """Return the scope with one more index, which runs over these numbers along an axis of its own, the last."""
         if index in self.indices:
             raise Unread(f"the index {index} stands for two things")
-        others = {name: found[..., None] for name, found in self.indices.items()}
+        others = {name: index_cells[..., None] for name, index_cells in self.indices.items()}
         ones = (1,) * self.axes
         return replace(self, indices=others | {index: numbers.reshape(*ones, -1)}, axes=self.axes + 1)
 
@@ -78,38 +78,38 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | No
                 raise Unread(f"it has {len(letters)} indices for {len(shape)} axes")
             for index, size in zip(letters, runs, strict=True):
                 scope = scope.running(index, np.arange(size))
-            made = _of(line.right, replace(scope, vectors=bool(line.rows)))
+            cells = _of(line.right, replace(scope, vectors=bool(line.rows)))
             if line.cells:
-                made = np.broadcast_to(made, np.broadcast_shapes(made.shape, runs))
-            return _with_leading_axes(made, shape)
+                cells = np.broadcast_to(cells, np.broadcast_shapes(cells.shape, runs))
+            return _with_leading_axes(cells, shape)
     except ValueError as error:
         raise error if isinstance(error, Unread) else Unread(f"its shapes don't fit: {error}") from None
     except (IndexError, ZeroDivisionError, OverflowError) as error:
         raise Unread(f"it has no value: {error}") from None
 
 
-def _with_leading_axes(made: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _with_leading_axes(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return the array with the leading axes that the notation leaves out."""
-    while made.ndim > len(shape) and made.shape[0] == 1:
-        made = made[0]
-    given = (1,) * (len(shape) - made.ndim) + made.shape
-    if given[-2:] != shape[-2:] or made.ndim > len(shape):
-        raise Unread(f"it gives {list(made.shape)}, the run {list(shape)}")
-    return np.broadcast_to(made, shape)
+    while cells.ndim > len(shape) and cells.shape[0] == 1:
+        cells = cells[0]
+    full_shape = (1,) * (len(shape) - cells.ndim) + cells.shape
+    if full_shape[-2:] != shape[-2:] or cells.ndim > len(shape):
+        raise Unread(f"it gives {list(cells.shape)}, the run {list(shape)}")
+    return np.broadcast_to(cells, shape)
 
 
 def _of(tree: Tree, scope: Scope) -> np.ndarray:
     """Return the value of a tree; its last axes are those of the indices in scope."""
-    made = _evaluate(tree, scope)
-    return made if scope.moves is None else scope.moves(tree, np.asarray(made), lambda part: _of(part, scope.exact))
+    cells = _evaluate(tree, scope)
+    return cells if scope.moves is None else scope.moves(tree, np.asarray(cells), lambda part: _of(part, scope.exact))
 
 
 def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
     kind, *rest = tree
     match kind:
         case "name":
-            found = np.asarray(scope.value(rest[0]))
-            return found.reshape(-1, *(1,) * scope.behind) if scope.behind and found.ndim == 1 else found
+            cells = np.asarray(scope.value(rest[0]))
+            return cells.reshape(-1, *(1,) * scope.behind) if scope.behind and cells.ndim == 1 else cells
         case "number":
             return np.asarray(rest[0])
         case "index":
@@ -130,10 +130,10 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             return _sum_term(rest[0], None, rest[1], scope)
         case "first":
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
-            found = _holds(rest[1], inner)
-            if not found.any(axis=-1).all():
+            cells = _holds(rest[1], inner)
+            if not cells.any(axis=-1).all():
                 raise Unread("it asks for the least of none")
-            return found.argmax(axis=-1)
+            return cells.argmax(axis=-1)
         case "for all":
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
             return _holds(rest[1], inner).all(axis=-1) * 1.0
@@ -147,27 +147,27 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
         case "unfold":
             return unfold(rest[0], _size(rest[1], scope), _of(rest[2], scope))
         case "swapped":
-            made, *sizes = _of(rest[0], scope), *(_size(size, scope) for size in rest[1:])
-            if list(made.shape[:2]) != sizes:
-                raise Unread(f"the axes that change places are {list(made.shape[:2])}, it says {sizes}")
-            return made.swapaxes(0, 1)
+            left, *sizes = _of(rest[0], scope), *(_size(size, scope) for size in rest[1:])
+            if list(left.shape[:2]) != sizes:
+                raise Unread(f"the axes that change places are {list(left.shape[:2])}, it says {sizes}")
+            return left.swapaxes(0, 1)
         case "counting":
             return np.arange(_size(rest[0], scope) + 1)
         case "counting from":
-            first, second, last = (_size(one, scope) for one in rest)
+            first, second, last = (_size(subtree, scope) for subtree in rest)
             return np.arange(first, last + (1 if second > first else -1), second - first)
         case "listed":
-            return np.array([_size(one, scope) for one in rest])
+            return np.array([_size(subtree, scope) for subtree in rest])
         case "iverson":
             return _holds(rest[0], scope) * 1.0
         case "word":
             name, below, operands = rest
             return np.asarray(
-                WORDS[require_word(name, WORDS)](_below(below, scope), *(_of(one, scope) for one in operands))
+                WORDS[require_word(name, WORDS)](_below(below, scope), *(_of(subtree, scope) for subtree in operands))
             )
         case "joined":
             axis = int(_below(rest[0], scope).get("axis", 0)[0])
-            return np.concatenate([_of(one, scope) for one in rest[1:]], axis)
+            return np.concatenate([_of(subtree, scope) for subtree in rest[1:]], axis)
         case "convolve":
             back, below, kernels, x = rest
             return convolve(_below(below, scope), back, _of(kernels, scope), _of(x, scope))
@@ -195,25 +195,28 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
     return OPERATIONS[kind](*(_of(operand, scope) for operand in rest))
 
 
-def _sum_term(letters: tuple[str, ...], said: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
+def _sum_term(letters: tuple[str, ...], condition: Tree | None, term: Tree, scope: Scope) -> np.ndarray:
     """Sum a term over the indices for which a relation holds. If no other index runs, the term needs values for these
     only."""
-    every, front = ("all", *filter(None, (said, term))), scope.axes
+    every, front = ("all", *filter(None, (condition, term))), scope.axes
     for index in letters:
         scope = scope.running(index, _extent(index, every, scope))
-    if said is not None and not front:
-        held = np.nonzero(np.broadcast_to(_holds(said, scope), _runs(scope)))
-        places = {index: found.reshape(-1)[at] for (index, found), at in zip(scope.indices.items(), held, strict=True)}
-        scope, said, letters = replace(scope, indices=places, axes=1), None, letters[:1]
-    made = _of(term, scope)
-    made = made if said is None else np.where(_holds(said, scope), made, 0.0)
-    made = made if np.ndim(made) else np.broadcast_to(made, _runs(scope))
-    return made.sum(axis=tuple(range(-len(letters), 0)))
+    if condition is not None and not front:
+        held = np.nonzero(np.broadcast_to(_holds(condition, scope), _runs(scope)))
+        places = {
+            index: index_cells.reshape(-1)[at]
+            for (index, index_cells), at in zip(scope.indices.items(), held, strict=True)
+        }
+        scope, condition, letters = replace(scope, indices=places, axes=1), None, letters[:1]
+    cells = _of(term, scope)
+    cells = cells if condition is None else np.where(_holds(condition, scope), cells, 0.0)
+    cells = cells if np.ndim(cells) else np.broadcast_to(cells, _runs(scope))
+    return cells.sum(axis=tuple(range(-len(letters), 0)))
 
 
 def _runs(scope: Scope) -> tuple[int, ...]:
     """Return the lengths of the indices."""
-    return np.broadcast_shapes(*(found.shape for found in scope.indices.values()))
+    return np.broadcast_shapes(*(index.shape for index in scope.indices.values()))
 
 
 def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
@@ -233,7 +236,8 @@ def _whole(tree: Tree, scope: Scope) -> np.ndarray:
 def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
     """Return the settings below a word, in numbers."""
     return Below(
-        Setting(sign, tuple(float(_of(one, scope.exact)) for one in values), stays) for sign, values, stays in settings
+        Setting(sign, tuple(float(_of(value, scope.exact)) for value in values), stays)
+        for sign, values, stays in settings
     )
 
 
@@ -246,10 +250,10 @@ def _ranks(tree: Tree, scope: Scope) -> int:
 
 def _size(tree: Tree, scope: Scope) -> int:
     """Return a whole number."""
-    found = _of(tree, scope.exact)
-    if found.ndim or not math.isclose(found, round(float(found))):
-        raise Unread(f"expected a size, got {found.tolist() if found.size < 3 else list(found.shape)}")
-    return round(float(found))
+    cells = _of(tree, scope.exact)
+    if cells.ndim or not math.isclose(cells, round(float(cells))):
+        raise Unread(f"expected a size, got {cells.tolist() if cells.size < 3 else list(cells.shape)}")
+    return round(float(cells))
 
 
 def _gather(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int = 0) -> np.ndarray:
@@ -277,45 +281,45 @@ def _rows(whole: Tree, numbers: Tree, scope: Scope) -> np.ndarray:
 
 
 def _slice(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope: Scope) -> np.ndarray:
-    made = matrix(_of(whole, scope))
-    length = made.shape[-2 if axis == "rows" else -1]
+    cells = matrix(_of(whole, scope))
+    length = cells.shape[-2 if axis == "rows" else -1]
     first = 0 if start is None else _size(start, scope)
     last = length if stop is None else _size(stop, scope)
     first, last = (place + length if place < 0 else place for place in (first, last))
     if not 0 <= first <= last <= length:
         raise Unread(f"{axis} {first} to {last} of {length}")
-    return made[..., first:last, :] if axis == "rows" else made[..., first:last]
+    return cells[..., first:last, :] if axis == "rows" else cells[..., first:last]
 
 
 def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
     """Return the value of the row whose condition holds."""
-    made, open_cells = np.asarray(np.nan), np.asarray(True)
+    chosen, open_cells = np.asarray(np.nan), np.asarray(True)
     for value, condition in rows:
         inner, holds = scope, np.asarray(True)
         if condition:
-            new = sorted({index for said in condition for index in _indices(said)} - scope.indices.keys())
+            new = sorted({index for test in condition for index in _indices(test)} - scope.indices.keys())
             if len(new) > 1 or (new and len(condition) > 1):
                 raise Unread(f"the indices {' and '.join(new)} are both new in one condition")
             if new:
                 trying = scope.running(new[0], _extent(new[0], condition[0], scope))
-                found = _holds(condition[0], trying)
-                holds = found.any(axis=-1)
-                inner = replace(scope, indices={**scope.indices, new[0]: found.argmax(axis=-1)})
+                holds_here = _holds(condition[0], trying)
+                holds = holds_here.any(axis=-1)
+                inner = replace(scope, indices={**scope.indices, new[0]: holds_here.argmax(axis=-1)})
             else:
-                holds = np.logical_or.reduce(np.broadcast_arrays(*(_holds(said, scope) for said in condition)))
+                holds = np.logical_or.reduce(np.broadcast_arrays(*(_holds(test, scope) for test in condition)))
         cells = _of(value, inner)
         if scope.vectors and holds.ndim:
             holds = holds[..., None]
         if condition and (holds & ~open_cells).any():
             raise Unread("two of its cases hold at once")
-        made, open_cells = np.where(open_cells & holds, cells, made), open_cells & ~holds
+        chosen, open_cells = np.where(open_cells & holds, cells, chosen), open_cells & ~holds
     if open_cells.any():
         raise Unread("none of its cases holds somewhere")
-    return made
+    return chosen
 
 
-def _holds(said: Tree, scope: Scope) -> np.ndarray:
-    sign, left, right = said
+def _holds(condition: Tree, scope: Scope) -> np.ndarray:
+    sign, left, right = condition
     return RELATIONS[sign](_of(left, scope.exact), _of(right, scope.exact))
 
 
@@ -343,7 +347,9 @@ def _extent(index: str, tree: Tree, scope: Scope) -> np.ndarray:
     for size, shift in _stands(index, tree, scope):
         first, last = max(first, -shift), size - shift if last is None else min(last, size - shift)
     if last is None:
-        last = 1 + max((int(found.max()) for found in scope.indices.values() if found.size), default=0)
+        last = 1 + max(
+            (int(index_cells.max()) for index_cells in scope.indices.values() if index_cells.size), default=0
+        )
     return np.arange(first, last)
 
 

@@ -47,9 +47,9 @@ class Phrases(Rules):
         if name == "min" and self.follows(r"\left", r"\{"):
             index = self.index()
             self.expect(":")
-            said = self.relation()
+            condition = self.relation()
             self.expect(r"\right", r"\}")
-            return ("first", index, said)
+            return ("first", index, condition)
         if self.next == "_":
             return ("word", name, self.below(), self.rounds() if name != "log" else (self.argument(),))
         if name in ("min", "max"):
@@ -103,15 +103,15 @@ class Phrases(Rules):
 
     def below(self) -> tuple[Tree, ...]:
         """Parse settings, each `(sign, values, stays)`."""
-        found = []
+        settings = []
         if self.take("_"):
             if not self.take("{"):
                 return (("", (self.primary(),), False),)
-            found.append(self.setting())
+            settings.append(self.setting())
             while self.take(","):
-                found.append(self.setting())
+                settings.append(self.setting())
             self.expect("}")
-        return tuple(found)
+        return tuple(settings)
 
     def setting(self) -> Tree:
         sign, values = "", []
@@ -164,10 +164,10 @@ class Phrases(Rules):
     def condition(self) -> tuple[Tree, ...]:
         if self.take(r"\text{else}"):
             return ()
-        made = [self.relation()]
+        conditions = [self.relation()]
         while self.take(r"\text{ or }"):
-            made.append(self.relation())
-        return tuple(made)
+            conditions.append(self.relation())
+        return tuple(conditions)
 
     def relation(self) -> Tree:
         """Return `("≤", a, b)`."""
@@ -197,9 +197,9 @@ class Phrases(Rules):
         if self.take("}"):
             return ("sum of", tuple(letters), self.term())
         self.expect(":")
-        said = self.relation()
+        condition = self.relation()
         self.expect("}")
-        return ("sum over", tuple(letters), said, self.term())
+        return ("sum over", tuple(letters), condition, self.term())
 
 
 def require_word(name: str, words) -> str:

@@ -17,32 +17,35 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _lstm(given: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    enter, forget, new, out = np.split(given + kept, 4, axis=-1)
+def _lstm(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    enter, forget, new, out = np.split(from_input + kept, 4, axis=-1)
     cell = _sigmoid(forget) * states[1] + _sigmoid(enter) * np.tanh(new)
     return [_sigmoid(out) * np.tanh(cell), cell]
 
 
-def _gru(given: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    (r_x, z_x, n_x), (r_h, z_h, n_h) = np.split(given, 3, axis=-1), np.split(kept, 3, axis=-1)
+def _gru(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    (r_x, z_x, n_x), (r_h, z_h, n_h) = np.split(from_input, 3, axis=-1), np.split(kept, 3, axis=-1)
     z = _sigmoid(z_x + z_h)
     return [(1 - z) * np.tanh(n_x + _sigmoid(r_x + r_h) * n_h) + z * states[0]]
 
 
-def _rnn(given: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    return [np.maximum(given + kept, 0) if relu else np.tanh(given + kept)]
+def _rnn(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    return [np.maximum(from_input + kept, 0) if relu else np.tanh(from_input + kept)]
 
 
 def _recurrent(step, count: int):
     def run(below, x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-        states, (w, u, *biases) = list(rest[:count]), rest[count:]
-        b, d = biases or (0, 0)
+        states, (w, u, *more) = list(rest[:count]), rest[count:]
+        projection = more.pop() if len(more) % 2 else None
+        b, d = more or (0, 0)
         order = range(len(x))[::-1] if below.has("back") else range(len(x))
-        made = np.empty((len(x), *states[0].shape))
+        outputs = np.empty((len(x), *states[0].shape))
         for place in order:
             states = step(x[place] @ w.T + b, states[0] @ u.T + d, states, below.has("relu"))
-            made[place] = states[0]
-        return states[1] if below.has("last cell") else states[0] if below.has("last") else made
+            if projection is not None:
+                states[0] = states[0] @ projection.T
+            outputs[place] = states[0]
+        return states[1] if below.has("last cell") else states[0] if below.has("last") else outputs
 
     return run
 
@@ -70,10 +73,10 @@ class Below(tuple):
 
     def get(self, sign: str, usual: float, count: int = 1) -> tuple[float, ...]:
         """Return the numbers behind a sign, `count` of them; a single number counts for all."""
-        found = next((setting.numbers for setting in self if setting.sign == sign), (usual,))
-        if len(found) not in (1, count):
-            raise Unread(f"expected {count} numbers behind {sign}, got {len(found)}")
-        return found * count if len(found) == 1 else found
+        numbers = next((setting.numbers for setting in self if setting.sign == sign), (usual,))
+        if len(numbers) not in (1, count):
+            raise Unread(f"expected {count} numbers behind {sign}, got {len(numbers)}")
+        return numbers * count if len(numbers) == 1 else numbers
 
     @property
     def plain(self) -> list[tuple[float, ...]]:
@@ -83,14 +86,14 @@ class Below(tuple):
     def axes(self, x: np.ndarray, skip: int = 0) -> tuple[int, ...]:
         """Return the axes of x that are named: by position, or by their sizes, each the last of that size before the
         one that is named after it; the last axis, if none is. The first `skip` plain settings are no axes."""
-        found = [int(n) for setting in self if setting.sign == "axis" for n in setting.numbers]
+        numbers = [int(n) for setting in self if setting.sign == "axis" for n in setting.numbers]
         at = x.ndim
         for (size,) in reversed(self.plain[skip:]):
             at = next((axis for axis in range(at - 1, -1, -1) if x.shape[axis] == size), -1)
             if at < 0:
                 raise Unread(f"{list(x.shape)} has no axis of {size:g} where one is named")
-            found.append(at)
-        return tuple(found) or (() if not x.ndim else (x.ndim - 1,))
+            numbers.append(at)
+        return tuple(numbers) or (() if not x.ndim else (x.ndim - 1,))
 
 
 def _reduction(function):
@@ -106,8 +109,8 @@ def _place(function):
     def place(below: Below, x: np.ndarray) -> np.ndarray:
         axes = tuple(sorted(below.axes(x)))
         flat = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*np.delete(x.shape, axes), -1)
-        made = function(flat, axis=-1)
-        return np.expand_dims(made, axes) if below.stays else made
+        flat_index = function(flat, axis=-1)
+        return np.expand_dims(flat_index, axes) if below.stays else flat_index
 
     return place
 
@@ -117,8 +120,8 @@ def _along(function, skip: int = 0):
 
     def run(below: Below, x: np.ndarray) -> np.ndarray:
         axis = below.axes(x, skip)[0] if x.ndim else 0
-        made = function(below, np.moveaxis(x, axis, -1) if x.ndim else x[None])
-        return np.moveaxis(made, -1, axis) if x.ndim else made[0]
+        result = function(below, np.moveaxis(x, axis, -1) if x.ndim else x[None])
+        return np.moveaxis(result, -1, axis) if x.ndim else result[0]
 
     return run
 

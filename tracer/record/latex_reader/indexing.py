@@ -12,47 +12,47 @@ from tracer.record.latex_reader.lexer import Tree, Unread
 
 def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
     r"""Return the index of cells of x: an entry for each axis, whole axes for `\ldots`. `value(tree)` evaluates."""
-    found: list = []
+    indices: list = []
     axes, rest_at = 0, None
     for kind, *rest in entries:
         if kind == "rest":
-            rest_at = len(found)
-            found.append(Ellipsis)
+            rest_at = len(indices)
+            indices.append(Ellipsis)
             continue
         if kind == "mask":
             mask = value(("iverson", *rest)) != 0
             axes += mask.ndim
-            found.extend(np.nonzero(mask))
+            indices.extend(np.nonzero(mask))
             continue
         axes += 1
         if kind == "span":
-            found.append(slice(*(None if one is None else int(value(one)) for one in rest)))
+            indices.append(slice(*(None if entry is None else int(value(entry)) for entry in rest)))
             continue
         place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None and axes <= x.ndim else None
         if size is not None and place.size and not -size <= place.min() <= place.max() < size:
             raise Unread(f"a place from {place.min()} to {place.max()} of {size}")
-        found.append(place)
+        indices.append(place)
     if axes > x.ndim or (axes < x.ndim and rest_at is None):
         raise Unread(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
-    return tuple(found)
+    return tuple(indices)
 
 
 def put(x: np.ndarray, where: tuple, add: bool, values: np.ndarray) -> np.ndarray:
-    made = x.astype(np.result_type(x, values)) if not np.issubdtype(x.dtype, np.integer) else x.copy()
+    result = x.astype(np.result_type(x, values)) if not np.issubdtype(x.dtype, np.integer) else x.copy()
     if add:
-        np.add.at(made, where, values)
+        np.add.at(result, where, values)
     else:
-        made[where] = values
-    return made
+        result[where] = values
+    return result
 
 
 def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
     """Split axes into atoms, permute and merge these; repeat atoms that only the right side has."""
     sizes = {atom: int(value(atom[0])) for axis in (*left, *right) for atom in axis}
     real = [[atom for atom in axis if atom[0] != ("number", 1.0)] for axis in left]
-    given = [math.prod(sizes[atom] for atom in axis) for axis in real]
-    if given != list(x.shape):
-        raise Unread(f"it lays out {given}, the tensor is {list(x.shape)}")
+    sizes_of_axes = [math.prod(sizes[atom] for atom in axis) for axis in real]
+    if sizes_of_axes != list(x.shape):
+        raise Unread(f"it lays out {sizes_of_axes}, the tensor is {list(x.shape)}")
     have = [atom for axis in real for atom in axis]
     want = [atom for axis in right for atom in axis if atom[0] != ("number", 1.0)]
     if len(set(have)) < len(have) or len(set(want)) < len(want):
@@ -89,19 +89,19 @@ def contract(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
             raise Unread(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
     if set(below) | set(letters) != set(codes) or set(below) & set(letters):
         raise Unread("the indices of a sum are not those of its terms")
-    pairs = [one for operand, axis in zip(operands, axes, strict=True) for one in (operand, axis)]
+    pairs = [names for operand, axis in zip(operands, axes, strict=True) for names in (operand, axis)]
     return np.einsum(*pairs, [codes[letter] for letter in letters])
 
 
 def mix_experts(letter: str, numbers: Tree, shares: Tree, term: Tree, of) -> np.ndarray:
     """Sum the experts of each token's row of `numbers`: the term of an expert over all tokens, times the token's
     share."""
-    chosen, gates, made = of(numbers), of(shares), 0
+    chosen, gates, mixed = of(numbers), of(shares), 0
     for number in np.unique(chosen):
-        found = of(_put_in(term, ("index", letter), ("number", float(number))))
+        output = of(_put_in(term, ("index", letter), ("number", float(number))))
         share = np.where(chosen == number, gates, 0).sum(axis=-1)
-        made = made + found * share.reshape(*found.shape[:-1], 1)
-    return made
+        mixed = mixed + output * share.reshape(*output.shape[:-1], 1)
+    return mixed
 
 
 def _put_in(tree, old: Tree, new: Tree):
@@ -117,7 +117,7 @@ def scan(line, shape: tuple[int, ...], of) -> np.ndarray:
     letter, count, starts, back = line.turns
     count, index = int(of(count)), ("index", letter)
     before = dict(starts)
-    made: dict[int, np.ndarray] = {}
+    outputs: dict[int, np.ndarray] = {}
 
     def part(tree, turn: int):
         if tree == index:
@@ -128,17 +128,17 @@ def scan(line, shape: tuple[int, ...], of) -> np.ndarray:
             place = int(of(_put_in(tree[2][0], index, ("number", float(turn)))))
             own = tree[1] == ("name", line.name)
             if not 0 <= place < count:
-                one = _part(shape if own else of(tree[1]).shape, count)
-                return ("value", np.broadcast_to(of(before[tree[1]]), one))
+                operand_part = _part(shape if own else of(tree[1]).shape, count)
+                return ("value", np.broadcast_to(of(before[tree[1]]), operand_part))
             if own:
-                return ("value", made[place])
+                return ("value", outputs[place])
             whole = of(tree[1])
             return ("value", np.take(whole, place, axis=_along(whole.shape, count)))
         return tuple(part(inner, turn) for inner in tree)
 
     for turn in reversed(range(count)) if back else range(count):
-        made[turn] = np.asarray(of(part(line.right, turn)))
-    return np.stack(np.broadcast_arrays(*(made[turn] for turn in range(count))), _along(shape, count))
+        outputs[turn] = np.asarray(of(part(line.right, turn)))
+    return np.stack(np.broadcast_arrays(*(outputs[turn] for turn in range(count))), _along(shape, count))
 
 
 def _speaks(tree, index: Tree) -> bool:
@@ -161,9 +161,9 @@ def _along(shape: tuple[int, ...], count: int) -> int:
 
 def _pad(below, x: np.ndarray) -> np.ndarray:
     pads = [int(n) for (n,) in below.plain]
-    given = [(0, 0)] * (x.ndim - len(pads) // 2) + [tuple(pads[i : i + 2]) for i in range(len(pads) - 2, -1, -2)]
-    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(given, x.shape, strict=True))
-    wide = [(max(a, 0), max(b, 0)) for a, b in given]
+    widths = [(0, 0)] * (x.ndim - len(pads) // 2) + [tuple(pads[i : i + 2]) for i in range(len(pads) - 2, -1, -2)]
+    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True))
+    wide = [(max(a, 0), max(b, 0)) for a, b in widths]
     modes = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     mode = next((modes[sign] for sign in modes if below.has(sign)), None)
     if mode:
@@ -182,24 +182,24 @@ def _gather(below, x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def _scatter(below, x: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
-    axis, made = below.axes(x)[0], x.copy()
+    axis, result = below.axes(x)[0], x.copy()
     places = list(np.indices(index.shape))
     places[axis] = index.astype(int)
     values = values if not values.ndim else values[tuple(slice(0, n) for n in index.shape)]
     joins = {"add": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
     for word, join in joins.items():
         if below.has(word):
-            join.at(made, tuple(places), values)
-            return made
-    made[tuple(places)] = values
-    return made
+            join.at(result, tuple(places), values)
+            return result
+    result[tuple(places)] = values
+    return result
 
 
 def _fill(x: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
-    made, mask = np.broadcast_arrays(x, mask != 0)
-    made = made.copy()
-    made[mask] = values.ravel()[: mask.sum()]
-    return made
+    result, mask = np.broadcast_arrays(x, mask != 0)
+    result = result.copy()
+    result[mask] = values.ravel()[: mask.sum()]
+    return result
 
 
 def _stack(below, *tensors: np.ndarray) -> np.ndarray:

@@ -28,10 +28,10 @@ def signs(latex: str) -> tuple[str, ...]:
 @lru_cache(maxsize=8)
 def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str]]]:
     """Return names with their signs, by the first of them, the longest first."""
-    found: dict[str, list] = {}
+    groups: dict[str, list] = {}
     for name in names:
-        found.setdefault(signs(name)[0], []).append((signs(name), name))
-    return {first: sorted(those, key=lambda one: -len(one[0])) for first, those in found.items()}
+        groups.setdefault(signs(name)[0], []).append((signs(name), name))
+    return {first: sorted(those, key=lambda entry: -len(entry[0])) for first, those in groups.items()}
 
 
 class Signs:
@@ -53,7 +53,7 @@ class Signs:
 
     def name(self) -> str:
         """Take the longest name that comes next, or return ""."""
-        return next((name for found, name in self.names.get(self.next, ()) if self.follows(*found)), "")
+        return next((name for candidate, name in self.names.get(self.next, ()) if self.follows(*candidate)), "")
 
     def follows(self, *wanted: str) -> bool:
         """Take these signs and return whether they come next."""

@@ -18,13 +18,13 @@ FAR = 1e30
 def names(steps: Iterable) -> dict[str, list[str]]:
     """Return the referents of each printed name of a tensor, one if all is well: `"step logits"`, `"input image"`,
     `"parameter head.weight"`, with `.T` if transposed."""
-    found: dict[str, dict[str, None]] = {}
+    operands: dict[str, dict[str, None]] = {}
     steps = list(steps)
     for step in steps:
-        found.setdefault(step.symbol, {})[f"step {step.id}"] = None
+        operands.setdefault(step.symbol, {})[f"step {step.id}"] = None
     for name in chain.from_iterable(step.names for step in steps):
-        found.setdefault(name.symbol, {})[name.of + ".T" * name.transposed] = None
-    return {symbol: list(things) for symbol, things in found.items()}
+        operands.setdefault(name.symbol, {})[name.of + ".T" * name.transposed] = None
+    return {symbol: list(things) for symbol, things in operands.items()}
 
 
 class Missing(Unread):

@@ -63,10 +63,10 @@ class _Reader(Phrases, Brackets):
         self.expect("=")
         right, since = self.sum(), None
         if self.take(r"\text{since }"):
-            said = self.relation()
-            if said[0] != "=":
+            condition = self.relation()
+            if condition[0] != "=":
                 self.fail("=")
-            since = said[1:]
+            since = condition[1:]
         turns = self.turns() if self.take(r"\text{for }") else None
         if self.next:
             self.fail("the end")
@@ -82,11 +82,11 @@ class _Reader(Phrases, Brackets):
         if back or self.take(r"\text{ from }"):
             first = count if back else ("-", ("number", 1.0))
             while True:
-                made = self.factor()
-                if made[0] != "cells" or made[2] != (first,):
+                tree = self.factor()
+                if tree[0] != "cells" or tree[2] != (first,):
                     self.fail("what a state starts from")
                 self.expect("=")
-                starts.append((made[1], self.sum()))
+                starts.append((tree[1], self.sum()))
                 if not self.take(","):
                     break
         return letter, count, tuple(starts), back
@@ -97,11 +97,11 @@ class _Reader(Phrases, Brackets):
         return tuple(index[1] for index in indices)
 
     def index(self) -> str:
-        made = self.primary()
-        if made[0] != "index":
+        tree = self.primary()
+        if tree[0] != "index":
             self.at -= 1
             self.fail("an index")
-        return made[1]
+        return tree[1]
 
     def sum(self) -> Tree:
         """Return `("+", a, b, …)`; a difference is a sum with `("-", b)`. In one that begins with a convolution vectors
@@ -116,16 +116,16 @@ class _Reader(Phrases, Brackets):
     def term(self) -> Tree:
         r"""Return `("product", a, b)` of adjacent factors, `("times", a, b)` of `a \odot b`, and so on with the other
         signs between factors, from left to right."""
-        made = self.factor()
+        tree = self.factor()
         while True:
             if sign := self.take(*INFIX):
-                made = (INFIX[sign], made, self.factor())
+                tree = (INFIX[sign], tree, self.factor())
             elif self.take(r"\star"):
-                made = self.star(made)
+                tree = self.star(tree)
             elif self.take(r"\cdot") or self.begins():
-                made = ("product", made, self.factor())
+                tree = ("product", tree, self.factor())
             else:
-                return made
+                return tree
 
     def begins(self) -> bool:
         """Return whether a factor comes next."""
@@ -138,34 +138,34 @@ class _Reader(Phrases, Brackets):
     def factor(self) -> Tree:
         r"""Parse a primary with its superscripts and subscripts: `("transposed", x)`, `("power", x, n)`, `("swapped",
         x, a, b)`, `("by channel", x)`, `("cells", x, (i, j))`, and the results of `part`."""
-        made = self.primary()
+        tree = self.primary()
         while True:
             if self.follows("^", "{", r"\top", "}"):
-                made = ("transposed", made)
+                tree = ("transposed", tree)
             elif self.take("^"):
                 kind, exponent = "cell power" if self.next == "{" else "power", self.group()
-                made = ("swapped", made, *exponent[1:]) if exponent[0] == "swap" else (kind, made, exponent)
+                tree = ("swapped", tree, *exponent[1:]) if exponent[0] == "swap" else (kind, tree, exponent)
             elif self.follows("_", "{", "["):
-                made = self.part(made)
+                tree = self.part(tree)
             elif self.follows("_", "{", r"\text{by channel}", "}"):
-                made = ("by channel", made)
+                tree = ("by channel", tree)
             elif self.take("_"):
-                made = ("cells", made, self.indices())
+                tree = ("cells", tree, self.indices())
             elif self.follows(r"\left", "["):
-                made = ("rows", made, self.sum())
+                tree = ("rows", tree, self.sum())
                 self.expect(r"\right", "]")
             else:
-                return made
+                return tree
 
     def group(self) -> Tree:
         """Parse a superscript: one sign, or a sum in braces, or two sizes with an arrow between them."""
         if not self.take("{"):
             return self.primary()
-        made = self.sum()
+        tree = self.sum()
         if self.take(r"\leftrightarrow"):
-            made = ("swap", made, self.sum())
+            tree = ("swap", tree, self.sum())
         self.expect("}")
-        return made
+        return tree
 
     def indices(self) -> tuple[Tree, ...]:
         """Parse the indices below a tensor: letters side by side, or sums with commas between them."""
@@ -173,13 +173,13 @@ class _Reader(Phrases, Brackets):
             return (self.primary(),)
         several = self.signs[self.at : self.signs.index("}", self.at)]
         if len(several) > 1 and all(sign.isalpha() and len(sign) == 1 for sign in several):
-            made = [self.primary() for _ in several]
+            trees = [self.primary() for _ in several]
         else:
-            made = [self.sum()]
+            trees = [self.sum()]
             while self.take(","):
-                made.append(self.sum())
+                trees.append(self.sum())
         self.expect("}")
-        return tuple(made)
+        return tuple(trees)
 
     def primary(self) -> Tree:
         """Parse a name, a number, an index, a bracket, or a function call."""

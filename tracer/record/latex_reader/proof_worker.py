@@ -53,7 +53,7 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
     began = time.process_time()
     for step in request["steps"]:
         own = step["symbol"]
-        said: dict[str, Any] = {"id": step["id"]}
+        outcome: dict[str, Any] = {"id": step["id"]}
         table.update({symbol: of + ".T" * transposed for symbol, of, transposed in step["names"]})
         try:
             line = read(step["latex"], {*table, *request["sizes"], own})
@@ -77,21 +77,21 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
                     again = partial(evaluate, line, operands, tuple(step["shape"]))
                     over = np.maximum(over, _cells(again, computed, ran, step["dtype"]))
                 wrong = np.argwhere(~(over <= 1))
-                said |= {
+                outcome |= {
                     "error": float(off.max(initial=0)),
                     "margin": float(over.max(initial=0)),
                     "wrong": [int(i) for i in wrong[0]] if len(wrong) else None,
                 }
         except Unread as error:
-            said["reason"] = str(error)
+            outcome["reason"] = str(error)
         except MemoryError:
-            said["reason"] = "it asks for more memory than it may take"
+            outcome["reason"] = "it asks for more memory than it may take"
         except Exception as error:  # whatever a stranger's line makes of the reader
-            said["reason"] = type(error).__name__
+            outcome["reason"] = type(error).__name__
         if not step["recomputed"]:
             operands.computed.pop(own, None)
         table[own] = f"step {step['id']}"
-        yield said
+        yield outcome
 
 
 def _names_itself(tree, own: str, turn: str) -> bool:
@@ -126,8 +126,8 @@ def main(source: BinaryIO) -> None:
         arrays[key] = array.astype(float) if array.dtype.kind in "fb" else array
     limit_resources(sum(array.nbytes for array in arrays.values()))
     sys.setrecursionlimit(2000)
-    for said in outcomes(request, arrays):
-        print(json.dumps(said), flush=True)
+    for outcome in outcomes(request, arrays):
+        print(json.dumps(outcome), flush=True)
 
 
 if __name__ == "__main__":

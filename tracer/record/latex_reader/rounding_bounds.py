@@ -32,13 +32,13 @@ class Moves:
         self._size = UNITS[dtype] * TIMES[dtype]
         self._draw = np.random.default_rng(draw)
 
-    def __call__(self, tree: Tree, made: np.ndarray, operand: Callable[[Tree], np.ndarray]) -> np.ndarray:
+    def __call__(self, tree: Tree, output: np.ndarray, operand: Callable[[Tree], np.ndarray]) -> np.ndarray:
         """Return the value of a tree, perturbed; numbers without axes and whole ones stay. `operand` evaluates a part
         of it."""
-        if not made.ndim or made.dtype.kind not in "fc":
-            return made
-        scale = np.abs(operand(tree[1])) / 2 if tree[0] in CANCELLING else made
-        return made + scale * (self._size * self._draw.standard_normal(made.shape))
+        if not output.ndim or output.dtype.kind not in "fc":
+            return output
+        scale = np.abs(operand(tree[1])) / 2 if tree[0] in CANCELLING else output
+        return output + scale * (self._size * self._draw.standard_normal(output.shape))
 
 
 def rounding_bounds(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:

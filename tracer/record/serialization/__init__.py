@@ -62,26 +62,26 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
 
 def _operands(trace: Trace, net: torch.nn.Module | None) -> dict[str, torch.Tensor]:
     """Return the values of a trace, with the parameters and inputs that its lines name, as far as they fit."""
-    found, left = dict(trace.values), OPERANDS
+    operands, left = dict(trace.values), OPERANDS
     if trace.later is not None:
         value, changed = trace.later.values(), trace.later.rewritten()
     elif net is not None:
         value, changed = partial(_parameter, net), set()
     else:
-        return found
+        return operands
     for key in dict.fromkeys(name.of for step in trace.steps for name in step.names):
-        if key not in found and key not in changed and (tensor := value(key)) is not None and tensor.nbytes <= left:
-            found[key] = tensor
+        if key not in operands and key not in changed and (tensor := value(key)) is not None and tensor.nbytes <= left:
+            operands[key] = tensor
             left -= tensor.nbytes
-    return found
+    return operands
 
 
 def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
     """Return the parameter or buffer of a key; None for a key of something else."""
     from tracer.tracing.proofs.step_proof import weight, weights  # stands above the record: looked up
 
-    found = weight(weights(net), key.removeprefix("parameter ")) if key.startswith("parameter ") else None
-    return None if found is None else found.detach().cpu()
+    parameter = weight(weights(net), key.removeprefix("parameter ")) if key.startswith("parameter ") else None
+    return None if parameter is None else parameter.detach().cpu()
 
 
 def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | str = True) -> Trace:

@@ -34,9 +34,9 @@ def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
 class Misfit(Exception):
     """A value that its field's type forbids; its containers add where it is, on the way out."""
 
-    def __init__(self, said: str):
-        super().__init__(said)
-        self.said, self.where = said, ""
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.said, self.where = message, ""
 
     def within(self, place: str) -> Misfit:
         self.where = place + self.where
@@ -87,7 +87,7 @@ class Reader:
             def read_fixed(data):
                 _expect(type(data) is list, "a list")
                 _expect(len(data) == len(reads), f"{len(reads)} items")
-                return tuple([_at(i, read, one) for i, (read, one) in enumerate(zip(reads, data, strict=True))])
+                return tuple([_at(i, read, item) for i, (read, item) in enumerate(zip(reads, data, strict=True))])
 
             return read_fixed
         read = self.of(kinds[0])
@@ -96,9 +96,9 @@ class Reader:
             if type(data) is not list:
                 raise Misfit(": expected a list")
             try:
-                return tuple([read(one) for one in data])
+                return tuple([read(item) for item in data])
             except Misfit:  # which of them it was is only asked now
-                return tuple([_at(i, read, one) for i, one in enumerate(data)])
+                return tuple([_at(i, read, item) for i, item in enumerate(data)])
 
         return several
 
@@ -119,11 +119,11 @@ class Reader:
                 raise Misfit(": expected an object")
             if not known.keys() >= data.keys():
                 raise Misfit(f": expected no field {quote(next(name for name in data if name not in known))}")
-            found = {}
+            fields_read = {}
             for name, value in data.items():
-                one, letters, text, several = known[name]
+                field_reader, letters, text, several = known[name]
                 try:
-                    found[name] = value = one(value)
+                    fields_read[name] = value = field_reader(value)
                 except Misfit as misfit:
                     raise misfit.within(f".{name}") from None
                 if text and value is not None and type(value) is str and len(value) > letters:
@@ -133,9 +133,11 @@ class Reader:
                         raise Misfit(f".{name}: expected at most {items:,} items, got {len(value):,}")
                     if text and max(map(len, value)) > letters:
                         raise Misfit(f".{name}: expected at most {letters:,} letters")
-            if len(found) < len(known) and (missing := next((name for name in needed if name not in found), None)):
+            if len(fields_read) < len(known) and (
+                missing := next((name for name in needed if name not in fields_read), None)
+            ):
                 raise Misfit(f": expected a field {missing!r}")
-            return record(**found)
+            return record(**fields_read)
 
         return read
 

@@ -30,8 +30,8 @@ class Formulas:
             self.letters += len(text)
             if self.letters > IN_ALL:
                 raise ValueError(f"its formulas have more than {IN_ALL:,} letters, {quote(text)} among them")
-            found = formula_parser.value(text, self.sizes)
-            if found.denominator != 1:
+            result = formula_parser.value(text, self.sizes)
+            if result.denominator != 1:
                 raise ValueError(f"{quote(text)} is no whole number at these sizes")
-            self.known[text] = int(found)
+            self.known[text] = int(result)
         return self.known[text]

@@ -51,9 +51,10 @@ class Reread:
 
     def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
-        found = self._outcomes
+        outcomes = self._outcomes
         return {
-            step.id: _apply_outcome(step, found.get(step.id, {"reason": "checking it took too long"})) for step in steps
+            step.id: _apply_outcome(step, outcomes.get(step.id, {"reason": "checking it took too long"}))
+            for step in steps
         }
 
     @cached_property
@@ -94,15 +95,17 @@ class Reread:
             output = late.stdout or b""
         except OSError:  # no process can be started: nothing is proven
             output = b""
-        return {said["id"]: said for said in map(json.loads, output.splitlines(keepends=False)) if "id" in said}
+        return {
+            outcome["id"]: outcome for outcome in map(json.loads, output.splitlines(keepends=False)) if "id" in outcome
+        }
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the tensors that lines name, by their keys."""
         wanted = {name.of for step in self.trace.steps for name in step.names}
-        found = {key: self.trace.values[key] for key in wanted if key in self.trace.values}
+        arrays = {key: self.trace.values[key] for key in wanted if key in self.trace.values}
         held = ((step, self.trace.value(step)) for step in self.trace.steps)
-        found |= {f"step {step.id}": value for step, value in held if value is not None}
-        return {key: _array(tensor) for key, tensor in found.items()}
+        arrays |= {f"step {step.id}": value for step, value in held if value is not None}
+        return {key: _array(tensor) for key, tensor in arrays.items()}
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
@@ -112,10 +115,10 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
 
 
-def _apply_outcome(step: Step, said: dict) -> Step:
+def _apply_outcome(step: Step, outcome: dict) -> Step:
     """Return a step with the outcome of its proof on the tensors of its file."""
-    if "error" not in said or step.of_input:
-        note = f"{NOT_CHECKED}: {'it holds for one input alone' if step.of_input else said.get('reason', '')}."
+    if "error" not in outcome or step.of_input:
+        note = f"{NOT_CHECKED}: {'it holds for one input alone' if step.of_input else outcome.get('reason', '')}."
         return replace(step, pending=False, recorded=True, replayed=note)
-    wrong = None if said["wrong"] is None else tuple(said["wrong"])
-    return replace(step, pending=False, error=said["error"], margin=said["margin"], wrong=wrong)
+    wrong = None if outcome["wrong"] is None else tuple(outcome["wrong"])
+    return replace(step, pending=False, error=outcome["error"], margin=outcome["margin"], wrong=wrong)

@@ -17,6 +17,7 @@ MOST = {
     "attentions": 1024,
     "segments": 64,
     "notes": 1024,
+    "changes": 256,
     "returned": 16_384,
     "words": 65_536,
     "values": 16_384,
@@ -31,7 +32,23 @@ FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
 SHORT = {
     **dict.fromkeys(
-        ("module", "id", "step", "maker", "within", "symbol", "value", "title", "model", "q", "k", "path"), 400
+        (
+            "module",
+            "id",
+            "step",
+            "maker",
+            "within",
+            "symbol",
+            "value",
+            "title",
+            "model",
+            "q",
+            "k",
+            "weights",
+            "path",
+            "changes",
+        ),
+        400,
     ),
     **dict.fromkeys(
         ("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words", "kind"), 100

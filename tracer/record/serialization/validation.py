@@ -10,7 +10,6 @@ from collections import Counter
 from math import isfinite
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from tracer.attention import weights
 from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
@@ -18,6 +17,7 @@ from tracer.record.foreign_latex import mathematics
 from tracer.record.serialization.formula_validation import UNKNOWN, Formulas
 from tracer.record.serialization.size_limits import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
 from tracer.utils.error_text import quote
+from tracer.utils.internals.torch_internals import tree_leaves
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
@@ -85,7 +85,7 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
 
 
 def _decompositions(trace: Trace, formulas: Formulas) -> None:
-    opened = [one.op for one in trace.decompositions]
+    opened = [decomposition.op for decomposition in trace.decompositions]
     _expect(opened == sorted(set(opened)), "decompositions", "each op at most once, in order")
     for opened in trace.decompositions:
         where = f"decomposition of op {opened.op}"
@@ -119,10 +119,10 @@ def _calls(trace: Trace, formulas: Formulas) -> None:
         _beneath(trace, call, (*tensors, *call.outputs), formulas, where)
 
 
-def _beneath(trace: Trace, found: ModuleRecord | CallRecord, tensors, formulas: Formulas, where: str) -> None:
+def _beneath(trace: Trace, record: ModuleRecord | CallRecord, tensors, formulas: Formulas, where: str) -> None:
     """Check a call of either kind: its ops exist, and so do the producers of its tensors."""
-    _count(found.call, f"{where}.call")
-    _expect(0 <= found.first <= found.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
+    _count(record.call, f"{where}.call")
+    _expect(0 <= record.first <= record.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
     for tensor in tensors:
         _shape(tensor.shape, tensor.symbolic, formulas, where)
         if isinstance(tensor.maker, int):
@@ -188,6 +188,30 @@ def _require_value(trace: Trace, key: str, where: str, expected: str) -> torch.T
 
 def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) -> None:
     """Check that the kept tensors give weights of the recorded sizes, on one query."""
+    if record.scores:
+        _changed_scores(trace, record, where)
+    else:
+        _queries_and_keys(trace, record, where)
+    try:
+        row = weights(trace, layer, query=0, part=record.part)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise ValueError(f"{where}: its weights can't be recomputed ({error})") from error
+    fits = row.ndim == 3 and row.shape[-2:] == (record.heads, record.keys)
+    _expect(fits, where, f"weights of {record.heads} heads over {record.keys} keys")
+
+
+def _changed_scores(trace: Trace, record: AttentionRecord, where: str) -> None:
+    """Check the scores and the weights of a changed attention, which do not follow from queries and keys."""
+    for key, name in ((record.scores, "scores"), (record.weights, "weights")):
+        value = _require_value(trace, key, where, f"kept {name}")
+        fits = value.ndim == 4 and value.shape[1:] == (record.heads, record.queries, record.keys)
+        fits = fits and value.numel() > 0 and value.is_floating_point()
+        _expect(fits, where, f"{name} of {record.heads} heads, {record.queries} queries and {record.keys} keys")
+    _expect(not record.chain, where, "no chain beside changed scores")
+
+
+def _queries_and_keys(trace: Trace, record: AttentionRecord, where: str) -> None:
+    """Check the queries, the keys and the chain of an attention, and its changed weights."""
     q, k = (_require_value(trace, key, where, "kept queries and keys") for key in (record.q, record.k))
     fits = q.ndim == k.ndim and q.ndim >= 3 and q.is_floating_point() and k.is_floating_point()
     fits = fits and q.shape[-2:] == (record.queries, k.shape[-1]) and k.shape[-2] == record.keys
@@ -200,15 +224,12 @@ def _recoverable(trace: Trace, record: AttentionRecord, layer: int, where: str) 
     _expect(row <= CELLS, where, f"at most {CELLS:,} weights of one query, got {row:,}")
     _expect(len(record.chain) <= LINKS, where, f"a chain of at most {LINKS} links, got {len(record.chain):,}")
     scores = q.shape[:-2].numel() * record.queries * record.keys
+    if record.weights:
+        changed = _require_value(trace, record.weights, where, "kept weights")
+        _expect(changed.shape == (*q.shape[:-1], record.keys), where, "weights of these queries and keys")
     for _, arguments in record.chain:
         others = [trace.values[item] for item in arguments if isinstance(item, str) and item in trace.values]
         _expect(all(tensor.numel() <= scores for tensor in others), where, "a mask no larger than the scores")
-    try:
-        row = weights(trace, layer, query=0, part=record.part)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        raise ValueError(f"{where}: its weights can't be recomputed ({error})") from error
-    fits = row.ndim == 3 and row.shape[-2:] == (record.heads, record.keys)
-    _expect(fits, where, f"weights of {record.heads} heads over {record.keys} keys")
 
 
 def _picture(trace: Trace) -> None:
@@ -259,9 +280,9 @@ def _shape(shape: tuple[int, ...], symbolic: tuple[str, ...] | None, formulas: F
 def _agrees(text: str, number: int | None, formulas: Formulas, where: str) -> None:
     """Check that a formula is over the trace's own symbols, and has the number beside it as its value."""
     if text != UNKNOWN:
-        found = formulas.value(text)
-        if found != number:
-            _expect(False, where, f"{quote(text)} to be {number}, got {quote(found)}")
+        size = formulas.value(text)
+        if size != number:
+            _expect(False, where, f"{quote(text)} to be {number}, got {quote(size)}")
 
 
 def _source(source, where: str) -> None:

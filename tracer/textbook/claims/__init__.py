@@ -28,7 +28,7 @@ class Claim:
 
     @property
     def general(self) -> bool:
-        """Whether it states nothing about the run."""
+        """True if it states nothing about the run."""
         return self.holds is None
 
     def of(self, context: Context) -> str:
@@ -62,9 +62,11 @@ def explain(why: Why, context: Context, strict: bool = False) -> Explanation:
     shown, facts, refuted = [], [], []
     for number, entry in enumerate(why):
         alternatives = entry if isinstance(entry, tuple) else (entry,)
-        claim, text = next(((one, text) for one in alternatives if (text := one.of(context))), (None, ""))
+        claim, text = next(
+            ((alternative, text) for alternative in alternatives if (text := alternative.of(context))), (None, "")
+        )
         if claim is None:
-            if number == 0 or (strict and not any(one.optional for one in alternatives)):
+            if number == 0 or (strict and not any(alternative.optional for alternative in alternatives)):
                 refuted.append(alternatives[0].text)
             if number == 0:
                 break

@@ -34,47 +34,51 @@ class Subject:
     @cached_property
     def attention(self) -> dict[tuple[str, str], AttentionSite]:
         """The attention of each line, by its letter in it and the line's key."""
-        roles, found = self.roles, {}
+        roles, trail_of = self.roles, {}
         for site in self.roles.plan.sites:
             trails = {letter: roles.trail(key) for letter, key in zip("QKV", (site.q, site.k, site.v), strict=True)}
-            several = Counter(one for trail in trails.values() for one in trail)  # packed: of no letter alone
-            found |= {(letter, one): site for letter, trail in trails.items() for one in trail if several[one] == 1}
+            several = Counter(line for trail in trails.values() for line in trail)  # packed: of no letter alone
+            trail_of |= {
+                (letter, line): site for letter, trail in trails.items() for line in trail if several[line] == 1
+            }
             weights = roles.plan.upstream(site.weights) if site.weights else None
             context = roles.plan.downstream(site.result)
             if weights is not None:
-                found["A", weights] = site
-                found |= {("S", one): site for one in roles.operands[weights]}
+                trail_of["A", weights] = site
+                trail_of |= {("S", line): site for line in roles.operands[weights]}
             if context is not None:
-                found["H", context] = site
-                found |= {("O", one): site for one in roles.users[context]}
+                trail_of["H", context] = site
+                trail_of |= {("O", line): site for line in roles.users[context]}
                 if site.fused:
-                    found |= {(letter, context): site for letter in "SA"}
-        return found
+                    trail_of |= {(letter, context): site for letter in "SA"}
+        return trail_of
 
     def record(self, site: AttentionSite) -> AttentionRecord | None:
         """Return the recording of an attention; None if there is none."""
         graph = self.roles.graph
         call = graph.calls[site.call] if site.fused else graph.call_of(site.weights or site.result)
-        return next((one for one in self.records if call.first <= one.op < call.last), None)
+        return next((record for record in self.records if call.first <= record.op < call.last), None)
 
     def trainable(self, key: str) -> bool:
         """Return whether a tensor is a trainable parameter, and no buffer."""
         front, star, back = key.removeprefix(PARAMETER).partition("*")
         if not star:
-            found = [self.parameters[front]] if front in self.parameters else []
+            matching = [self.parameters[front]] if front in self.parameters else []
         else:
-            found = [one for path, one in self.parameters.items() if path.startswith(front) and path.endswith(back)]
-        return bool(found) and all(parameter.requires_grad for parameter in found)
+            matching = [
+                weight for path, weight in self.parameters.items() if path.startswith(front) and path.endswith(back)
+            ]
+        return bool(matching) and all(parameter.requires_grad for parameter in matching)
 
     def made_of(self, key: str) -> set[str]:
         """Return the parameters and buffers that a value is computed from, through any calls."""
         graph, waiting, seen = self.roles.graph, [key], set()
         while waiting:
-            one = waiting.pop()
-            if one not in seen:
-                seen.add(one)
-                waiting += [ref.key for ref in graph.inputs[graph.producer[one]]] if one in graph.producer else []
-        return {one for one in seen if self.is_weight(one)}
+            origin = waiting.pop()
+            if origin not in seen:
+                seen.add(origin)
+                waiting += [ref.key for ref in graph.inputs[graph.producer[origin]]] if origin in graph.producer else []
+        return {origin for origin in seen if self.is_weight(origin)}
 
     def is_weight(self, key: str) -> bool:
         """Return whether a tensor is a parameter or a buffer, and not of integers."""
@@ -103,12 +107,12 @@ class Context:
 
     @property
     def operand_roles(self) -> set[str]:
-        return {self.run.roles.of.get(one, "").rstrip("'") for one in self.operands}
+        return {self.run.roles.of.get(operand, "").rstrip("'") for operand in self.operands}
 
     @property
     def user_roles(self) -> set[str]:
         """The roles of the lines that use it."""
-        return {self.run.roles.of.get(one, "").rstrip("'") for one in self.run.roles.users[self.key]}
+        return {self.run.roles.of.get(user, "").rstrip("'") for user in self.run.roles.users[self.key]}
 
     def within(self, letter: str) -> AttentionSite | None:
         """Return the attention in which this line is `letter`, or None.
@@ -126,7 +130,7 @@ class Context:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The parameters and buffers in the equation, by their keys."""
-        return tuple(one.key for one in tensors(self.equation) if self.run.is_weight(one.key))
+        return tuple(tensor.key for tensor in tensors(self.equation) if self.run.is_weight(tensor.key))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,7 +138,7 @@ class Context:
 
     def widths(self) -> tuple[str, str]:
         """Return the last sizes, in symbols, of the line's operands and of itself; "" for a scalar."""
-        before = [self.run.shapes.of(one) for one in self.operands]
+        before = [self.run.shapes.of(operand) for operand in self.operands]
         own = self.run.shapes.of(self.key)
         return str(before[-1][-1]) if before and before[-1] else "", str(own[-1]) if own else ""
 

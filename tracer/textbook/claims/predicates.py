@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isinf, prod
 
 import sympy
@@ -117,15 +118,15 @@ def heads_apart(context: Context) -> bool:
     return record is not None and record.heads > 1 and not {"heads"} & {name for name, _ in record.chain}
 
 
-def own_projection(letter: str, other: str) -> Holds:
-    """Return a predicate: its projection differs from that of `other`, or is another slice of a packed one."""
+def own_projection(letter: str, projection: str) -> Holds:
+    """Return a predicate: its projection differs from that of `projection`, or is another slice of a packed one."""
 
     def holds(context: Context) -> bool:
         site = context.within(letter)
         if site is None:
             return False
         keys, plan = {"Q": site.q, "K": site.k, "V": site.v}, context.run.roles.plan
-        return plan.upstream(keys[letter]) != plan.upstream(keys[other])
+        return plan.upstream(keys[letter]) != plan.upstream(keys[projection])
 
     return holds
 
@@ -149,13 +150,13 @@ def _query(context: Context) -> str:
 
 def mask_number(context: Context) -> float | None:
     """Return the value of a causal mask in masked cells, of this line or added in it; None if there is no mask."""
-    found = list(context.equation.atoms(CausalMask))
+    masks = list(context.equation.atoms(CausalMask))
     if isinstance(context.equation, Plus) and isinstance(context.equation.args[1], Tensor):
         mask = context.run.masks.get(context.equation.args[1].key)
-        found += list(mask.atoms(CausalMask)) if mask is not None else []
-    if not found:
+        masks += list(mask.atoms(CausalMask)) if mask is not None else []
+    if not masks:
         return None
-    return float(found[0].args[1]) if len(found[0].args) > 1 else float("-inf")
+    return float(masks[0].args[1]) if len(masks[0].args) > 1 else float("-inf")
 
 
 def has_causal_mask(context: Context) -> bool:
@@ -194,16 +195,17 @@ def mixes_values(context: Context) -> bool:
 
 
 def is_fused(context: Context) -> bool:
-    """Return whether one kernel computes all of its attention."""
-    call = context.run.roles.call(context.key)
-    return call is not None and call.name == ATTENTION
+    """Return whether one kernel computes all of its attention, and not several ops that PyTorch chose instead."""
+    call, own = context.run.roles.call(context.key), context.record
+    records = [own] if own is not None else tower_records(context)
+    return call is not None and call.name == ATTENTION and all(record.fused for record in records)
 
 
 def tower_records(context: Context) -> list[AttentionRecord]:
     """Return the attentions of the line's tower; all of them if it is in none."""
     places, records = context.run.roles.places, list(context.run.records)
     own = places.part(context.run.roles.module(context.key))
-    return [one for one in records if places.part(one.module) == own] if own else records
+    return [record for record in records if places.part(record.module) == own] if own else records
 
 
 def open_to_first(context: Context) -> bool:
@@ -215,7 +217,7 @@ def open_to_first(context: Context) -> bool:
 def causal(context: Context) -> bool:
     """Return whether every attention of its tower is causal; one over a single token always is."""
     records = tower_records(context)
-    return bool(records) and all(one.mask == "causal" or one.queries == one.keys == 1 for one in records)
+    return bool(records) and all(record.mask == "causal" or record.queries == record.keys == 1 for record in records)
 
 
 # norms
@@ -229,7 +231,8 @@ def norm_of_kind(kind: type[Node], *names: int) -> Holds:
         if not isinstance(equation, kind) or len(equation.operands) != 1 + len(names):
             return False
         return all(
-            isinstance(one, Tensor) and context.run.trainable(one.key) for one in (equation.operands[n] for n in names)
+            isinstance(operand, Tensor) and context.run.trainable(operand.key)
+            for operand in (equation.operands[n] for n in names)
         )
 
     return holds
@@ -257,8 +260,8 @@ def in_front(context: Context) -> bool:
     roles = context.run.roles
     return any(
         roles.of.get(user, "").rstrip("'") in ("X", "Y", "R")
-        for one in context.operands
-        for user in roles.users[one]
+        for operand in context.operands
+        for user in roles.users[operand]
         if user != context.key
     )
 
@@ -269,7 +272,10 @@ def behind_a_sum(context: Context) -> bool:
     return (
         isinstance(context.equation, (LayerNorm, RMSNorm))
         and bool(context.operands)
-        and all(roles.of.get(one, "").rstrip("'") == "Y" and len(roles.users[one]) == 1 for one in context.operands)
+        and all(
+            roles.of.get(operand, "").rstrip("'") == "Y" and len(roles.users[operand]) == 1
+            for operand in context.operands
+        )
     )
 
 
@@ -289,8 +295,8 @@ def adds(*roles: str) -> Holds:
     """Return a predicate: a sum of two with one operand of these roles; of three, if attention and MLP are parallel."""
 
     def holds(context: Context) -> bool:
-        found = [context.run.roles.of.get(one, "").rstrip("'") for one in context.operands]
-        known, stream = [role in roles for role in found], [role for role in found if role not in ("O", "F")]
+        summands = [context.run.roles.of.get(operand, "").rstrip("'") for operand in context.operands]
+        known, stream = [role in roles for role in summands], [role for role in summands if role not in ("O", "F")]
         both = sorted(known) == [False, True] or (sorted(known) == [False, False, True] and len(stream) == 1)
         return isinstance(context.equation, Plus) and both
 
@@ -320,9 +326,38 @@ def linear(context: Context) -> bool:
     return len(products) == 1 and bool(named) and all(map(context.run.trainable, named))
 
 
+def scores_by_matrix(context: Context) -> bool:
+    """Return whether it is a product with one trainable matrix, or a pointwise function of a line that is."""
+    if linear(context) or len(context.operands) != 1 or context.parameters:
+        return linear(context)
+    inner = context.run.equations.get(context.operands[0])
+    if (
+        inner is None
+        or context.equation.has(Product)
+        or context.run.shapes.of(context.operands[0])[-1:] != _width(context)
+    ):
+        return False
+    return linear(replace(context, key=context.operands[0], equation=inner))
+
+
+def _width(context: Context) -> tuple:
+    return context.run.shapes.of(context.key)[-1:]
+
+
+def whole_heads(letter: str) -> Holds:
+    """Return a predicate: the line has all numbers of each query or key of its attention, and not a part of them."""
+
+    def holds(context: Context) -> bool:
+        site, graph = context.within(letter), context.run.roles.graph
+        width = graph.shape(site.q)[-1] if site is not None else 0  # which keys may have along another axis
+        return site is not None and (width in context.shape or context.shape[-1] > width)
+
+    return holds
+
+
 def widens(context: Context) -> bool:
     """Return whether it has more numbers for each token than its operands."""
-    before = [context.run.roles.graph.shape(one) for one in context.operands]
+    before = [context.run.roles.graph.shape(operand) for operand in context.operands]
     return bool(before) and bool(before[-1]) and context.shape[-1:] > before[-1][-1:]
 
 
@@ -339,20 +374,20 @@ def trainable(context: Context) -> bool:
 def _constant_summands(context: Context) -> list[str]:
     """Return the operands of a sum that do not depend on inputs."""
     roles = context.run.roles
-    refs = roles.given(context.key) if roles.plan.raw(context.key) else ()
+    refs = roles.call_inputs(context.key) if roles.plan.raw(context.key) else ()
     return [ref.key for ref in refs if roles.graph.depends[ref.key] != "x"]
 
 
 def adds_trainable(context: Context) -> bool:
     """Return whether it adds something computed from trainable parameters only."""
-    made = [context.run.made_of(key) for key in _constant_summands(context)]
-    return bool(made) and all(one and all(map(context.run.trainable, one)) for one in made)
+    origins = [context.run.made_of(key) for key in _constant_summands(context)]
+    return bool(origins) and all(origin and all(map(context.run.trainable, origin)) for origin in origins)
 
 
 def adds_fixed(context: Context) -> bool:
     """Return whether it adds something without trainable parameters."""
-    made = [context.run.made_of(key) for key in _constant_summands(context)]
-    return bool(made) and not any(map(context.run.trainable, set().union(*made)))
+    origins = [context.run.made_of(key) for key in _constant_summands(context)]
+    return bool(origins) and not any(map(context.run.trainable, set().union(*origins)))
 
 
 def rearranges(context: Context) -> bool:
@@ -372,8 +407,8 @@ def tied(context: Context) -> bool:
 
 def first_rows(context: Context) -> bool:
     """Return whether it takes some, but not all, of the rows of a parameter."""
-    found = (context.run.parameters.get(key.removeprefix(PARAMETER)) for key in context.parameters)
-    tables = [one for one in found if one is not None and one.ndim > 1]
+    summands = (context.run.parameters.get(key.removeprefix(PARAMETER)) for key in context.parameters)
+    tables = [summand for summand in summands if summand is not None and summand.ndim > 1]
     return len(context.shape) > 1 and any(context.shape[-2] < len(table) for table in tables)
 
 
@@ -382,7 +417,7 @@ def begins_with_parameter(context: Context) -> bool:
     roles = context.run.roles
     if not roles.learned_first(context.key):
         return False
-    front = roles.graph.root(roles.given(context.key)[0].key)
+    front = roles.graph.root(roles.call_inputs(context.key)[0].key)
     return prod(roles.graph.shape(front)) == context.shape[-1]
 
 
@@ -414,18 +449,18 @@ COUNTS = {1: "one matrix", 2: "two matrices", 3: "three matrices", 4: "four matr
 
 def weights_of_the_block(context: Context) -> dict[str, str] | None:
     """Return the number of matrices of the MLP and the attention of its block, and of their weights, as fields."""
-    roles, found = context.run.roles, {"mlp": {}, "attention": {}, "": {}}
+    roles, by_stage = context.run.roles, {"mlp": {}, "attention": {}, "": {}}
     for key in context.siblings():
         shapes = {root: roles.graph.shape(root) for root in parameters_of(context, key)}
         kind = MATRICES.get(roles.of.get(key, "").rstrip("'"), "")
-        found[kind] |= {
+        by_stage[kind] |= {
             root: prod(shape) for root, shape in shapes.items() if len(shape) == 2 and context.run.trainable(root)
         }
-    if found.pop("") or not all(found.values()) or any(len(of) not in COUNTS for of in found.values()):
+    if by_stage.pop("") or not all(by_stage.values()) or any(len(of) not in COUNTS for of in by_stage.values()):
         return None
     return {
         name: value
-        for kind, of in found.items()
+        for kind, of in by_stage.items()
         for name, value in ((f"{kind}_matrices", COUNTS[len(of)]), (kind, f"{sum(of.values()):,}"))
     }
 
@@ -447,7 +482,7 @@ def ends_in_axis(size: str) -> Holds:
 
 def fewer_tokens(context: Context) -> bool:
     """Return whether it has fewer rows than its operand."""
-    before = [context.run.roles.graph.shape(one) for one in context.operands]
+    before = [context.run.roles.graph.shape(operand) for operand in context.operands]
     return any(len(shape) > 1 and len(context.shape) > 1 and context.shape[-2] < shape[-2] for shape in before)
 
 
@@ -475,14 +510,14 @@ def divided_by_length(context: Context) -> bool:
 
 def of_unit_vectors(context: Context) -> bool:
     """Return whether it is a product of unit vectors."""
-    made = [context.run.equations.get(one) for one in context.operands]
-    return context.equation.has(Product) and len(made) == 2 and all(map(unit_length, made))
+    equations = [context.run.equations.get(operand) for operand in context.operands]
+    return context.equation.has(Product) and len(equations) == 2 and all(map(unit_length, equations))
 
 
 def of_cosines(context: Context) -> bool:
     """Return whether it is computed from products of unit vectors."""
     return any(
-        all(unit_length(context.run.equations.get(one)) for one in context.run.roles.operands[key])
+        all(unit_length(context.run.equations.get(operand)) for operand in context.run.roles.operands[key])
         for key in context.operands
         if len(context.run.roles.operands[key]) == 2
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tracer.capture import Recording, Seen, record
+from tracer.capture import OpEvent, Recording, record
 from tracer.capture.callable_module import Function
 from tracer.capture.composite_calls import Call, Calls
 from tracer.capture.module_hooks import blocks
@@ -30,9 +30,9 @@ from tracer.shapes.solver import UNKNOWN
 from tracer.shapes.twin_variation import Variation, vary
 from tracer.symbols import notation
 from tracer.textbook.derivation import HERE, KERNEL
-from tracer.textbook.steps import Found
+from tracer.textbook.steps import DerivedStep
 from tracer.tracing.proofs.deferred_proofs import Later
-from tracer.tracing.proofs.proof_power import Elsewhere, unseen, unseen_in_run
+from tracer.tracing.proofs.proof_power import ProbeValues, unseen, unseen_in_run
 from tracer.tracing.proofs.step_proof import weight, weights
 from tracer.utils.error_text import quote, reason
 from tracer.utils.progress import tell
@@ -90,10 +90,10 @@ class Replay:
     args: tuple
     kwargs: dict[str, Any]
     calls: Calls
-    found: Sequence[Found]
+    found: Sequence[DerivedStep]
     sizes: dict[str, int]
     solution: Solution | None
-    derive: Callable[[Recording, dict[str, int]], Sequence[Found]]
+    derive: Callable[[Recording, dict[str, int]], Sequence[DerivedStep]]
     depths: tuple[str, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
     shortened: bool = False
@@ -117,9 +117,9 @@ class Replay:
         Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
         either are `Step.unseen`.
         """
-        found = {step.line.id: step for step in self.found}
+        derived = {step.line.id: step for step in self.found}
         run_again = self._run_again()
-        open = unseen_in_run(later, [step for step in steps if run_again(found[step.id])]) if later else {}
+        open = unseen_in_run(later, [step for step in steps if run_again(derived[step.id])]) if later else {}
         open = {id: keys for id, keys in open.items() if keys}
         fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
@@ -128,24 +128,35 @@ class Replay:
         self.missing.clear()
         self.narrow.clear()
         runs = self.runs()
+        completed = 0
         for number in range(RUNS):
             try:
                 if (run := next(runs, None)) is None:
                     break
                 for id, outcome in predict(steps, lines, run):
                     outcomes[id].append(outcome)
-                values = Elsewhere(run.tensor, run.places, fused, run.sizes)
-                open = {id: still for id, keys in open.items() if (still := unseen(found[id], values, run.sizes, keys))}
+                values = ProbeValues(run.tensor, run.places, fused, run.sizes)
+                for id, keys in open.items():
+                    rounded = values.in_precision(id, run.precision.get(id) or "float64")
+                    still = unseen(derived[id], rounded, run.sizes, keys)
+                    open[id] = {key: keys[key] and unchanged for key, unchanged in still.items()}
+                open = {id: keys for id, keys in open.items() if keys}
+                completed += 1
             except Exception as error:  # the model's own, with other numbers
                 failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
                 if not number:
                     break
                 self.missing.append(NOT_RUN.format(OTHER, reason(error)))
-        said = {id: {tensor.key: tensor.name for tensor in tensors(found[id].line.equation)} for id in open}
+        if completed == RUNS:  # what is alike in all runs, and no training changes, is a part of the code
+            open = {
+                id: {key: uniform for key, uniform in keys.items() if not uniform or key.startswith("parameter ")}
+                for id, keys in open.items()
+            }
+        names = {id: {tensor.key: tensor.name for tensor in tensors(derived[id].line.equation)} for id in open}
         return tuple(
             replace(
                 _apply_outcomes(step, outcomes[step.id], failed, self.missing),
-                unseen=tuple(said[step.id][key] for key in open.get(step.id, ())),
+                unseen=tuple(names[step.id][key] for key in open.get(step.id, ())),
             )
             for step in steps
         )
@@ -161,12 +172,12 @@ class Replay:
             raise ValueError("its weights have no values")
         wide = not outside
         yield self._run("other inputs", Variation(False, True, wide, 1))
-        other = "other inputs" if outside else "other weights and inputs"
-        yield self._run(other, Variation(True, True, wide, 2))
+        variation = "other inputs" if outside else "other weights and inputs"
+        yield self._run(variation, Variation(True, True, wide, 2))
         if (elsewhere := self._elsewhere()) is not None:
             yield elsewhere
         else:
-            yield self._run(other, Variation(True, True, wide, 3))
+            yield self._run(variation, Variation(True, True, wide, 3))
 
     def _run(self, label: str, how: Variation) -> Run:
         """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
@@ -216,13 +227,13 @@ class Replay:
                 (left.append(module) if kind in kinds else kinds.add(kind))
         return tuple(left)
 
-    def _run_again(self) -> Callable[[Found], bool]:
+    def _run_again(self) -> Callable[[DerivedStep], bool]:
         """Return a predicate of the steps whose module is run again."""
         left = set(map(id, self._left_out()))
         paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
         inside = tuple(f"{path}." for path in paths)
 
-        def run_again(step: Found) -> bool:
+        def run_again(step: DerivedStep) -> bool:
             place = step.line.place
             return place is None or not f"{place.module}.".startswith(inside)
 
@@ -230,16 +241,16 @@ class Replay:
 
     def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
         """Return a run of a twin, aligned with the traced one."""
-        made, args, kwargs = vary(module, args, kwargs, how, left_out)
+        varied, args, kwargs = vary(module, args, kwargs, how, left_out)
         if left_out:
-            inner = dict(zip(map(id, module.modules()), made.modules(), strict=True))
+            inner = dict(zip(map(id, module.modules()), varied.modules(), strict=True))
             for part in left_out:
                 inner[id(part)].forward = _first_tensor
         with torch.set_grad_enabled(self.grad):
-            recording = record(made, args, kwargs, cap=MOST, attention=False, calls=True)
+            recording = record(varied, args, kwargs, cap=MOST, attention=False, calls=True)
         recording.output = None
         places, precision = self._align(recording, sizes, sizes == self.sizes)
-        held = weights(made)
+        held = weights(varied)
 
         def tensor(key: str) -> torch.Tensor | None:
             if key.startswith("parameter "):
@@ -296,7 +307,9 @@ def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Cal
     if left != right:
         stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
     pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
-    within = (pair for one, other in pairs for pair in (_match_calls(one.inner, other.inner) if one.inner else ()))
+    within = (
+        pair for first, second in pairs for pair in (_match_calls(first.inner, second.inner) if first.inner else ())
+    )
     return [*within, *pairs]
 
 
@@ -312,7 +325,7 @@ def _map_key(key: str, keys: dict[str, str]) -> str | None:
     return None if None in moved else "|".join(filter(None, moved)) + bar + axis
 
 
-def _precision(ops: list[Seen], covered: Iterable[int], owned: set) -> str:
+def _precision(ops: list[OpEvent], covered: Iterable[int], owned: set) -> str:
     """Return the lowest precision of a line's numbers, casts between it and the lines before included."""
     lowest, seen = "float64", set(covered)
     if not seen:
@@ -394,10 +407,10 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
     if not len(wrong):
         return Outcome(holds=True)
     at = tuple(int(i) for i in wrong[0])
-    said = (
+    difference = (
         f"cell {list(at)} is {_number(ran[at])}, and the equation gives {_number(computed[at])}" if at else "it is off"
     )
-    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {said}.")
+    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {difference}.")
 
 
 def _shape(step: Step, run: Run) -> tuple[int, ...] | None:

@@ -59,7 +59,7 @@ def _repeated_blocks(trace: Trace) -> list[ModuleRecord]:
     paths = {module.path for module in trace.modules}
     parents = {path.rpartition(".")[0] for path in paths}
     first: dict[tuple, str] = {}
-    found: list[ModuleRecord] = []
+    repeated: list[ModuleRecord] = []
     blocks: set[str] = set()
     for module in trace.modules:
         around, _, name = module.path.rpartition(".")
@@ -68,8 +68,8 @@ def _repeated_blocks(trace: Trace) -> list[ModuleRecord]:
             continue
         blocks.add(module.path)
         if first.setdefault((around, stem, module.kind, module.params), module.path) != module.path:
-            found.append(module)
-    return found
+            repeated.append(module)
+    return repeated
 
 
 def _within(path: str, blocks: set[str]) -> bool:
@@ -107,13 +107,13 @@ def results(trace: Trace) -> dict[str, Check]:
     }
 
 
-def apply(found: Mapping[str, Check], trace: Trace) -> Trace:
+def apply(checks: Mapping[str, Check], trace: Trace) -> Trace:
     """Return a trace with the outcomes of other runs for its lines, which were checked beside another run of the same
     model.
 
     A line that does not read the same there was not checked.
     """
-    return replace(trace, steps=tuple(_apply(found.get(step.id), step) for step in trace.steps))
+    return replace(trace, steps=tuple(_apply(checks.get(step.id), step) for step in trace.steps))
 
 
 def _apply(result: Check | None, step: Step) -> Step:

@@ -10,9 +10,10 @@ import torch
 
 from tracer.expr import Node, tensors
 from tracer.record import Step, Trace
-from tracer.textbook.steps import Found, Line
+from tracer.textbook.steps import DerivedStep, Line
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, stacks, weights
+from tracer.utils.internals.torch_internals import write_count
 
 
 class Later:
@@ -26,28 +27,28 @@ class Later:
         self,
         module: torch.nn.Module,
         kept: Mapping[str, torch.Tensor],
-        found: Sequence[Found],
+        steps: Sequence[DerivedStep],
         lines,
         sizes,
         rerun: Rerun | None = None,
         named: frozenset[int] = frozenset(),
         respell: Callable[[frozenset[int]], Trace] | None = None,
     ):
-        self._run, self._rerun = (module, kept, found, lines, sizes), rerun
+        self._run, self._rerun = (module, kept, steps, lines, sizes), rerun
         self._named, self._respell = named, respell
-        self._found = {step.line.id: step for step in found}
+        self._found = {step.line.id: step for step in steps}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
 
     @property
-    def derived_steps(self) -> Sequence[Found]:
+    def derived_steps(self) -> Sequence[DerivedStep]:
         """The steps of the run with their equations."""
         return self._run[2]
 
     def rewrite(self, change: Callable[[Line], Node]) -> Later:
         """Return the same run, with the equations that `change` returns for its lines."""
-        module, kept, found, _, sizes = self._run
-        found = [step._replace(line=replace(step.line, equation=change(step.line))) for step in found]
-        return Later(module, kept, found, [step.line for step in found], sizes, self._rerun)
+        module, kept, steps, _, sizes = self._run
+        steps = [step._replace(line=replace(step.line, equation=change(step.line))) for step in steps]
+        return Later(module, kept, steps, [step.line for step in steps], sizes, self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
@@ -63,7 +64,7 @@ class Later:
             for step in steps
         }
 
-    def spelled(self, steps: Iterable[Step]) -> Trace | None:
+    def spell(self, steps: Iterable[Step]) -> Trace | None:
         """Return the run as its code has it where the proofs of these steps refute the names of formulas, `named` by
         their ops; None where they refute none. Its own steps are still to be proven."""
         refuted = {op for step in steps if step.verdict == "disproven" for op in self._found[step.id].ops}
@@ -86,20 +87,18 @@ class Later:
         return {f"parameter {name}" for name in changed}
 
     def _prove_kept(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
-        found = self._found[step.id]
+        derived_step = self._found[step.id]
         if not changed:
-            return apply_proof(step, prove(found, value, sizes))
-        reads = {tensor.key for tensor in tensors(found.line.equation)}
+            return apply_proof(step, prove(derived_step, value, sizes))
+        reads = {tensor.key for tensor in tensors(derived_step.line.equation)}
         reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
         if rewritten := sorted(reads & changed):
             proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
         else:
-            proof = prove(found, value, sizes)
+            proof = prove(derived_step, value, sizes)
         return apply_proof(step, proof)
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
     """Return a key that changes once somebody has written into a tensor, or has replaced it."""
-    return tensor.data_ptr() if tensor.layout is torch.strided else id(
-        tensor
-    ), 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr() if tensor.layout is torch.strided else id(tensor), write_count(tensor)

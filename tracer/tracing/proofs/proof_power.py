@@ -7,6 +7,7 @@ operands are looked for in the traced run first, and what is not seen there in r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from tracer.expr import Node, tensors
 from tracer.expr.error_bounds import fractional
 from tracer.record import Step
-from tracer.textbook.steps import Found
+from tracer.textbook.steps import DerivedStep
 from tracer.tracing.proofs.deferred_proofs import Later
 from tracer.tracing.proofs.step_proof import Values, compare, execute_exactly
 from tracer.utils.progress import tell
@@ -41,7 +42,7 @@ KNOCKED = zero, roll, replace_by_ones
 """What is done to an operand; a comparison that sees it notices each of these."""
 
 
-class Other:
+class ChangedValues:
     """The values of a run, with one operand changed."""
 
     def __init__(self, value: Any, key: str, change: Callable[[torch.Tensor], torch.Tensor]):
@@ -49,29 +50,42 @@ class Other:
 
     def tensor(self, key: str) -> torch.Tensor:
         """Return the tensor of that key, changed if it is the operand."""
-        found = self._value.tensor(key)
-        return self._change(found) if key == self._key else found
+        tensor = self._value.tensor(key)
+        return self._change(tensor) if key == self._key else tensor
 
 
-class Elsewhere:
-    """The tensors of another run by the keys of equations, as `Values` has those of the traced one."""
+class ProbeValues:
+    """The tensors of another run by the keys of equations, as `Values` has those of the traced one.
+
+    `line` is a line that was rounded to a lower `precision` on the way: its tensor has that dtype.
+    """
 
     def __init__(self, tensor: Callable[[str], torch.Tensor | None], places: dict[str, str | None], fused, sizes):
         self._tensor, self._places, self._fused, self._sizes = tensor, places, fused, sizes
+        self._line = self._precision = ""
+
+    def in_precision(self, line: str, precision: str) -> ProbeValues:
+        """Return the same tensors for a line that was computed in a lower precision, such as `float32`."""
+        made = copy(self)
+        made._line, made._precision = line, precision
+        return made
 
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             known = all(self(tensor.key) is not None for tensor in tensors(self._fused[key]))
             return execute_exactly(self._fused[key], self, self._sizes) if known else None
         place = self._places.get(key, key)
-        return None if place is None else self._tensor(place)
+        found = None if place is None else self._tensor(place)
+        if found is not None and key == self._line and found.dtype == torch.float64:
+            return found.to(getattr(torch, self._precision))
+        return found
 
     def tensor(self, key: str) -> torch.Tensor:
         """Return the tensor of that key. Raise LookupError if there is none."""
-        found = self(key)
-        if found is None:
+        tensor = self(key)
+        if tensor is None:
             raise LookupError(key)
-        return found
+        return tensor
 
     def inside(self, key: str) -> Node | None:
         """Return the equation of a tensor that a fused op never held, or None for any other."""
@@ -79,12 +93,13 @@ class Elsewhere:
 
 
 def unseen(
-    step: Found, value: Values | Elsewhere, sizes: dict[str, int], keys: Iterable[str] | None = None
-) -> tuple[str, ...]:
+    step: DerivedStep, value: Values | ProbeValues, sizes: dict[str, int], keys: Iterable[str] | None = None
+) -> dict[str, bool]:
     """Return the keys of operands, of all or of these, that the comparison of a step with a run does not see: each can
     be zeroed, rolled by one, or be ones, and no cell is off by more than it is allowed.
 
-    All of them where the run does not have the tensors, or the line does not hold there.
+    With each is whether that is only so for changes that leave it as it is, such as the order of equal numbers. All
+    of them are returned where the run does not have the tensors, or the line does not hold there.
     """
     tell()
     equation = step.line.equation
@@ -93,34 +108,43 @@ def unseen(
         traced = value.tensor(step.line.tensor.key)
         proof, allowed = compare(step, value, sizes)
         if proof.margin is None or not proof.margin <= 1:
-            return chosen
+            return dict.fromkeys(chosen, False)
         operands = {key: value.tensor(key) for key in chosen}
-        return tuple(
-            key
+        hidden = {
+            key: _hidden_changes(equation, value, sizes, key, traced, allowed)
             for key, operand in operands.items()
-            if fractional(operand) and operand.numel() and not _is_seen(equation, value, sizes, key, traced, allowed)
-        )
+            if fractional(operand) and operand.numel()
+        }
+        return {
+            key: len(changes) < len(KNOCKED)
+            and all(torch.equal(change(operands[key]), operands[key]) for change in changes)
+            for key, changes in hidden.items()
+            if changes
+        }
     except (LookupError, RuntimeError, TypeError, ValueError):
-        return chosen
+        return dict.fromkeys(chosen, False)
 
 
-def unseen_in_run(later: Later, steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
-    """Return the operands of each proven step, by their keys, that its proof does not see in the traced run."""
-    found, value = {step.line.id: step for step in later.derived_steps}, later.values()
+def unseen_in_run(later: Later, steps: Iterable[Step]) -> dict[str, dict[str, bool]]:
+    """Return the operands of each proven step, as `unseen` does, that its proof does not see in the traced run."""
+    derived_steps, value = {step.line.id: step for step in later.derived_steps}, later.values()
     with torch.no_grad():
-        return {step.id: unseen(found[step.id], value, later.sizes) for step in steps if step.verdict == "proven"}
+        return {
+            step.id: unseen(derived_steps[step.id], value, later.sizes) for step in steps if step.verdict == "proven"
+        }
 
 
-def _is_seen(equation: Node, value, sizes: dict[str, int], key: str, traced: torch.Tensor, allowed) -> bool:
-    """Return whether each way to knock an operand out makes a cell wrong."""
-    if not traced.numel():
-        return True
-    for change in KNOCKED:
+def _hidden_changes(
+    equation: Node, value, sizes: dict[str, int], key: str, traced: torch.Tensor, allowed
+) -> list[Callable[[torch.Tensor], torch.Tensor]]:
+    """Return the ways to knock an operand out that make no cell wrong."""
+    hidden: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    for change in KNOCKED if traced.numel() else ():
         try:
-            made = execute_exactly(equation, Other(value, key, change), sizes)
+            made = execute_exactly(equation, ChangedValues(value, key, change), sizes)
             made = made.double() if made.dtype == torch.bool else made
             if made.shape == traced.shape and margins(made, traced, allowed).max() <= 1:
-                return False
+                hidden.append(change)
         except (RuntimeError, IndexError, TypeError, ValueError):  # the operand is not one that can be exchanged
             continue
-    return True
+    return hidden

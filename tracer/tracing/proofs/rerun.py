@@ -14,13 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from tracer.capture import Recording, record
-from tracer.capture.tensors.pytree import output_tensors
-from tracer.capture.tensors.tensor_store import Kept, address, parts
-from tracer.textbook.steps import Found, opaque
+from tracer.capture.tensors.pytree import output_tensors, same_outputs
+from tracer.capture.tensors.tensor_store import TensorStore, address, parts
+from tracer.textbook.steps import DerivedStep, opaque
 from tracer.tracing.proofs.step_proof import Proof, Values, prove
 from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
-from tracer.utils.tensor_diff import identical
 
 NOT_THE_SAME = "not executed: a tensor of it was not kept, and the model did not run again the same way"
 FAILED = "not executed: a tensor of it was not kept, and the model did not run again ({})"
@@ -35,16 +34,16 @@ class Rerun:
         self._output = [tensor for _, tensor in output_tensors(recording.output)]
         self._grad = recording.grad
 
-    def lacking(self, lines: Iterable[Found], values: Values) -> list[str]:
+    def lacking(self, lines: Iterable[DerivedStep], values: Values) -> list[str]:
         """Return the ids of the lines with a tensor that was not kept; none if tensors have no values to compare."""
         if any(tensor.is_meta for tensor in self._output):
             return []
-        return [one.line.id for one in lines if not opaque(one.line) and values.lacks(one.line)]
+        return [line.line.id for line in lines if not opaque(line.line) and values.lacks(line.line)]
 
-    def prove(self, chosen: Iterable[str], lines: Sequence[Found]) -> dict[str, Proof]:
+    def prove(self, chosen: Iterable[str], lines: Sequence[DerivedStep]) -> dict[str, Proof]:
         """Return the proofs of the lines of these ids, of all `lines` of the run, by id."""
         chosen = set(chosen)
-        waiting = [one for one in lines if one.line.id in chosen]
+        waiting = [line for line in lines if line.line.id in chosen]
         if not waiting:
             return {}
         args, kwargs = self._given
@@ -61,24 +60,25 @@ class Rerun:
 
     def _same(self, again: Recording) -> bool:
         """Return whether a run called the same ops, and returned the same bits."""
-        output = [tensor for _, tensor in output_tensors(again.output)]
         if again.calls is None or self._calls is None or again.calls.signature != self._calls.signature:
             return False
-        return len(output) == len(self._output) and all(map(identical, output, self._output))
+        return same_outputs(again.output, self._output)
 
 
-class _Window(Kept):
+class _Window(TensorStore):
     """The tensors that lines still need; each line is proven once they are all there."""
 
-    def __init__(self, module, waiting: Sequence[Found], lines: Sequence[Found], sizes, thread: ThreadPoolExecutor):
+    def __init__(
+        self, module, waiting: Sequence[DerivedStep], lines: Sequence[DerivedStep], sizes, thread: ThreadPoolExecutor
+    ):
         super().__init__(1)
         self.proofs: dict[str, Proof] = {}
-        self._values = Values(module, self, lines, [one.line for one in lines], sizes)
+        self._values = Values(module, self, lines, [line.line for line in lines], sizes)
         self._sizes, self._thread, self._count = sizes, thread, len(waiting)
         self._needs = {
-            one.line.id: {part for key in self._values.reads(one.line) for part in parts(key)} for one in waiting
+            line.line.id: {part for key in self._values.reads(line.line) for part in parts(key)} for line in waiting
         }
-        self._lines = {one.line.id: one for one in waiting}
+        self._lines = {line.line.id: line for line in waiting}
         self._missing = {id: len(keys) for id, keys in self._needs.items()}
         self._uses = Counter(key for keys in self._needs.values() for key in keys)
         self._takers: dict[str, list[str]] = {}

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 
-from tracer.capture.tensors.tensor_store import Kept
+from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.expr import Node, ShapeError, Tensor, execute, infer, tensors
-from tracer.expr.error_bounds import FACTOR, HALVES, Bounded, Rounding, count, evaluate, exact_dtype, limits
+from tracer.expr.error_bounds import FACTOR, HALVES, BoundedValue, Rounding, count, evaluate, exact_dtype, limits
 from tracer.expr.function_call import dense
 from tracer.expr.node import vanishes
 from tracer.record import Step
 from tracer.shapes import UNKNOWN, base_form, value_of
 from tracer.symbols.notation import parse, symbol
-from tracer.textbook.steps import Found, Line
+from tracer.textbook.steps import DerivedStep, Line
 from tracer.utils.devices import to_cpu
 from tracer.utils.error_text import describe_error
 from tracer.utils.tensor_diff import Difference, first_beyond
@@ -50,7 +50,7 @@ def difference(computed: torch.Tensor, traced: torch.Tensor) -> Difference:
 VALUELESS = "not executed: on the device 'meta' tensors have no values; trace with prove=False to ask for none"
 
 
-def prove(step: Found, value: Values, sizes: dict[str, int]) -> Proof:
+def prove(step: DerivedStep, value: Values, sizes: dict[str, int]) -> Proof:
     """Execute the step's equation in float64 on traced operands, and compare it cell by cell with the traced tensor."""
     line = step.line
     if line.of_input:
@@ -70,7 +70,7 @@ WAYS = {"fast": (False, False), "careful": (False, True), "coarse": (True, True)
 """How bounds are computed, from the cheapest on: each is asked where the one before calls a cell wrong."""
 
 
-def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torch.Tensor | None]:
+def compare(step: DerivedStep, value: Any, sizes: dict[str, int]) -> tuple[Proof, torch.Tensor | None]:
     """Return the proof of a step whose tensors are at hand, and the bound of each cell, None without bounds.
 
     Cells that are NaN in the equation and in the run alike are not compared, nor are those whose number is beyond the
@@ -85,7 +85,13 @@ def compare(step: Found, value: Any, sizes: dict[str, int]) -> tuple[Proof, torc
         if not careful and hides(computed, allowed):
             continue
         proof = _compare(
-            equation, computed, allowed, traced, lambda one: execute_exactly(one, value, sizes), careful, fused
+            equation,
+            computed,
+            allowed,
+            traced,
+            lambda expression: execute_exactly(expression, value, sizes),
+            careful,
+            fused,
         )
         if proof.margin is None or proof.margin <= 1:
             break
@@ -114,8 +120,8 @@ def compute_bounds(
 
     with torch.no_grad():
         leaf = _Leaf(value, size, dtype, coarse, careful)
-        made = evaluate(equation, leaf, size, coarse, careful).rounded_to(dtype, careful)
-    return made.value, None if made.bound is None else made.bound * FACTOR
+        bounded = evaluate(equation, leaf, size, coarse, careful).rounded_to(dtype, careful)
+    return bounded.value, None if bounded.bound is None else bounded.bound * FACTOR
 
 
 class _Leaf:
@@ -125,19 +131,19 @@ class _Leaf:
     def __init__(self, values: Values, size: Callable, dtype: torch.dtype, coarse: bool, careful: bool):
         self.values, self.size, self.dtype, self.coarse, self.careful = values, size, dtype, coarse, careful
 
-    def __call__(self, tensor: Tensor) -> torch.Tensor | Bounded:
+    def __call__(self, tensor: Tensor) -> torch.Tensor | BoundedValue:
         inside = self.values.inside(tensor.key)
         if inside:
             return evaluate(inside, self, self.size, self.coarse, self.careful)
         held = self.values.tensor(tensor.key)
         if (held.dtype, self.dtype) != CAST:
             return held
-        return Bounded(held, Rounding(self.dtype, self.coarse, self.careful).rounding(held), self.dtype)
+        return BoundedValue(held, Rounding(self.dtype, self.coarse, self.careful).rounding(held), self.dtype)
 
 
 def _compare(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
     computed, traced = map(dense, (computed, traced))
-    computed, traced = (made.double() if made.dtype == torch.bool else made for made in (computed, traced))
+    computed, traced = (tensor.double() if tensor.dtype == torch.bool else tensor for tensor in (computed, traced))
     apart, notes = difference(computed, traced), []
     error = apart.relative()
     settled = equation.ties(computed, traced, executed) if error else None
@@ -206,9 +212,9 @@ def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | Non
     """Return a parameter by its path; those that match a `*` as one tensor, in the order of their numbers."""
     if "*" not in path:
         return weights.get(path)
-    found = {name: tensor for name, tensor in weights.items() if path in stacks(name)}
+    matching = {name: tensor for name, tensor in weights.items() if path in stacks(name)}
     place = path.split(".").index("*")
-    return torch.stack([found[name] for name in sorted(found, key=lambda name: int(name.split(".")[place]))])
+    return torch.stack([matching[name] for name in sorted(matching, key=lambda name: int(name.split(".")[place]))])
 
 
 class Values:
@@ -219,10 +225,15 @@ class Values:
     """
 
     def __init__(
-        self, module: torch.nn.Module, kept: Kept | Mapping, found: Sequence[Found], lines: Sequence[Line], sizes
+        self,
+        module: torch.nn.Module,
+        kept: TensorStore | Mapping,
+        steps: Sequence[DerivedStep],
+        lines: Sequence[Line],
+        sizes,
     ):
         self._kept, self._sizes = kept, sizes
-        self._places = {step.line.id: step.value for step in found if step.line.place}
+        self._places = {step.line.id: step.value for step in steps if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
         self._recomputed: dict[str, torch.Tensor | None] = {}
         self._parameters: dict[str, torch.Tensor | None] = {}
@@ -234,8 +245,8 @@ class Values:
         if (kept := self.key(key)) is not None:
             return self._kept.get(kept)
         if key not in self._parameters:
-            found = weight(self._weights, key.removeprefix("parameter "))
-            self._parameters[key] = None if found is None else to_cpu(found.detach())
+            parameter = weight(self._weights, key.removeprefix("parameter "))
+            self._parameters[key] = None if parameter is None else to_cpu(parameter.detach())
         return self._parameters[key]
 
     def key(self, name: str) -> str | None:
@@ -265,10 +276,10 @@ class Values:
 
     def tensor(self, key: str) -> torch.Tensor:
         """Return the tensor of that key. Raise LookupError, in a sentence, if there is none."""
-        found = self(key)
-        if found is None:
+        tensor = self(key)
+        if tensor is None:
             raise LookupError(self.why(key))
-        return found
+        return tensor
 
     def why(self, key: str) -> str:
         """Return why there is no tensor of that key."""
@@ -290,17 +301,17 @@ class Values:
         if key not in self._recomputed:
             equation = self._fused[key]
             missing = any(self(tensor.key) is None for tensor in tensors(equation))
-            made = None if missing else execute_exactly(equation, self, self._sizes)
+            recomputed = None if missing else execute_exactly(equation, self, self._sizes)
             while len(self._recomputed) > 1:
                 del self._recomputed[next(iter(self._recomputed))]
-            self._recomputed[key] = made
+            self._recomputed[key] = recomputed
         return self._recomputed[key]
 
 
 def execute_exactly(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
-        found = value.tensor(tensor.key)
-        return found.to(exact_dtype(found.dtype))
+        operand = value.tensor(tensor.key)
+        return operand.to(exact_dtype(operand.dtype))
 
     def size(expression: sympy.Expr) -> float:
         return value_of(str(expression), sizes)

@@ -13,8 +13,8 @@ from pkgutil import walk_packages
 
 def names() -> tuple[str, ...]:
     """Return the names of the checks, in alphabetical order."""
-    found = (module.name.removeprefix(f"{__name__}.") for module in walk_packages(__path__, f"{__name__}."))
-    return tuple(name for name in sorted(found) if hasattr(import_module(f"{__name__}.{name}"), "problems"))
+    modules = (module.name.removeprefix(f"{__name__}.") for module in walk_packages(__path__, f"{__name__}."))
+    return tuple(name for name in sorted(modules) if hasattr(import_module(f"{__name__}.{name}"), "problems"))
 
 
 def problems(model, inputs, trace) -> Iterator[str]:

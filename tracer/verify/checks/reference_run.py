@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from tracer.utils.internals.torch_internals import DispatchMode, function_schema, tree_leaves
 
 if TYPE_CHECKING:
     from tracer.inputs.model_inputs import Inputs
@@ -44,13 +44,13 @@ class Transparent(TorchFunctionMode):
 
 def plain(model, inputs, trace) -> Run:
     """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
-    seen, given = Seen(), {record.module: [] for record in trace.attentions}
+    seen, attention_inputs = OpObserver(), {record.module: [] for record in trace.attentions}
     known = dict(model.net.named_modules(remove_duplicate=False))
     hooks = [
         known[path].register_forward_pre_hook(
             lambda module, args, kwargs, calls=calls: calls.append((args, kwargs)), with_kwargs=True
         )
-        for path, calls in given.items()
+        for path, calls in attention_inputs.items()
         if path in known  # forward may make a module, which is no part of the model
     ]
     try:
@@ -60,10 +60,10 @@ def plain(model, inputs, trace) -> Run:
     finally:
         for hook in hooks:
             hook.remove()
-    return Run(model, inputs, trace, output, seen.softmaxes, seen.costs, given)
+    return Run(model, inputs, trace, output, seen.softmaxes, seen.costs, attention_inputs)
 
 
-class Seen(TorchDispatchMode):
+class OpObserver(DispatchMode):
     """A mode that records every softmax, and the cost of each product of matrices: 2 FLOPs for each multiply-add."""
 
     def __init__(self):
@@ -109,10 +109,10 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _options(func, args, kwargs) -> tuple:
-    names = [argument.name for argument in func._schema.arguments]
-    given = dict(zip(names, args, strict=False)) | kwargs
-    mask = given.get("attn_mask", given.get("attn_bias"))
-    return mask, bool(given.get("is_causal")), given.get("scale")
+    names = [argument.name for argument in function_schema(func).arguments]
+    bound = dict(zip(names, args, strict=False)) | kwargs
+    mask = bound.get("attn_mask", bound.get("attn_bias"))
+    return mask, bool(bound.get("is_causal")), bound.get("scale")
 
 
 def _fused_weights(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:

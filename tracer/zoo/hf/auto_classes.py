@@ -9,6 +9,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from tracer.utils.internals.transformers_internals import auto_classes
+
 TASKS = (
     "SPEECH_SEQ_2_SEQ",
     "SEQ_TO_SEQ_CAUSAL_LM",
@@ -45,35 +47,26 @@ def classes(config) -> list[Any]:
         if named[0] is None:
             raise ValueError(f"its class, {config.architectures[0]!r}, is none of transformers {package.__version__}")
         return named[:1]
-    known = import_module("transformers.models.auto.modeling_auto")
-    found: list = []
-    for task in (*(f"MODEL_FOR_{task}" for task in TASKS), *(f"MODEL_FOR_{task}" for task in BARE), "MODEL"):
-        given = getattr(known, f"{task}_MAPPING_NAMES", {}).get(config.model_type, ())
-        found += [given] if isinstance(given, str) else given
-    made = [getattr(package, name, None) for name in dict.fromkeys(found)]
-    found = list(dict.fromkeys([*(one for one in made if one is not None), *_own(config)]))
-    return sorted(found, key=lambda one: not isinstance(config, one.config_class or ()))  # else made for a part of it
-
-
-def has_auto_class(config) -> bool:
-    """Return whether an Auto class opens the models of a configuration; else it is that of a part of others."""
-    known = vars(import_module("transformers.models.auto.modeling_auto"))
-    return any(config.model_type in known[key] for key in known if key.startswith("MODEL_") and "_NAMES" in key)
+    tasks = (*(f"MODEL_FOR_{task}" for task in (*TASKS, *BARE)), "MODEL")
+    names = dict.fromkeys(name for task in tasks for name in auto_classes(task, config.model_type))
+    loaded = (getattr(package, name, None) for name in names)
+    known = dict.fromkeys([*(model for model in loaded if model is not None), *_own(config)])
+    return sorted(known, key=lambda model: not isinstance(config, model.config_class or ()))  # else for a part of it
 
 
 def _own(config) -> list[Any]:
     """Return the models of the files beside the configuration's file that take it."""
     folder = import_module(type(config).__module__.rpartition(".")[0])
-    found = []
+    members = []
     for file in iter_modules(folder.__path__):
         if file.name.startswith("modeling_"):
             with suppress(ImportError):  # what it needs is not installed
-                found += _models(import_module(f"{folder.__name__}.{file.name}"))
-    return [made for _, made in found if made.config_class is type(config)]
+                members += _models(import_module(f"{folder.__name__}.{file.name}"))
+    return [model for _, model in members if model.config_class is type(config)]
 
 
 def _models(module: ModuleType) -> list[tuple[str, Any]]:
     base = import_module("transformers").PreTrainedModel
-    found = inspect.getmembers(module, lambda value: inspect.isclass(value) and issubclass(value, base))
-    mine = [(name, made) for name, made in found if made.__module__ == module.__name__]
-    return [(name, made) for name, made in mine if not name.endswith(("PreTrainedModel", "PretrainedModel"))]
+    members = inspect.getmembers(module, lambda value: inspect.isclass(value) and issubclass(value, base))
+    mine = [(name, model) for name, model in members if model.__module__ == module.__name__]
+    return [(name, model) for name, model in mine if not name.endswith(("PreTrainedModel", "PretrainedModel"))]

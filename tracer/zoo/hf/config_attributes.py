@@ -61,15 +61,15 @@ def with_defaults(config) -> Any:
     return config
 
 
-def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
+def attributes(config, architecture: type, inputs: tuple[str, ...] = tuple(PARTS)) -> dict[str, str]:
     """Return the path of each of our sizes in a configuration: its own, then those of the inner configuration for
     the first input. Inner configurations for absent inputs are left out, unless all are."""
     paths = {}
-    names = [part for name, part in PARTS.items() if name in given] or list(PARTS.values())
+    names = [part for name, part in PARTS.items() if name in inputs] or list(PARTS.values())
     inner = [("", config), *((f"{name}.", getattr(config, name, None)) for name in names)]
-    inner = [*inner[1:2], *inner] if "input_ids" in given else inner
+    inner = [*inner[1:2], *inner] if "input_ids" in inputs else inner
     for symbol, names in NAMES.items():
-        if symbol in OF and not set(OF[symbol]) & set(given):
+        if symbol in OF and not set(OF[symbol]) & set(inputs):
             continue
         for prefix, part in inner:
             name = next((name for name in names if part is not None and number(part, name)), None)
@@ -78,11 +78,11 @@ def attributes(config, made: type, given: tuple[str, ...] = tuple(PARTS)) -> dic
                 paths[symbol] = path
                 break
     tower: Any = getattr(config, "vision_config", None)
-    if {"input_ids", "pixel_values"} <= set(given) and not paths.get("D", "vision").startswith("vision"):
+    if {"input_ids", "pixel_values"} <= set(inputs) and not paths.get("D", "vision").startswith("vision"):
         for symbol, like in TOWER.items():
             if name := next((name for name in NAMES[like] if number(tower, name)), ""):
                 paths[symbol] = f"vision_config.{getattr(tower, 'attribute_map', {}).get(name, name)}"
-    if made.__name__.endswith(("Classification", "Detection", "Segmentation")):
+    if architecture.__name__.endswith(("Classification", "Detection", "Segmentation")):
         paths["K"] = "num_labels"
     return paths
 
@@ -99,22 +99,31 @@ def number(part, name: str) -> int | None:
 def at(config, path: str) -> tuple[Any, str]:
     """Return the configuration that a path leads to, and the name of the attribute there."""
     *inner, name = path.split(".")
-    for one in inner:
-        config = getattr(config, one)
+    for part in inner:
+        config = getattr(config, part)
     return config, name
+
+
+def _set_entries_per_block(config, before: int, depth: int) -> None:
+    """Repeat or cut the lists with an entry for each of the `before` blocks to those of `depth` blocks, in place."""
+    for name, entries in list(vars(config).items()):
+        if tiny_config.has_entry_per_block(name, entries, before):
+            setattr(config, name, type(entries)(entries[i % before] for i in range(depth)))
 
 
 def with_sizes(config, paths: dict[str, str], sizes: dict[str, int]) -> Any:
     """Return a copy of a configuration with these sizes."""
-    made = copy.deepcopy(config)
-    echoes = tiny_config.echoes(made)
+    changed = copy.deepcopy(config)
+    echoes = tiny_config.echoes(changed)
     for symbol, value in sizes.items():
-        part, name = at(made, paths[symbol])
+        part, name = at(changed, paths[symbol])
         before = getattr(part, name)
-        for other in (name, *SIBLINGS.get(symbol, ())):
-            if before != value and number(part, other) == before:
-                setattr(part, other, value)
+        if before != value and tiny_config.DEPTHS.fullmatch(name):
+            _set_entries_per_block(part, before, value)
+        for sibling in (name, *SIBLINGS.get(symbol, ())):
+            if before != value and number(part, sibling) == before:
+                setattr(part, sibling, value)
     for part, name, of in echoes:
         setattr(part, name, of.hidden_size)
-    tiny_config.clamp_token_ids(made)
-    return made
+    tiny_config.clamp_token_ids(changed)
+    return changed

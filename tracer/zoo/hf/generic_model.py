@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map_only
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.to_tensors import photo_input
@@ -21,6 +18,7 @@ from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import valueless_mode
 from tracer.symbols.notation import parse
 from tracer.tracing import WHOLE
+from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
 from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
 from tracer.zoo.hf.config_attributes import at as placed
@@ -40,6 +38,7 @@ WIDTHS = Group(
         ((96, 224, 192, 400, 384), (6, 4, 8, 10, 12), (3, 2, 2, 5, 4)),
         ((96, 224, 192, 400, 384), (6, 4, 8, 10, 12), (6, 4, 8, 10, 12)),
         ((72, 80, 112, 140, 96), (6, 4, 8, 10, 12), (3, 2, 2, 5, 4)),
+        ((112, 96, 240, 256, 480), (4, 8, 12, 16, 20), (4, 8, 12, 16, 20)),
     ),
 )
 """First heads of which a quarter can be turned in pairs, no two of one width."""
@@ -55,7 +54,7 @@ ALONE = (
     group("d_ff", (31, 37, 43, 53, 62), (64, 96, 128, 160, 192)),
     group("V", (83, 89, 97, 101, 107)),
     group("T_max", (59, 47, 53, 61, 67)),
-    group("d_k", (12, 20, 14, 22, 10), (16, 32, 48, 64, 24)),
+    group("d_k", (12, 20, 14, 26, 10), (16, 32, 48, 64, 24)),
     group("C", (2, 5, 4, 6, 7)),
     group("K", (14, 18, 26, 34, 38)),
     group("F_a", (110, 87, 141, 122, 96), (128, 192, 320, 256, 160)),
@@ -71,13 +70,13 @@ ALONE = (
 )
 
 
-def spec(found: OpenedModel, files) -> Spec:
+def spec(opened: OpenedModel, files) -> Spec:
     """All that is known of a model that nobody described, and of the photos that its preprocessor makes."""
-    made, config, feed = found.made, found.config, found.feed
-    if found.resizes and files.side and files.side % config.patch_size == 0:
+    architecture, config, feed = opened.made, opened.config, opened.feed
+    if opened.resizes and files.side and files.side % config.patch_size == 0:
         config = copy.deepcopy(config)
         config.image_size = files.side
-    paths = attributes(config, made, feed.names)
+    paths = attributes(config, architecture, feed.names)
     sizes = {symbol: getattr(*placed(config, path)) for symbol, path in paths.items()}
     shaped = "H" in paths
     height, width = dummy_inputs.side(config, {})
@@ -92,29 +91,29 @@ def spec(found: OpenedModel, files) -> Spec:
     ratio = getattr(config, "mlp_ratio", None)
     if {"D", "L"} <= paths.keys() and "d_ff" not in paths and not hasattr(config, "depths") and ratio:
         known |= {"d_ff": f"{int(ratio)}*D"} if ratio == int(ratio) else {}
-    start = found.start if "N" in known else None
+    start = opened.start if "N" in known else None
     located = "N" in known and (start is not None or feed.each)
     fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is no text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
 
-    towers = found.towers if "L_v" in paths else ()
+    towers = opened.towers if "L_v" in paths else ()
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
-        return build_and_probe.net(made, with_sizes(config, paths, at), attention)
+        return build_and_probe.net(architecture, with_sizes(config, paths, at), attention)
 
     def tensors_at(at: dict) -> dict[str, torch.Tensor]:
         known = with_sizes(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
         return feed.make(known, {**input_signatures.SIZES, **at})
 
     def inputs_at(at: dict) -> Inputs:
-        return feed.to_inputs(made, tensors_at(at))
+        return feed.to_inputs(architecture, tensors_at(at))
 
-    def prepare(model, image, text, given) -> Inputs:
-        at = {**{symbol: {**input_signatures.SIZES, **sides}[symbol] for symbol in runs}, **given}
+    def prepare(model, image, text, dummy) -> Inputs:
+        at = {**{symbol: {**input_signatures.SIZES, **sides}[symbol] for symbol in runs}, **dummy}
         numbers, words = None, ()
         if "text" in takes:
             model = _readable(model, config)
-            numbers, words = tokenize(files.tokenizer, model, text, given)
+            numbers, words = tokenize(files.tokenizer, model, text, dummy)
             at["T"] = len(numbers)
         named = tensors_at({**model.sizes, **at})
         if numbers and named["input_ids"].dim() == 2:
@@ -123,7 +122,7 @@ def spec(found: OpenedModel, files) -> Spec:
         if "image" in takes and (drawn := _with_photo(model, image, named, at)) is not None:
             named |= drawn.named
             seen = {"photo": drawn.photo, "crop": drawn.crop} if located else {}
-        ordered = feed.to_inputs(made, named)
+        ordered = feed.to_inputs(architecture, named)
         return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **seen)
 
     def segments(at: dict) -> tuple[Segment, ...]:
@@ -140,24 +139,27 @@ def spec(found: OpenedModel, files) -> Spec:
         mode = None if light else valueless_mode()
 
         def empty(at: dict) -> torch.nn.Module:
-            with _disable_current_modes(), torch.device("meta"):
-                return net(**{symbol: at[symbol] for symbol in paths}, **model.options)
+            with disable_dispatch_modes(), torch.device("meta"):
+                return model.intervene(net(**{symbol: at[symbol] for symbol in paths}, **model.options))
 
         def on_meta(at: dict) -> tuple:
-            given = inputs_at(at)
-            return empty(at), *tree_map_only(torch.Tensor, lambda one: one.to("meta"), (given.tensors, given.named))
+            dummy = inputs_at(at)
+            return empty(at), *tree_map_only(
+                torch.Tensor, lambda tensor: tensor.to("meta"), (dummy.tensors, dummy.named)
+            )
 
         def build(at: dict) -> tuple:
-            given = inputs_at(at)
+            dummy = inputs_at(at)
             if light:
                 own = {symbol: at[symbol] for symbol in paths}
-                return build_seeded(net, {**own, **model.options}), given.tensors, given.named
-            return valueless(empty(at), mode, model.device), given.tensors, given.named
+                seeded = model.intervene(build_seeded(net, {**own, **model.options}))
+                return seeded, dummy.tensors, dummy.named
+            return valueless(empty(at), mode, model.device), dummy.tensors, dummy.named
 
-        groups = [one for one in ALONE if one.symbols[0] in base]
+        groups = [tensor for tensor in ALONE if tensor.symbols[0] in base]
         wide = [symbol for symbol in WIDTHS.symbols if symbol in base]
         alike = base.get("h") == base.get("h_kv")  # where kernels have other parts than with shared heads
-        choices = dict.fromkeys(one[: len(wide)] for one in WIDTHS.choices if not alike or one[1] == one[2])
+        choices = dict.fromkeys(tensor[: len(wide)] for tensor in WIDTHS.choices if not alike or tensor[1] == tensor[2])
         if wide == list(WIDTHS.symbols[: len(wide)]) and len(wide) > 1:
             groups.append(Group(tuple(wide), tuple(choices)))
         groups += [TOWER] if {*TOWER.symbols} <= base.keys() else []
@@ -194,13 +196,13 @@ def spec(found: OpenedModel, files) -> Spec:
         samples="photos" if "image" in takes else "",
         sizes=sizes,
         runs=runs,
-        options={"attention": found.attentions} if found.attentions else {},
+        options={"attention": opened.attentions} if opened.attentions else {},
         derived=known,
         names=(),
         probes=(),
         example=inputs_at,
         prepare=prepare,
-        result=_answers(made, files.tokenizer, feed.before),
+        result=_answers(architecture, files.tokenizer, feed.before),
         segments=segments,
         hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
@@ -211,17 +213,17 @@ def spec(found: OpenedModel, files) -> Spec:
 def resize_positions(net: torch.nn.Module, sizes: dict[str, int]) -> str:
     """Bring the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
     own function, which would else do so in every run. Say so, in a few words, where they were of another size."""
-    H, P, said = sizes.get("H", 0), sizes.get("P", 1), ""
+    H, P, remark = sizes.get("H", 0), sizes.get("P", 1), ""
     for inner in net.modules():
         if patch_positions.resizes(inner) and net.config.image_size != H and H:
             with torch.no_grad():
                 table = inner.position_embeddings
                 grid = table.new_empty(1, (H // P) ** 2 + 1, table.shape[-1])
                 inner.position_embeddings = torch.nn.Parameter(inner.interpolate_pos_encoding(grid, H, H).clone())
-            said = f", its position embeddings resized to {H // P} × {H // P} patches"
-    if said:
+            remark = f", its position embeddings resized to {H // P} × {H // P} patches"
+    if remark:
         net.config.image_size = H
-    return said
+    return remark
 
 
 ORDER = (
@@ -236,9 +238,9 @@ def _readable(model, config):
     """Return the model with a vocabulary for texts: the least that its configuration has, else bytes."""
     if "V" in model.sizes:
         return model
-    made = copy.copy(model)
-    made.sizes = {**model.sizes, "V": dummy_inputs.vocabulary(config)}
-    return made
+    readable = copy.copy(model)
+    readable.sizes = {**model.sizes, "V": dummy_inputs.vocabulary(config)}
+    return readable
 
 
 def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
@@ -262,16 +264,16 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
     return replace(seen, named={name: pixels}) if pixels.shape == like.shape else None
 
 
-def _answers(made: type, tokenizer, before: int):
+def _answers(architecture: type, tokenizer, before: int):
     """Return `result` by the name of the class and the form of its logits; `before` tokens precede the text."""
-    name = made.__name__
+    name = architecture.__name__
 
     def result(model, inputs, output) -> dict:
-        given = output.values() if hasattr(output, "get") else ()
-        first = next((x for x in given if isinstance(x, torch.Tensor)), None)
+        values = output.values() if hasattr(output, "get") else ()
+        first = next((x for x in values if isinstance(x, torch.Tensor)), None)
         lacks = list((model.card or {}).get("lacks", ()))
         if name.endswith("Model") and isinstance(output.get("last_hidden_state"), torch.Tensor):
-            lacks = [one for one in lacks if UNUSED not in one]
+            lacks = [missing for missing in lacks if UNUSED not in missing]
         if lacks:
             return {"kind": "none", "lacks": lacks}
         if first is not None and first is output.get("last_hidden_state") and first.dim() == 3:
@@ -291,13 +293,3 @@ def _answers(made: type, tokenizer, before: int):
         return tensors_by_name(model, inputs, output)
 
     return result
-
-
-@lru_cache(maxsize=1)
-def model_types() -> tuple[str, ...]:
-    """Return the families that transformers knows."""
-    from transformers.models.auto.configuration_auto import (
-        CONFIG_MAPPING_NAMES,
-    )  # after `import_transformers` has helped it
-
-    return tuple(CONFIG_MAPPING_NAMES)

@@ -19,10 +19,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils._pytree import keystr, tree_leaves_with_path
 
 from tracer.models.shared.spec import Spec
 from tracer.utils.error_text import quote, reason
+from tracer.utils.internals import transformers_internals
+from tracer.utils.internals.torch_internals import keystr, tree_leaves_with_path
 from tracer.utils.thread_local_rng import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.download_cost import Download, on_the_hub
@@ -86,18 +87,18 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     family, config = _find(id)
     files = Files(id)
     if not files.exist:
-        said = (
+        source = (
             f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
         )
         if family is None and _open_generic(id).small:
-            said = f"a small configuration of the family with {said}"
-        return None, None, said + "name of one on the hub, such as hf:openai-community/gpt2"
+            source = f"a small configuration of the family with {source}"
+        return None, None, source + "name of one on the hub, such as hf:openai-community/gpt2"
     options = {option: sizes[option] for option in spec.options}
     what = f"the weights of {quote(f'hf:{id}')}"
     with _readable(what):
         _weights(id)
     with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
-        made, said = (family.architecture(config) if family else _open_generic(id).made).from_pretrained(
+        architecture, source = (family.architecture(config) if family else _open_generic(id).made).from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
@@ -105,12 +106,12 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
             attn_implementation=options.get("attention"),
             output_loading_info=True,
         )
-    without_cache(made.config)
-    changed = "" if family else generic_model.resize_positions(made, sizes)
-    lacks = sorted(said["missing_keys"])
+    without_cache(architecture.config)
+    changed = "" if family else generic_model.resize_positions(architecture, sizes)
+    lacks = sorted(source["missing_keys"])
     with _readable(f"what stands beside the weights of {quote(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
-    return made.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
+    return architecture.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
 
 
 def _lacking(names: list[str]) -> str:
@@ -188,8 +189,8 @@ def _unknown(id: str) -> str:
     near = get_close_matches(id, EXAMPLES, n=1, cutoff=0.6)
     hint = f"did you mean 'hf:{near[0]}'?" if near else "expected one on this machine, a folder, or a family: "
     hint += "" if near else ", ".join(EXAMPLES)
-    said = why() if offline() else "the model hub has none of that name"
-    return f"{quote(f'hf:{id}')} is not on this machine, and {said}; {hint}"
+    why_not = why() if offline() else "the model hub has none of that name"
+    return f"{quote(f'hf:{id}')} is not on this machine, and {why_not}; {hint}"
 
 
 class Files:
@@ -247,8 +248,8 @@ class Files:
 
 def _side(size) -> int | None:
     """Return the shorter side of a preprocessor's size: a number, or one by name; None for anything else."""
-    found = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
-    return found if isinstance(found, int) and found > 0 else None
+    side = size.get("shortest_edge", size.get("height")) if isinstance(size, dict) else size
+    return side if isinstance(side, int) and side > 0 else None
 
 
 @lru_cache(maxsize=1)
@@ -260,10 +261,10 @@ def _families() -> dict[str, str]:
 @lru_cache(maxsize=256)  # what is missing now may be there later: errors are not remembered
 def _file(id: str, name: str, local: bool) -> Path:
     if isdir(id):
-        found = Path(id) / name
-        found = found if found.is_file() else None
+        path = Path(id) / name
+        path = path if path.is_file() else None
     elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
-        found = import_transformers().utils.cached_file(
+        path = import_transformers().utils.cached_file(
             id,
             name,
             local_files_only=local,
@@ -272,10 +273,10 @@ def _file(id: str, name: str, local: bool) -> Path:
             _raise_exceptions_for_connection_errors=False,
         )
     else:
-        found = None
-    if found is None:
+        path = None
+    if path is None:
         raise FileNotFoundError(f"{id} has no {name}")
-    return Path(found)
+    return Path(path)
 
 
 @lru_cache(maxsize=32)
@@ -290,8 +291,8 @@ def _find(id: str):
         if id in names():
             return None, config_attributes.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
-            said = "is no folder with a config.json, which is where a checkpoint says what it is"
-            raise ValueError(f"{quote(f'hf:{id}')} {said}")
+            hint = "is no folder with a config.json, which is where a checkpoint says what it is"
+            raise ValueError(f"{quote(f'hf:{id}')} {hint}")
         raise ValueError(_unknown(id))
     with _readable(f"the configuration of {quote(f'hf:{id}')}"):
         config = import_transformers().AutoConfig.from_pretrained(
@@ -326,4 +327,4 @@ def _open_generic(id: str) -> build_and_probe.OpenedModel:
 def names() -> list[str]:
     """All families: those of transformers, by their `model_type`."""
     import_transformers()
-    return list(generic_model.model_types())
+    return list(transformers_internals.model_types())

@@ -95,13 +95,13 @@ def class_of(config, known: Mapping[str, Callable]) -> str:
 
 def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
     """`result(model, inputs, output)` of the class that a configuration is of."""
-    said = known[class_of(config, known)]
+    sentence = known[class_of(config, known)]
 
     def result(model, inputs, output) -> dict:
         lacks = (model.card or {}).get("lacks", ())
-        if said is vectors:
+        if sentence is vectors:
             lacks = [name for name in lacks if UNUSED not in name]
-        return {"kind": "none", "lacks": list(lacks)} if lacks else said(model, inputs, output, tokenizer)
+        return {"kind": "none", "lacks": list(lacks)} if lacks else sentence(model, inputs, output, tokenizer)
 
     return result
 
@@ -119,21 +119,21 @@ def classes(model, inputs, output, tokenizer) -> dict:
 def following(model, inputs, output, tokenizer) -> dict:
     """Return the most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the
     text is cut into bytes, as `stand_in` notes."""
-    found = next_tokens(model, inputs, output["logits"])
+    prediction = next_tokens(model, inputs, output["logits"])
     if tokenizer is None:
-        return found | {"stand_in": "bytes"}
-    best = output["logits"][0, -1].topk(len(found["tokens"])).indices.tolist()
-    return found | {"tokens": [tokenizer.decode([number]) for number in best]}
+        return prediction | {"stand_in": "bytes"}
+    best = output["logits"][0, -1].topk(len(prediction["tokens"])).indices.tolist()
+    return prediction | {"tokens": [tokenizer.decode([number]) for number in best]}
 
 
 def each_place(model, inputs, output, tokenizer) -> dict:
     """Return the most probable token at every position, from `logits` `[B, T, V]`; for a text with a mask, at the
     masked ones."""
     shares = output["logits"].softmax(-1)
-    found = token_at_each_place(model, inputs, shares) | {"unit": "token"}
+    prediction = token_at_each_place(model, inputs, shares) | {"unit": "token"}
     if tokenizer is None:
-        return found | {"stand_in": "bytes"}
-    return found | {"tokens": [tokenizer.decode([number]) for number in shares[0].argmax(-1).tolist()]}
+        return prediction | {"stand_in": "bytes"}
+    return prediction | {"tokens": [tokenizer.decode([number]) for number in shares[0].argmax(-1).tolist()]}
 
 
 def labels(model, inputs, output, tokenizer) -> dict:
@@ -141,5 +141,5 @@ def labels(model, inputs, output, tokenizer) -> dict:
     shares = output["logits"][0].softmax(-1).max(-1)
     names = (model.card or {}).get("classes") or [f"class {i}" for i in range(output["logits"].shape[-1])]
     tokens = [names[number] for number in shares.indices.tolist()]
-    said = {"text": list(inputs.words), "tokens": tokens, "probabilities": shares.values.tolist()}
-    return {"kind": "tokens", "unit": "class", **said}
+    prediction = {"text": list(inputs.words), "tokens": tokens, "probabilities": shares.values.tolist()}
+    return {"kind": "tokens", "unit": "class", **prediction}

@@ -20,23 +20,23 @@ def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
     if "pixel_values" not in feed.names or not {"H", "P"} <= paths.keys():
         return None
     H, P = (number(*at(config, paths[symbol])) or 0 for symbol in "HP")
-    given = feed.make(config, usual(config))
-    photo = given["pixel_values"]
+    inputs = feed.make(config, usual(config))
+    photo = inputs["pixel_values"]
     if photo.shape[-2:] != (H, H) or H % P or H == P:
         return None
     first, last = photo.clone(), photo.clone()
     first[..., :P, :P] += 1
     last[..., -P:, -P:] += 1
-    plain, *changed = (_sequences(net, {**given, "pixel_values": pixels}) for pixels in (photo, first, last))
-    N, found = (H // P) ** 2, None
+    plain, *changed = (_sequences(net, {**inputs, "pixel_values": pixels}) for pixels in (photo, first, last))
+    N, start = (H // P) ** 2, None
     for index, before in enumerate(plain):
         rows = [_different(before, each[index]) for each in changed if index < len(each)]
         if len(rows) < 2 or before.shape[1] < N:
             return None
         if [len(each) for each in rows] == [1, 1] and rows[1][0] - rows[0][0] == N - 1:
-            found = rows[0][0], before.shape[1]
-        elif found and all(len(each) == before.shape[1] == found[1] for each in rows):
-            return found[0]
+            start = rows[0][0], before.shape[1]
+        elif start and all(len(each) == before.shape[1] == start[1] for each in rows):
+            return start[0]
     return None
 
 
@@ -51,23 +51,23 @@ def resizes(module: torch.nn.Module) -> bool:
     )
 
 
-def _sequences(net: torch.nn.Module, given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def _sequences(net: torch.nn.Module, named_inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """Return the outputs `[1, S, D]` of all modules, in the order of their ends."""
-    found: list[torch.Tensor] = []
+    sequences: list[torch.Tensor] = []
 
     def keep(module, inputs, output) -> None:
         output = output[0] if isinstance(output, tuple) and output else output
         if isinstance(output, torch.Tensor) and output.dim() == 3:
-            found.append(output)
+            sequences.append(output)
 
     hooks = [module.register_forward_hook(keep) for module in net.modules()]
     try:
         with torch.no_grad(), seeded_draws(0):
-            net(**given)
+            net(**named_inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return sequences
 
 
 def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
@@ -79,4 +79,4 @@ def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ..
     """CLS, the registers of a configuration, and the N patches of such a sequence."""
     held = start - min(start, number(config, "num_register_tokens") or 0)
     named = (("CLS", 0, held), ("registers", held, start), ("image", start, start + N))
-    return tuple(Segment(*one, part) for one in named if one[1] < one[2])
+    return tuple(Segment(*segment, part) for segment in named if segment[1] < segment[2])

@@ -10,6 +10,7 @@ import torch
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote
+from tracer.utils.internals.transformers_internals import build_from_config
 
 ATTENTION = ("sdpa", "eager")
 """The implementations of attention: PyTorch's fused kernel, or written out."""
@@ -36,7 +37,7 @@ def builder(
             setattr(reduce(getattr, path, changed), name, value)
         adjust(changed)
         without_cache(changed)
-        return architecture(changed)._from_config(changed, attn_implementation=attention)
+        return build_from_config(architecture(changed), changed, attention)
 
     return net
 
@@ -48,15 +49,15 @@ def without_cache(config) -> None:
             part.use_cache = False
 
 
-def tokenize(tokenizer, model, text: str | None, given: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
+def tokenize(tokenizer, model, text: str | None, sizes: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:
     """Return the T token numbers of a text, and their words; T cuts or repeats it. Raise ValueError for a text of
     more tokens than the model reads: none is cut silently."""
     own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
         raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
-    most = model.sizes.get("T_max", max(len(numbers), given.get("T", 0)))
-    length = given.get("T", min(len(numbers), most) if own else len(numbers))
+    most = model.sizes.get("T_max", max(len(numbers), sizes.get("T", 0)))
+    length = sizes.get("T", min(len(numbers), most) if own else len(numbers))
     if length > most:
         raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
     repeats = length // len(numbers) + 1

@@ -33,9 +33,9 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
     def example(at: dict) -> tuple:
         return (list(torch.rand(at["B"], 3, at["H"], at["W"])),)
 
-    def prepare(model, image, text, given) -> Inputs:
-        seen = photo_input(model, image, None, given)
-        return Inputs((list(seen[0]),), given)
+    def prepare(model, image, text, sizes) -> Inputs:
+        seen = photo_input(model, image, None, sizes)
+        return Inputs((list(seen[0]),), sizes)
 
     def ways(model, inputs, recording):
         def at_size(at: dict) -> tuple:

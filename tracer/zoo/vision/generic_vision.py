@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.to_tensors import photo_input
@@ -15,6 +14,7 @@ from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import valueless_mode
+from tracer.utils.internals.torch_internals import disable_dispatch_modes
 from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
 
 MOVES = 3
@@ -68,13 +68,13 @@ def spec(
     def net(**at: int) -> torch.nn.Module:
         return build(**{**own_side, **at})
 
-    def prepare(model, image, text, given) -> Inputs:
-        given = {**first, **({} if shaped else own_side), **given}
-        made = photo_input(model, image, None, given)
-        pixels = made[0]
+    def prepare(model, image, text, wanted) -> Inputs:
+        wanted = {**first, **({} if shaped else own_side), **wanted}
+        prepared = photo_input(model, image, None, wanted)
+        pixels = prepared[0]
         if frames:
-            pixels = shifted_frames(pixels, given["T_f"], axis=2)
-        return Inputs((pixels, shifted_frames(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), given)
+            pixels = shifted_frames(pixels, wanted["T_f"], axis=2)
+        return Inputs((pixels, shifted_frames(pixels, 2, axis=0)[pixels.shape[0] :]) if pair else (pixels,), wanted)
 
     def ways(model, inputs, recording):
         base = {**model.sizes, **inputs.sizes}
@@ -87,8 +87,9 @@ def spec(
         mode = valueless_mode()
 
         def on_meta(at: dict) -> tuple:
-            with _disable_current_modes(), torch.device("meta"):
-                return net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval(), example(at)
+            with disable_dispatch_modes(), torch.device("meta"):
+                built = net(**{name: at[name] for name in ("K", "H", "W") if name in at}).eval()
+                return model.intervene(built), example(at)
 
         def on_no_cpu(at: dict) -> tuple:
             return valueless(on_meta(at)[0], mode, model.device), example(at)

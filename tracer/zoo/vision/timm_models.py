@@ -37,9 +37,13 @@ def import_timm() -> ModuleType:
 @lru_cache(maxsize=16)
 def spec(id: str) -> Spec:
     """Return the `Spec` of one of timm's models, measured on the model itself. Raise ValueError for an unknown one."""
-    made = _on_meta(id)
-    if timm_vit.is_one(made) and (found := timm_vit.spec(made, lambda **sizes: _create(id, **sizes))) and _fits(found):
-        return found
+    net = _on_meta(id)
+    if (
+        timm_vit.is_one(net)
+        and (vit_spec := timm_vit.spec(net, lambda **sizes: _create(id, **sizes)))
+        and _fits(vit_spec)
+    ):
+        return vit_spec
     channels, height, width = _size(id)
     shaped = _takes_size(id)
 
@@ -47,7 +51,7 @@ def spec(id: str) -> Spec:
         return _create(id, **({"num_classes": K} if K else {}), **({"img_size": (H, W)} if shaped else {}))
 
     return generic_vision.spec(
-        build, side=(height, width), channels=channels, classes=made.num_classes or None, shaped=shaped
+        build, side=(height, width), channels=channels, classes=net.num_classes or None, shaped=shaped
     )
 
 
@@ -62,9 +66,9 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     try:
         file = huggingface_hub.hf_hub_download(known.hf_hub_id, FILE, local_files_only=offline())
     except (OSError, ValueError) as error:
-        said = why() if offline() else reason(error)
-        return None, None, f"seeded random weights, since those of {id} are not on this machine, and {said}"
-    made = import_timm().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
+        why_not = why() if offline() else reason(error)
+        return None, None, f"seeded random weights, since those of {id} are not on this machine, and {why_not}"
+    net = import_timm().create_model(id, pretrained=True, pretrained_cfg_overlay={"file": file})
     card = {
         "sizes": dict(spec.sizes),
         **({"classes": names} if (names := classes(known)) else {}),
@@ -73,7 +77,7 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
         "crop": known.crop_pct,
         "data": known.hf_hub_id,
     }
-    return made.eval(), card, f"timm's weights {known.hf_hub_id}"
+    return net.eval(), card, f"timm's weights {known.hf_hub_id}"
 
 
 def classes(known) -> list[str]:
@@ -84,9 +88,11 @@ def classes(known) -> list[str]:
     subset = infer_imagenet_subset(known.to_dict())
     if subset != "imagenet-1k":
         return []
-    said = ImageNetInfo(subset).label_descriptions(detailed=True)
-    first = [words.split(",")[0].split(":")[0] for words in said]
-    return [one if first.count(one) == 1 else shorten(words, 60) for one, words in zip(first, said, strict=True)]
+    descriptions = ImageNetInfo(subset).label_descriptions(detailed=True)
+    first = [words.split(",")[0].split(":")[0] for words in descriptions]
+    return [
+        name if first.count(name) == 1 else shorten(words, 60) for name, words in zip(first, descriptions, strict=True)
+    ]
 
 
 def here(id: str) -> bool:
@@ -163,5 +169,5 @@ def _on_meta(id: str) -> torch.nn.Module:
         near = get_close_matches(id, names(), n=1, cutoff=0.4) or list(EXAMPLES)
         raise ValueError(f"there is no model {quote(f'timm:{id}')}; did you mean {quote(f'timm:{near[0]}')}?")
     with torch.device("meta"):
-        made = import_timm().create_model(id, pretrained=False)
-    return made
+        net = import_timm().create_model(id, pretrained=False)
+    return net

@@ -19,12 +19,12 @@ PROBES = (
 )
 
 
-def is_one(made: torch.nn.Module) -> bool:
+def is_one(net: torch.nn.Module) -> bool:
     """Return whether a model is a Vision Transformer with sizes that can be changed: square photos and patches,
     equal blocks."""
-    if not all(hasattr(made, name) for name in ("patch_embed", "blocks", "num_prefix_tokens", "embed_dim")):
+    if not all(hasattr(net, name) for name in ("patch_embed", "blocks", "num_prefix_tokens", "embed_dim")):
         return False
-    patches, block = made.patch_embed, made.blocks[0] if len(made.blocks) else None
+    patches, block = net.patch_embed, net.blocks[0] if len(net.blocks) else None
     sides = (getattr(patches, "img_size", None), getattr(patches, "patch_size", None))
     return (
         all(isinstance(side, tuple) and len(side) == 2 and side[0] == side[1] for side in sides)
@@ -34,13 +34,13 @@ def is_one(made: torch.nn.Module) -> bool:
     )
 
 
-def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
+def spec(net: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
     """Return the `Spec` of a Vision Transformer, measured on the model itself; `create` builds it with other
     settings."""
-    prefix, block = made.num_prefix_tokens, made.blocks[0]
-    registers = getattr(made, "num_reg_tokens", 0)
-    classes = {"K": made.num_classes} if made.num_classes else {}  # without a head it gives features
-    derived = {"W": "H", "C": str(made.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
+    prefix, block = net.num_prefix_tokens, net.blocks[0]
+    registers = getattr(net, "num_reg_tokens", 0)
+    classes = {"K": net.num_classes} if net.num_classes else {}  # without a head it gives features
+    derived = {"W": "H", "C": str(net.patch_embed.proj.in_channels), "N": "H**2/P**2", "d_k": "D/h"}
     S = "S" if prefix > 1 else "N+1" if prefix else "N"
     if prefix > 1:
         derived["S"] = f"N + {prefix}"
@@ -58,18 +58,18 @@ def spec(made: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
         takes=("image",),
         samples="photos",
         sizes={
-            "H": made.patch_embed.img_size[0],
-            "P": made.patch_embed.patch_size[0],
-            "D": made.embed_dim,
+            "H": net.patch_embed.img_size[0],
+            "P": net.patch_embed.patch_size[0],
+            "D": net.embed_dim,
             "h": block.attn.num_heads,
-            "L": len(made.blocks),
+            "L": len(net.blocks),
             **classes,
-            "d_ff": _mlp_width(made),
+            "d_ff": _mlp_width(net),
         },
         derived=derived,
         names=tuple(dict.fromkeys(names)),
         probes=probes,
-        example=lambda sizes: (torch.randn(sizes["B"], made.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
+        example=lambda sizes: (torch.randn(sizes["B"], net.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
         prepare=photo_input,
         result=class_probabilities if classes else embedding,
         segments=segments,
@@ -81,12 +81,12 @@ def _build(create: Callable, *, H: int, P: int, D: int, h: int, L: int, d_ff: in
     sizes = {"img_size": H, "patch_size": P, "embed_dim": D, "num_heads": h, "depth": L, "num_classes": K}
     for halves in (1, 2):  # of a gated MLP (SwiGLU, Shazeer 2020) some models count both halves
         ratio = (halves * d_ff + 0.5) / D  # which is rounded down
-        made = create(**sizes, mlp_ratio=ratio)
-        if _mlp_width(made) == d_ff:
+        net = create(**sizes, mlp_ratio=ratio)
+        if _mlp_width(net) == d_ff:
             break
-    return made
+    return net
 
 
-def _mlp_width(made: torch.nn.Module) -> int:
+def _mlp_width(net: torch.nn.Module) -> int:
     """Return the hidden width of the MLPs."""
-    return made.blocks[0].mlp.fc2.in_features
+    return net.blocks[0].mlp.fc2.in_features

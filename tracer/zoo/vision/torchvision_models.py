@@ -70,62 +70,62 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
 
     The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
     """
-    found, folder = _weights(id)
-    if found is None:
+    weights, folder = _weights(id)
+    if weights is None:
         return None, None, f"seeded random weights: torchvision publishes none for {id}"
-    name = found.url.rpartition("/")[2]
+    name = weights.url.rpartition("/")[2]
     if forbidden() and not (folder / name).is_file():
         return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
     try:
-        tensors = torch.hub.load_state_dict_from_url(found.url, str(folder), check_hash=True, weights_only=True)
+        tensors = torch.hub.load_state_dict_from_url(weights.url, str(folder), check_hash=True, weights_only=True)
     except (OSError, RuntimeError) as error:
         return None, None, f"seeded random weights, since {name} could not be downloaded ({reason(error)})"
     if id in torchvision_vit.SIZES:
-        made = torchvision_vit.net(**{symbol: sizes[symbol] for symbol in spec.sizes})
-        made.load_state_dict(tensors)
+        net = torchvision_vit.net(**{symbol: sizes[symbol] for symbol in spec.sizes})
+        net.load_state_dict(tensors)
     else:  # the file was just seen to hold tensors alone: torchvision's builder sets what belongs to them
-        made = _build(id, found)
-        made = detection.disable_resizing(made, **sizes) if _family(id) == "detection" else made
-    transform, data = found.transforms(), found.meta.get("_metrics", {"its own data": None})
+        net = _build(id, weights)
+        net = detection.disable_resizing(net, **sizes) if _family(id) == "detection" else net
+    transform, data = weights.transforms(), weights.meta.get("_metrics", {"its own data": None})
     crop, resize = (getattr(transform, f"{what}_size", None) for what in ("crop", "resize"))
     card = {
         "sizes": dict(spec.sizes),
-        **({"classes": found.meta["categories"]} if "categories" in found.meta else {}),
+        **({"classes": weights.meta["categories"]} if "categories" in weights.meta else {}),
         "mean": getattr(transform, "mean", (0.0, 0.0, 0.0)),  # a detector normalises by itself
         "std": getattr(transform, "std", (1.0, 1.0, 1.0)),
         **({"crop": min(1.0, crop[0] / resize[0])} if crop and resize else {}),
         "data": " and ".join(data).replace("ImageNet-1K", "ImageNet-1k"),
     }
-    return made.eval(), card, f"torchvision's weights {found.name}, trained on {card['data']}"
+    return net.eval(), card, f"torchvision's weights {weights.name}, trained on {card['data']}"
 
 
 def here(id: str) -> bool:
     """Return whether torchvision's weights are on this machine, in PyTorch's cache."""
-    found, folder = _weights(id)
-    return found is not None and (folder / found.url.rpartition("/")[2]).is_file()
+    weights, folder = _weights(id)
+    return weights is not None and (folder / weights.url.rpartition("/")[2]).is_file()
 
 
 def fetch(id: str) -> None:
     """Download torchvision's weights, checked by the hash in their file's name. Raise ValueError if that fails."""
-    found, folder = _weights(id)
-    name = found.url.rpartition("/")[2]
+    weights, folder = _weights(id)
+    name = weights.url.rpartition("/")[2]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        torch.hub.download_url_to_file(found.url, str(folder / name), name.rpartition("-")[2].partition(".")[0])
+        torch.hub.download_url_to_file(weights.url, str(folder / name), name.rpartition("-")[2].partition(".")[0])
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{name} could not be downloaded ({reason(error)})") from None
 
 
 def download(id: str) -> Download:
     """Return the download size of the weights, as torchvision reports it."""
-    found, folder = _weights(id)
-    if found is None:
+    weights, folder = _weights(id)
+    if weights is None:
         return Download(0, "torchvision publishes no weights for it, so they are seeded random ones")
     if here(id):
         return Download(0, "its weights are on this machine")
     if forbidden():
         return Download(0, "it is offline, so its weights are seeded random ones")
-    return Download(round(found.meta["_file_size"] * 2**20), folder=str(folder))
+    return Download(round(weights.meta["_file_size"] * 2**20), folder=str(folder))
 
 
 def names() -> list[str]:
@@ -136,9 +136,9 @@ def names() -> list[str]:
 def _weights(id: str):
     """torchvision's weights for photos of the size that the model is given, if there are any, and the folder where
     PyTorch keeps their file. Those of quantized models are of other nets: theirs are `unquantized`."""
-    known = [found.meta.get("unquantized", found) for found in import_torchvision().models.get_model_weights(id)]
+    known = [weights.meta.get("unquantized", weights) for weights in import_torchvision().models.get_model_weights(id)]
     side = torchvision_vit.SIZES.get(id, {}).get("H")
-    fits = [found for found in known if side in (None, *_crop(found))]
+    fits = [weights for weights in known if side in (None, *_crop(weights))]
     return fits[-1 if side is None else 0] if fits else None, Path(torch.hub.get_dir()) / "checkpoints"
 
 
@@ -149,8 +149,8 @@ def _crop(weights) -> tuple[int, ...]:
 
 def _side(id: str) -> int:
     """Return the side of a model's photos in pixels."""
-    found, _ = _weights(id)
-    return (_crop(found) or (SIDE,))[0] if found else SIDE
+    weights, _ = _weights(id)
+    return (_crop(weights) or (SIDE,))[0] if weights else SIDE
 
 
 def _family(id: str) -> str:

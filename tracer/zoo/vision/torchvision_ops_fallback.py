@@ -54,8 +54,8 @@ def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch
         if not open_[number]:
             continue
         kept.append(number)
-        corner, other = boxes[number], boxes[number + 1 :]
-        low, high = torch.maximum(other[:, :2], corner[:2]), torch.minimum(other[:, 2:], corner[2:])
+        corner, rest = boxes[number], boxes[number + 1 :]
+        low, high = torch.maximum(rest[:, :2], corner[:2]), torch.minimum(rest[:, 2:], corner[2:])
         shared = (high - low).clamp(min=0).prod(dim=1)
         open_[number + 1 :] &= ~(shared / (areas[number] + areas[number + 1 :] - shared) > iou_threshold)
     return order[kept]

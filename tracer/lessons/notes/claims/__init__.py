@@ -15,7 +15,7 @@ from tracer.lessons.notes.claims import (
     structure,
     vision,
 )
-from tracer.lessons.notes.claims.measurement import Measured
+from tracer.lessons.notes.claims.measurement import Measurement
 from tracer.lessons.notes.finding import Verdict
 from tracer.lessons.notes.reference_runs import Provider
 from tracer.lessons.notes.statements import Row, rows
@@ -23,7 +23,7 @@ from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.utils.note_titles import TITLES
 
-Claim = Callable[[Model, Trace], Measured]
+Claim = Callable[[Model, Trace], Measurement]
 
 
 def _claims() -> Iterator[tuple[str, Claim]]:
@@ -37,14 +37,14 @@ def _claims() -> Iterator[tuple[str, Claim]]:
         structure,
         language,
     ):
-        for name, made in vars(module).items():
-            told = getattr(made, "__annotations__", {})
-            if told.get("return") == "Measured" and made.__module__ == module.__name__ and name[0] != "_":
-                yield name, made
+        for name, function in vars(module).items():
+            annotations = getattr(function, "__annotations__", {})
+            if annotations.get("return") == "Measurement" and function.__module__ == module.__name__ and name[0] != "_":
+                yield name, function
 
 
 CLAIMS: dict[str, Claim] = dict(_claims())
-"""The measurements, by name: every public function of these files that returns a `Measured`."""
+"""The measurements, by name: every public function of these files that returns a `Measurement`."""
 
 
 DIFFERS: dict[str, Verdict] = {
@@ -70,7 +70,7 @@ def statements(name: str) -> tuple[Row, ...]:
     return tuple(row for note in TITLES for row in rows(note) if f"claim {name}" in row.where)
 
 
-def measure(name: str, of: str, run: Provider) -> Measured:
+def measure(name: str, of: str, run: Provider) -> Measurement:
     """Return the measurement of one claim on one of the runs.
 
     Raise KeyError for an unknown claim, ValueError if it is not about the model.

@@ -13,7 +13,7 @@ from tracer.attention.step_inputs import reads
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
 from tracer.lessons.notes.claims.attention_inputs import Inside
-from tracer.lessons.notes.claims.measurement import Measured, close, off, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
 from tracer.lessons.notes.finding import Verdict
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
@@ -40,12 +40,12 @@ def _even(scores: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(scores).masked_fill(scores.isinf(), -torch.inf)
 
 
-def mixture(model: Model, trace: Trace) -> Measured:
+def mixture(model: Model, trace: Trace) -> Measurement:
     """Measure whether the output of the heads is the values mixed by the weights."""
     inside = Inside(model, trace)
     scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
     error, even = off(_mix(inside, scores), context), off(_mix(inside, _even(scores)), context)
-    return Measured(
+    return Measurement(
         inside.scope,
         f"values mixed by the attention weights are what the heads returned, to within {_share(error)}",
         f"Mixed evenly they would be {_share(even)} of the largest value off",
@@ -55,13 +55,13 @@ def mixture(model: Model, trace: Trace) -> Measured:
     )
 
 
-def soft_lookup(model: Model, trace: Trace) -> Measured:
+def soft_lookup(model: Model, trace: Trace) -> Measurement:
     """Measure the weight of the best-fitting key, at these scores and at larger ones."""
     inside = Inside(model, trace)
     scores = inside.own("scores")
     best = [float((scores * by).nan_to_num(neginf=-torch.inf).softmax(-1).amax(-1).mean()) for by in SHARPER]
     even = float((1 / scores.isfinite().sum(-1)).mean())
-    return Measured(
+    return Measurement(
         f"{inside.scope}, mean over {scores.shape[-2]} queries",
         f"the key that fits best gets {percent(best[0])} of the weight; with all scores × 10 {percent(best[1])}, "
         f"× 100 {percent(best[2])}: the larger the scores, the closer to a plain lookup",
@@ -72,12 +72,12 @@ def soft_lookup(model: Model, trace: Trace) -> Measured:
     )
 
 
-def misspelt(model: Model, trace: Trace) -> Measured:
+def misspelt(model: Model, trace: Trace) -> Measurement:
     """Measure a lookup with a misspelt query in a dictionary; it does not depend on the run."""
     shares, value = numbers.lookup(BOOK, MISSPELT)
     unrelated, _ = numbers.lookup(BOOK, UNRELATED)
     best, chance = max(shares, key=lambda key: shares[key]), max(unrelated.values())
-    return Measured(
+    return Measurement(
         f"a dictionary of {len(BOOK)} keys, words compared by their pairs of letters",
         f"“{MISSPELT}” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
         f"{percent(shares[best])} {best}, value {value:.2f}",
@@ -86,7 +86,7 @@ def misspelt(model: Model, trace: Trace) -> Measured:
     )
 
 
-def order(model: Model, trace: Trace) -> Measured:
+def order(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of shuffled tokens on the attention, without positions and with them."""
     inside = Inside(model, trace)
     x = inside.entering
@@ -103,7 +103,7 @@ def order(model: Model, trace: Trace) -> Measured:
         result += (
             f": here attention does see the order, by {'its mask' if inside.is_masked else 'what it knows of places'}"
         )
-    return Measured(
+    return Measurement(
         inside.scope,
         result,
         f"The mean over all tokens differs by {_share(mean)}",
@@ -113,22 +113,22 @@ def order(model: Model, trace: Trace) -> Measured:
     )
 
 
-def symmetric(model: Model, trace: Trace) -> Measured:
+def symmetric(model: Model, trace: Trace) -> Measurement:
     """Measure whether scores and weights are symmetric with one matrix for queries and keys."""
     inside = Inside(model, trace)
     tokens, width = inside.entering[0], inside.own("query").shape[-1]
     apart = []
     with torch.no_grad():
         for columns in inside.linear("query").weight.T.split(width, 1):
-            apart.append([numbers.asymmetry(one) for one in numbers.shared_projection(tokens, columns)])
+            apart.append([numbers.asymmetry(difference) for difference in numbers.shared_projection(tokens, columns)])
     score, weight = (max(column) for column in zip(*apart, strict=True))
     own = numbers.asymmetry(inside.own("scores").nan_to_num(neginf=0.0))
     verdict: Verdict = "holds" if close(weight) else "sense" if close(score) else "not"
-    return Measured(
+    return Measurement(
         f"{inside.scope}, largest |M − Mᵀ| over largest |M|",
         f"with $W_Q$ for both, the scores of i with j and of j with i are {_share(score)} apart; the weights after the "
-        f"softmax are {', '.join(_share(one) for _, one in apart)}, head by head, since each row is divided by a sum "
-        "of its own",
+        f"softmax are {', '.join(_share(difference) for _, difference in apart)}, head by head, "
+        "since each row is divided by a sum of its own",
         f"With the model's own $W_Q$ and $W_K$ the scores are {_share(own)} apart",
         verdict,
         "attention",
@@ -136,7 +136,7 @@ def symmetric(model: Model, trace: Trace) -> Measured:
     )
 
 
-def asymmetric(model: Model, trace: Trace) -> Measured:
+def asymmetric(model: Model, trace: Trace) -> Measurement:
     """Measure how unequal the scores of a pair of tokens are in both directions, with the model's two matrices."""
     inside = Inside(model, trace)
     if inside.is_masked:
@@ -149,7 +149,7 @@ def asymmetric(model: Model, trace: Trace) -> Measured:
     head, i, j = _at((maps - maps.mT).flatten().argmax(), maps.shape)
     there, back = float(maps[head, i, j]), float(maps[head, j, i])
     place = (("block", "1"), ("head", str(head + 1)))
-    return Measured(
+    return Measurement(
         f"block 1, the scores of all heads and the two tokens that differ most, in head {head + 1}",
         f"scores differ by {_share(own)} of the largest between i → j and j → i; token {i} gives token {j} "
         f"{percent(there)} of its weight and gets {percent(back)}",
@@ -160,7 +160,7 @@ def asymmetric(model: Model, trace: Trace) -> Measured:
     )
 
 
-def raw(model: Model, trace: Trace) -> Measured:
+def raw(model: Model, trace: Trace) -> Measurement:
     """Measure attention of the tokens without projections."""
     inside = Inside(model, trace)
     tokens = inside.entering[0]
@@ -168,7 +168,7 @@ def raw(model: Model, trace: Trace) -> Measured:
     own, even = float(weights.diagonal().mean()), 1 / len(tokens)
     heads = float(inside.weights[0].diagonal(dim1=-2, dim2=-1).mean())
     error = float((weights.sum(-1) - 1).abs().max())
-    return Measured(
+    return Measurement(
         f"block 1, the tokens that enter it, mean over {len(tokens)} of them",
         f"rows sum to 1 within {scientific(error)}; a token gives itself {percent(own)}",
         f"Evenly shared it is {percent(even)}, and in the block's own heads {percent(heads)}",
@@ -178,7 +178,7 @@ def raw(model: Model, trace: Trace) -> Measured:
     )
 
 
-def routing(model: Model, trace: Trace) -> Measured:
+def routing(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of W_V on the weights.
 
     The attention runs again with W_V times -2, and with one matrix for keys and values.
@@ -191,14 +191,14 @@ def routing(model: Model, trace: Trace) -> Measured:
         net.value.weight.mul_(factor)
         if shared:
             net.key.load_state_dict(net.value.state_dict())
-        run = tracer.trace(net, inside.entering, **inside.given, prove=False)
+        run = tracer.trace(net, inside.entering, **inside.arguments, prove=False)
         return run.attention(0), run.output
 
     with torch.no_grad():
         apart, coupled = ([attend(shared, factor) for factor in (1.0, -2.0)] for shared in (False, True))
     weights, moved = off(apart[1][0], apart[0][0]), off(apart[1][1], apart[0][1])
     tied = off(coupled[1][0], coupled[0][0])
-    return Measured(
+    return Measurement(
         inside.scope,
         f"with $W_V$ times −2 the weights change by {_share(weights)} of the largest, the output by {_share(moved)}",
         f"With one matrix for keys and values, the same change moves the weights by {_share(tied)}",
@@ -208,21 +208,21 @@ def routing(model: Model, trace: Trace) -> Measured:
     )
 
 
-def comparison(model: Model, trace: Trace) -> Measured:
+def comparison(model: Model, trace: Trace) -> Measurement:
     """Measure how far scores follow the dot products of the tokens themselves, beside random projections."""
     inside = Inside(model, trace)
     scores, tokens = inside.own("scores")[0], inside.entering[0]
     plain, seen = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
-    found = _correlation(scores[seen], plain[seen])
+    correlation = _correlation(scores[seen], plain[seen])
     random, width = torch.Generator().manual_seed(0), inside.own("query").shape[-1]
     drawn = [tokens @ torch.randn(tokens.shape[-1], width, generator=random) for _ in range(DRAWS)]
-    chance = sum(_correlation((one @ one.T)[seen[0]], plain[0][seen[0]]) for one in drawn) / DRAWS
-    return Measured(
+    chance = sum(_correlation((sample @ sample.T)[seen[0]], plain[0][seen[0]]) for sample in drawn) / DRAWS
+    return Measurement(
         f"{inside.scope}, all pairs together",
-        f"scores and the dot products of the tokens themselves have a correlation of {found:.2f} (1 would be the same "
-        "comparison)",
+        f"scores and the dot products of the tokens themselves have a correlation of {correlation:.2f} (1 would be the "
+        "same comparison)",
         f"One random matrix to {width} numbers for both keeps {chance:.2f}",
-        verdict_of(found < chance),
+        verdict_of(correlation < chance),
         "attention",
         (("block", "1"),),
     )
@@ -232,7 +232,7 @@ def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
     return float(torch.corrcoef(torch.stack([a, b]))[0, 1])
 
 
-def entry(model: Model, trace: Trace) -> Measured:
+def entry(model: Model, trace: Trace) -> Measurement:
     """Measure one score as the product of one query and one key."""
     inside = Inside(model, trace)
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
@@ -240,7 +240,7 @@ def entry(model: Model, trace: Trace) -> Measured:
     value, next_key = (float(q[0, 0, i] @ k[0, 0, at]) / sqrt(q.shape[-1]) for at in (j, j - 1))
     ran = float(scores[0, 0, i, j])
     largest = float(scores[scores.isfinite()].abs().max())
-    return Measured(
+    return Measurement(
         f"{inside.scope.partition(',')[0]}, head 1",
         f"query {i} · key {j} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}",
         f"With key {j - 1} it would be {next_key:.4f}",
@@ -250,14 +250,14 @@ def entry(model: Model, trace: Trace) -> Measured:
     )
 
 
-def one_source(model: Model, trace: Trace) -> Measured:
+def one_source(model: Model, trace: Trace) -> Measurement:
     """Measure whether queries, keys and values are computed from the same tokens."""
     inside = Inside(model, trace)
     sources = [reads(trace, f"{inside.path}.{name}")[0] for name in ("query", "key", "value")]
     output = reads(trace, f"{inside.path}.output")[0]
     names = list(dict.fromkeys(sources))
     result = f"`{names[0]}`, all three" if len(names) == 1 else ", ".join(f"`{name}`" for name in sources)
-    return Measured(
+    return Measurement(
         f"{inside.scope.partition(',')[0]}, the line that each reads",
         f"queries, keys and values are made of {result}",
         f"The attention's output is made of another line, `{output}`",
@@ -267,13 +267,13 @@ def one_source(model: Model, trace: Trace) -> Measured:
     )
 
 
-def rows(model: Model, trace: Trace) -> Measured:
+def rows(model: Model, trace: Trace) -> Measurement:
     """Measure whether every row of weights is a distribution."""
     inside = Inside(model, trace)
     maps, scores = inside.weights, inside.own("scores")
     error, least = float((maps.sum(-1) - 1).abs().max()), float(maps.min())
     sums = scores.masked_fill(scores.isinf(), 0).sum(-1)
-    return Measured(
+    return Measurement(
         f"{inside.scope}, {maps.shape[:-1].numel():,} rows of weights",
         f"each sums to 1 within {scientific(error)}, no weight is below {least:.2g}",
         f"Before the softmax the rows sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
@@ -283,7 +283,7 @@ def rows(model: Model, trace: Trace) -> Measured:
     )
 
 
-def spread(model: Model, trace: Trace) -> Measured:
+def spread(model: Model, trace: Trace) -> Measurement:
     """Measure the standard deviation of dot products, of random vectors and of this run's queries and keys."""
     inside = Inside(model, trace)
     width = inside.own("query").shape[-1]
@@ -297,7 +297,7 @@ def spread(model: Model, trace: Trace) -> Measured:
         f"{sqrt(width):.2f}), over √d_k {scaled:.2f}"
     )
     beside = "which the scale brings nearer to 1" if nearer else "which is nearer to 1 than with the scale"
-    return Measured(
+    return Measurement(
         f"random vectors, and the scores of {inside.scope}, by standard deviation",
         result,
         f"This run's scores have {ran:.2f}, and without the scale {ran * sqrt(width):.2f}, {beside}",
@@ -314,20 +314,22 @@ def slopes(scores: torch.Tensor, by: float) -> float:
     return float((squares.sum(-1) - 2 * (squares * a).sum(-1) + squares.sum(-1).square()).clamp_min(0).sqrt().mean())
 
 
-def gradients(model: Model, trace: Trace) -> Measured:
+def gradients(model: Model, trace: Trace) -> Measurement:
     """Measure how the softmax's gradients change as scores grow, and without the scale of this run."""
     inside = Inside(model, trace)
     scores, width = inside.own("scores"), inside.own("query").shape[-1]
     several = scores[scores.isfinite().sum(-1) > 1]
     own, unscaled = slopes(several, 1), slopes(several, sqrt(width))
-    found = {by: slopes(several, by) for by in (10, 100, 1000)}
+    by_scale = {by: slopes(several, by) for by in (10, 100, 1000)}
     even = slopes(_even(several), 1)
-    falls = found[1000] < 0.1 * max(own, unscaled, *found.values())
-    rises = f"it rises first, up to × {max(found, key=found.__getitem__):,}, " if max(found.values()) > own else ""
-    return Measured(
+    falls = by_scale[1000] < 0.1 * max(own, unscaled, *by_scale.values())
+    rises = (
+        f"it rises first, up to × {max(by_scale, key=by_scale.__getitem__):,}, " if max(by_scale.values()) > own else ""
+    )
+    return Measurement(
         f"{inside.scope}, the norm of the softmax's derivative, mean over the rows",
         f"{own:.2g} at this run's scores, {unscaled:.2g} without its 1/√d_k (× {sqrt(width):.3g}); "
-        + ", ".join(f"{value:.2g} at × {by:,}" for by, value in found.items())
+        + ", ".join(f"{value:.2g} at × {by:,}" for by, value in by_scale.items())
         + (f": {rises}and falls for still larger ones" if falls and rises else ""),
         f"Evenly shared weights have {even:.2g}",
         "not" if not falls else "holds" if unscaled < own else "sense",
@@ -337,7 +339,7 @@ def gradients(model: Model, trace: Trace) -> Measured:
 
 
 def _at(flat: torch.Tensor, shape: torch.Size) -> tuple[int, int, int]:
-    head, i, j = (int(one) for one in torch.unravel_index(flat, shape))
+    head, i, j = (int(index) for index in torch.unravel_index(flat, shape))
     return head, i, j
 
 

@@ -8,7 +8,7 @@ from tracer.attention import places, segments, weights
 from tracer.attention.masks import inspection
 from tracer.figures.predictions.class_bars import percent
 from tracer.lessons.notes.claims.attention_inputs import blocks
-from tracer.lessons.notes.claims.measurement import Measured, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
@@ -16,39 +16,40 @@ NEAR = 1.5
 """Patches or tokens at most this far apart are neighbours: on a grid, the eight around one."""
 
 
-def whom(model: Model, trace: Trace) -> Measured:
+def whom(model: Model, trace: Trace) -> Measurement:
     """Measure the open pairs of tokens, by the mask and by the weights."""
     cells = inspection.visible(trace)
     kind, share = trace.attentions[0].mask, float(cells.float().mean())
-    given = float((weights(trace, 0) > 0).float().mean())
+    open_share = float((weights(trace, 0) > 0).float().mean())
     result = f"{percent(share)} of the pairs are open; mask: {kind}"
     if kind != "none" and len(named := segments(trace)) > 1:
         result += "; " + ", ".join(
-            f"{one.queries} sees {percent(one.share)} of {one.keys}" for one in inspection.blocks(cells, named)
+            f"{block.queries} sees {percent(block.share)} of {block.keys}" for block in inspection.blocks(cells, named)
         )
     count = cells.shape[-1]
     causal = (count + 1) / (2 * count)
-    fits = (share == 1) == (kind == "none") and abs(given - share) < 1e-6
-    return Measured(
+    fits = (share == 1) == (kind == "none") and abs(open_share - share) < 1e-6
+    return Measurement(
         "block 1, all heads, pairs of a query and a key",
-        f"{result}; {percent(given)} have weight",
+        f"{result}; {percent(open_share)} have weight",
         f"A causal mask over {count} tokens leaves {percent(causal)} open, no mask 100\u00a0%",
         verdict_of(fits),
         "mask",
     )
 
 
-def far(model: Model, trace: Trace) -> Measured:
+def far(model: Model, trace: Trace) -> Measurement:
     """Measure the mean distance of attention, block by block, beside evenly shared attention."""
-    found, even, beyond = distances(trace), even_distance(trace), beyond_neighbours(trace)
+    mean_distances, even, beyond = distances(trace), even_distance(trace), beyond_neighbours(trace)
     unit = "patches" if trace.picture else "tokens"
-    farther = sum(one > even for one in found)
-    return Measured(
-        f"all {len(found)} blocks, mean over heads and queries, distance between centres in {unit}",
-        f"the mean distance is {', '.join(f'{one:.2f}' for one in found)}, block by block; {percent(beyond)} of the "
-        "weight lies beyond the next neighbours",
-        f"Shared evenly over the same {unit} it would be {even:.2f}: {farther} of {len(found)} blocks look farther",
-        "holds" if farther > len(found) / 2 else "sense" if beyond > 0.5 else "not",
+    farther = sum(distance > even for distance in mean_distances)
+    return Measurement(
+        f"all {len(mean_distances)} blocks, mean over heads and queries, distance between centres in {unit}",
+        f"the mean distance is {', '.join(f'{distance:.2f}' for distance in mean_distances)}, block by block; "
+        f"{percent(beyond)} of the weight lies beyond the next neighbours",
+        f"Shared evenly over the same {unit} it would be {even:.2f}: {farther} of {len(mean_distances)} blocks look "
+        "farther",
+        "holds" if farther > len(mean_distances) / 2 else "sense" if beyond > 0.5 else "not",
         "attention",
     )
 
@@ -78,7 +79,7 @@ def distances(trace: Trace) -> list[float]:
     """
     tokens, apart = _grid(trace)
     maps = [_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))]
-    return [float((one * apart).sum() / one.sum()) for one in maps]
+    return [float((weights_of_block * apart).sum() / weights_of_block.sum()) for weights_of_block in maps]
 
 
 def even_distance(trace: Trace) -> float:

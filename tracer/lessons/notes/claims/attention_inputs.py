@@ -39,8 +39,8 @@ class Inside:
 
     def own(self, name: str) -> torch.Tensor:
         """Return the tensor of a step of this attention, such as "query"; a single head gets an axis of its own too."""
-        found = self.value(f"{self.path}.{name}")
-        return found[:, None] if found.dim() == 3 and name not in ("context", "output") else found
+        value = self.value(f"{self.path}.{name}")
+        return value[:, None] if value.dim() == 3 and name not in ("context", "output") else value
 
     @property
     def heads(self) -> int:
@@ -71,7 +71,7 @@ class Inside:
         return self.model.net.get_submodule(self.path)
 
     @cached_property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments of the attention besides the tokens, by name, as in this run."""
         names = list(inspect.signature(self.module.forward).parameters)[1:]
         part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
@@ -83,7 +83,7 @@ class Inside:
 
         @torch.no_grad()
         def attend(x: torch.Tensor) -> torch.Tensor:
-            return self.module(x, **self.given)
+            return self.module(x, **self.arguments)
 
         return attend
 
@@ -94,10 +94,10 @@ class Inside:
 
     def linear(self, name: str) -> nn.Linear:
         """Return the matrix of queries, keys or values, as a module."""
-        found = getattr(self.module, name, None)
-        if not isinstance(found, nn.Linear):
+        layer = getattr(self.module, name, None)
+        if not isinstance(layer, nn.Linear):
             raise ValueError(f"{self.model.name} has no matrix of its own for {name}")
-        return found
+        return layer
 
 
 def blocks(trace: Trace) -> list[str]:

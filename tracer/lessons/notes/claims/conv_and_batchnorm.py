@@ -13,7 +13,7 @@ from torch import nn
 from tracer.attention import parts, places, weights
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.notes.claims.measurement import Measured, close, off, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.utils.thread_local_rng import seeded_draws
@@ -44,7 +44,7 @@ def fields(trace: Trace) -> Fields:
     """
     picture = trace.picture
     whole = None if picture is None else picture.rows * picture.columns
-    part = next((one for one in parts(trace) if len(places(trace, one)) == whole), None)
+    part = next((segment for segment in parts(trace) if len(places(trace, segment)) == whole), None)
     if picture is None or part is None:
         raise ValueError(f"{trace.model} attends to no whole grid of patches")
     rows, columns, middle = picture.rows, picture.columns, (picture.rows // 2, picture.columns // 2)
@@ -82,23 +82,23 @@ def layers_needed(rows: int, columns: int, kernel: int) -> int:
     raise ValueError(f"{rows + columns} layers of {kernel} × {kernel} don't reach all of {rows} × {columns}")
 
 
-def receptive(model: Model, trace: Trace) -> Measured:
+def receptive(model: Model, trace: Trace) -> Measurement:
     """Measure the layers of a convolution until it covers the whole grid, and the reach of one layer of attention."""
-    found = fields(trace)
-    counts = [int(one.sum()) for one in found.convolution]
-    rows, columns = found.attention.shape
+    receptive_fields = fields(trace)
+    counts = [int(field.sum()) for field in receptive_fields.convolution]
+    rows, columns = receptive_fields.attention.shape
     reach = max(rows // 2, columns // 2)
     needed = {kernel: layers_needed(rows, columns, kernel) for kernel in KERNELS}
-    seen = int((found.attention > 0).sum())
+    seen = int((receptive_fields.attention > 0).sum())
     so = all(count == ceil(reach / (kernel // 2)) for kernel, count in needed.items())
-    return Measured(
+    return Measurement(
         f"a grid of {rows} × {columns}, what its middle depends on; attention of block 1, mean over heads",
         f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
-        f"{', '.join(map(str, counts))} of {found.attention.numel()} places; all of it takes "
+        f"{', '.join(map(str, counts))} of {receptive_fields.attention.numel()} places; all of it takes "
         + ", ".join(f"{count} layers of {kernel} × {kernel}" for kernel, count in needed.items()),
-        f"One layer of attention gives weight to {seen} of {found.attention.numel()}, each at least "
-        f"{percent(float(found.attention.min()))}",
-        verdict_of(so and seen == found.attention.numel() > counts[0]),
+        f"One layer of attention gives weight to {seen} of {receptive_fields.attention.numel()}, each at least "
+        f"{percent(float(receptive_fields.attention.min()))}",
+        verdict_of(so and seen == receptive_fields.attention.numel() > counts[0]),
         "notes",
         (("note", "contrasts"),),
     )
@@ -125,8 +125,8 @@ def beside(model: Model, trace: Trace) -> Beside:
     pictures = list(samples(model.spec.samples).values())[:2]
     if len(pictures) < 2 or not trace.attentions:
         raise ValueError(f"{model.name} takes no second picture beside its first")
-    one, other = (_entering(model, trace, picture()) for picture in pictures)
-    both = torch.cat([one, other])
+    first, second = (_entering(model, trace, picture()) for picture in pictures)
+    both = torch.cat([first, second])
 
     def batch(x: torch.Tensor) -> torch.Tensor:
         return F.batch_norm(x.mT, None, None, training=True).mT
@@ -134,7 +134,7 @@ def beside(model: Model, trace: Trace) -> Beside:
     def layer(x: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(x, x.shape[-1:])
 
-    alone, together = (layer(one)[0], batch(one)[0]), (layer(both)[0], batch(both)[0])
+    alone, together = (layer(first)[0], batch(first)[0]), (layer(both)[0], batch(both)[0])
     return Beside(alone, together, off(together[0], alone[0]), off(together[1], alone[1]))
 
 
@@ -142,20 +142,20 @@ def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
     """Return the input of the first block for a picture, `[1, S, D]`."""
     net = copy.deepcopy(model.net)  # others run the model meanwhile
     block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
-    found: list[torch.Tensor] = []
-    block.register_forward_pre_hook(lambda module, args: found.append(args[0]))
+    captured: list[torch.Tensor] = []
+    block.register_forward_pre_hook(lambda module, args: captured.append(args[0]))
     net(*model.inputs(image=picture))
-    return found[0]
+    return captured[0]
 
 
-def batch_norm(model: Model, trace: Trace) -> Measured:
+def batch_norm(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of a second picture in the batch on the first one's normalised tokens."""
-    found = beside(model, trace)
-    return Measured(
+    outputs = beside(model, trace)
+    return Measurement(
         "the tokens that enter block 1, without γ and β, the largest change over the largest value",
-        f"with a second picture in the batch, the first one's tokens change by {found.layer:g} in layer norm",
-        f"In batch norm they change by {percent(found.batch)}",
-        verdict_of(found.layer == 0 and not close(found.batch)),
+        f"with a second picture in the batch, the first one's tokens change by {outputs.layer:g} in layer norm",
+        f"In batch norm they change by {percent(outputs.batch)}",
+        verdict_of(outputs.layer == 0 and not close(outputs.batch)),
         "notes",
         (("note", "contrasts"),),
     )

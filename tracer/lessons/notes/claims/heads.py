@@ -9,12 +9,12 @@ import torch
 from tracer.export.math_labels import scientific, shape_numbers
 from tracer.figures.predictions.class_bars import percent
 from tracer.lessons.notes.claims.attention_inputs import Inside
-from tracer.lessons.notes.claims.measurement import Measured, close, off, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 
-def heads_are_columns(model: Model, trace: Trace) -> Measured:
+def heads_are_columns(model: Model, trace: Trace) -> Measurement:
     """Measure whether each head's queries, keys and values come from d_k columns of the one matrix."""
     inside, worst, least = Inside(model, trace), 0.0, float("inf")
     with torch.no_grad():
@@ -27,7 +27,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measured:
                 shifted = [(at + 1) % W.shape[1] for at in columns]
                 worst = max(worst, off(inside.entering @ W[:, columns] + b[columns], ran[:, head]))
                 least = min(least, off(inside.entering @ W[:, shifted] + b[shifted], ran[:, head]))
-    return Measured(
+    return Measurement(
         f"{inside.scope}, queries, keys and values",
         f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
         f"The columns that begin one further give results that are at least {percent(least)} of the largest off",
@@ -37,7 +37,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measured:
     )
 
 
-def side_by_side(model: Model, trace: Trace) -> Measured:
+def side_by_side(model: Model, trace: Trace) -> Measurement:
     """Measure the heads' own scores, each computed alone."""
     inside = Inside(model, trace)
     if inside.heads < 2:
@@ -46,7 +46,7 @@ def side_by_side(model: Model, trace: Trace) -> Measured:
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     seen = scores.isfinite()
     alone, crossed = (off((q @ keys.mT / sqrt(q.shape[-1]))[seen], scores[seen]) for keys in (k, k.roll(1, dims=1)))
-    return Measured(
+    return Measurement(
         inside.scope,
         f"at once: queries {shape_numbers(tuple(q.shape))}, scores {shape_numbers(tuple(scores.shape))}; each head's "
         f"own queries and keys give its scores, to within {scientific(alone)}",
@@ -57,7 +57,7 @@ def side_by_side(model: Model, trace: Trace) -> Measured:
     )
 
 
-def heads_differ(model: Model, trace: Trace) -> Measured:
+def heads_differ(model: Model, trace: Trace) -> Measurement:
     """Measure the distance of two heads' weights: total variation, 0 if they are equal, 1 if disjoint."""
     inside = Inside(model, trace)
     maps = inside.weights
@@ -66,7 +66,7 @@ def heads_differ(model: Model, trace: Trace) -> Measured:
     pairs = torch.triu_indices(maps.shape[1], maps.shape[1], 1)
     mean = float((maps[:, pairs[0]] - maps[:, pairs[1]]).abs().sum(-1).mean()) / 2
     queries = float((maps[:, :, 1:] - maps[:, :, :-1]).abs().sum(-1).mean()) / 2
-    return Measured(
+    return Measurement(
         f"{inside.scope}, the share of the weight that lies elsewhere, mean over pairs of heads",
         f"two heads put {percent(mean)} of their weight in different places",
         f"Two neighbouring queries of one head differ by {percent(queries)}",
@@ -76,7 +76,7 @@ def heads_differ(model: Model, trace: Trace) -> Measured:
     )
 
 
-def merged(model: Model, trace: Trace) -> Measured:
+def merged(model: Model, trace: Trace) -> Measurement:
     """Measure whether the output is the sum of all heads' results through their rows of W_O."""
     inside = Inside(model, trace)
     context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
@@ -88,7 +88,7 @@ def merged(model: Model, trace: Trace) -> Measured:
             off(sum(part @ W.T for part, W in zip(heads.chunk(h, -1), rows, strict=True)) + bias, output)
             for heads in (context, context.roll(1, -1))
         )
-    return Measured(
+    return Measurement(
         inside.scope,
         f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}",
         f"Through rows that begin one further it is {percent(moved)} of the largest off",

@@ -10,7 +10,7 @@ from tracer.lessons.notes.finding import Verdict
 from tracer.record import Trace, tolerance
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A measured claim.
 
     It has its scope and measure; the numbers; the baseline or the counterfactual of the comparison, a sentence; the
@@ -35,10 +35,10 @@ def tensor_of(trace: Trace, id: str) -> torch.Tensor:
 
     Raise ValueError, in a sentence, for a run without such a step, or without its tensor.
     """
-    found = next((trace.value(step) for step in trace.steps if step.id == id), None)
-    if found is None:
+    value = next((trace.value(step) for step in trace.steps if step.id == id), None)
+    if value is None:
         raise ValueError(f"the run of {trace.model} kept no {id}")
-    return found
+    return value
 
 
 def off(a: torch.Tensor, b: torch.Tensor) -> float:

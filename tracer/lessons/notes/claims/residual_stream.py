@@ -12,7 +12,7 @@ from tracer.attention.step_inputs import reads
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
 from tracer.lessons.notes.claims.attention_inputs import Inside, blocks
-from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
@@ -27,7 +27,7 @@ def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]
     return id, module, inside.value(entering[0]), inside.value(id)
 
 
-def bound(model: Model, trace: Trace) -> Measured:
+def bound(model: Model, trace: Trace) -> Measurement:
     """Measure the size of scores block by block, with norms and without them, with the same weights."""
     inside = Inside(model, trace)
     id, module, x, _ = norm_of(inside)
@@ -41,7 +41,7 @@ def bound(model: Model, trace: Trace) -> Measured:
     if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
         raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose norms could be left out")
     grows = without[-1] > 2 * with_norms[-1] and products > 10
-    return Measured(
+    return Measurement(
         f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
         f"without norms, same weights, the largest score is {_list_numbers(without)}, block by block",
         f"With the norms it is {_list_numbers(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
@@ -54,7 +54,7 @@ def bound(model: Model, trace: Trace) -> Measured:
 
 
 def _list_numbers(numbers: list[float]) -> str:
-    return ", ".join(f"{one:.3g}" for one in numbers)
+    return ", ".join(f"{number:.3g}" for number in numbers)
 
 
 @torch.no_grad()
@@ -76,12 +76,12 @@ def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
         if inside.is_masked:
             scores = scores.tril()
         sizes.append(float(scores.abs().max()))
-        y = y + block.attention(normed, **inside.given)
+        y = y + block.attention(normed, **inside.arguments)
         y = y + block.mlp(block.norm2(y) if norms else y)
     return sizes
 
 
-def undo(model: Model, trace: Trace) -> Measured:
+def undo(model: Model, trace: Trace) -> Measurement:
     """Measure whether γ = σ and β = μ recover the norm's input: for one token, and for all with one γ and β."""
     id, module, x, _ = norm_of(Inside(model, trace))
     centred = isinstance(module, nn.LayerNorm)
@@ -93,13 +93,13 @@ def undo(model: Model, trace: Trace) -> Measured:
         back = normal * scale[:, at, None] + mean[:, at, None]
         own.append(off(back[:, at], x[:, at]))
         others.append(off(back, x))
-    one, least, most = max(own), min(others), max(others)
-    return Measured(
+    share, least, most = max(own), min(others), max(others)
+    return Measurement(
         f"block 1, its first norm, {len(own)} tokens, the largest difference over the largest value",
-        f"with γ = σ and β = μ of a token, that token comes back to within {scientific(one)}",
+        f"with γ = σ and β = μ of a token, that token comes back to within {scientific(share)}",
         f"The other tokens are then up to {percent(least)} to {percent(most)} off, by whose γ and β it is: these are "
         "the same for all tokens, and each token has a σ of its own",
-        "not" if not close(one) else "holds" if close(most) else "sense",
+        "not" if not close(share) else "holds" if close(most) else "sense",
         "trace",
         (("step", id),),
     )
@@ -127,11 +127,11 @@ def mixing(inside: Inside) -> tuple[float, float, float]:
     )
 
 
-def mlp_alone(model: Model, trace: Trace) -> Measured:
+def mlp_alone(model: Model, trace: Trace) -> Measurement:
     """Measure whether the MLP mixes tokens."""
     inside = Inside(model, trace)
     others, mixed, own = mixing(inside)
-    return Measured(
+    return Measurement(
         "block 1, one token in the middle changed in sign, the largest change over the largest result",
         f"the MLP's result of that token moves by {percent(own)}, those of all others by {others:.2g}",
         f"The attention's results of the others move by {percent(mixed)}",
@@ -141,11 +141,11 @@ def mlp_alone(model: Model, trace: Trace) -> Measured:
     )
 
 
-def complementary(model: Model, trace: Trace) -> Measured:
+def complementary(model: Model, trace: Trace) -> Measurement:
     """Measure the same change, in the attention and in the MLP."""
     inside = Inside(model, trace)
     others, mixed, _ = mixing(inside)
-    return Measured(
+    return Measurement(
         "block 1, one token in the middle changed in sign, the largest change over the largest result",
         f"the attention moves the other tokens by {percent(mixed)}",
         f"The MLP moves them by {others:.2g}",
@@ -160,27 +160,27 @@ def corrections(trace: Trace) -> list[tuple[float, float]]:
 
     They are means over the tokens.
     """
-    found = []
+    pairs = []
     for path in blocks(trace):
         both = []
         for part in ("attention", "mlp"):
             total, added = tensor_of(trace, f"{path}.{part}.residual"), tensor_of(trace, f"{path}.{part}.output")
             both.append(float((added.norm(dim=-1) / (total - added).norm(dim=-1)).mean()))
-        found.append((both[0], both[1]))
-    if not found:
+        pairs.append((both[0], both[1]))
+    if not pairs:
         raise ValueError(f"{trace.model} has no blocks with attention")
-    return found
+    return pairs
 
 
-def correction(model: Model, trace: Trace) -> Measured:
+def correction(model: Model, trace: Trace) -> Measurement:
     """Measure the size of each block's correction to the identity."""
-    found = corrections(trace)
-    small = sum(one < 1 for both in found for one in both)
-    return Measured(
-        f"all {len(found)} blocks, lengths of tokens, mean over the tokens",
-        "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in found),
-        f"1 is the length of what is added to: {small} of {2 * len(found)} are below it",
-        "holds" if small == 2 * len(found) else "sense" if small else "not",
+    pairs = corrections(trace)
+    small = sum(pair < 1 for both in pairs for pair in both)
+    return Measurement(
+        f"all {len(pairs)} blocks, lengths of tokens, mean over the tokens",
+        "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs),
+        f"1 is the length of what is added to: {small} of {2 * len(pairs)} are below it",
+        "holds" if small == 2 * len(pairs) else "sense" if small else "not",
         "trace",
         (("step", f"{blocks(trace)[0]}.attention.residual"),),
     )
@@ -226,13 +226,13 @@ def _arriving(
     for path in blocks(inside.trace):
         block = inside.model.net.get_submodule(path)
         entering.append(y)
-        y = skip(y) + block.attention(block.norm1(y), **inside.given)
+        y = skip(y) + block.attention(block.norm1(y), **inside.arguments)
         y = skip(y) + block.mlp(block.norm2(y))
     totals = [0.0] * len(entering)
     for seed in range(DIRECTIONS):
         towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
-        for at, one in enumerate(torch.autograd.grad((y * towards).sum(), entering, retain_graph=True)):
-            totals[at] += float(one.norm() / towards.norm()) / DIRECTIONS
+        for at, gradient in enumerate(torch.autograd.grad((y * towards).sum(), entering, retain_graph=True)):
+            totals[at] += float(gradient.norm() / towards.norm()) / DIRECTIONS
     return y.detach(), totals
 
 
@@ -251,7 +251,7 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
     for y in (x, changed):
         for path in blocks(trace):
             block = model.net.get_submodule(path)
-            y = y + block.attention(block.norm1(y), **inside.given)
+            y = y + block.attention(block.norm1(y), **inside.arguments)
             y = y + block.mlp(block.norm2(y))
         results.append(y)
     if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
@@ -260,10 +260,10 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
     return (moved - plain).abs().amax(-1) / plain.abs().max()
 
 
-def highway(model: Model, trace: Trace) -> Measured:
+def highway(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of residual sums on gradients, beside the branches alone and a network without the sums."""
     first = highways(model, trace)[0]
-    return Measured(
+    return Measurement(
         f"from the last block to the first, length over length, mean of {DIRECTIONS} random directions",
         f"with the sums {first.whole:.3g} of a gradient arrives, and through the branches alone, skips left out of the "
         f"backward pass at the same activations, {first.branches:.3g}",

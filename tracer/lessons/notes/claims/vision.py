@@ -13,7 +13,7 @@ from tracer.export.math_labels import scientific, shape_numbers
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
 from tracer.inputs.synthetic import textures
-from tracer.lessons.notes.claims.measurement import Measured, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.lessons.notes.claims.residual_stream import influence
 from tracer.models.shared.anomaly_detection import anomaly_map
 from tracer.models.shared.spec import Model
@@ -21,7 +21,7 @@ from tracer.record import Trace, tolerance
 
 
 def _sizes(trace: Trace) -> dict[str, int]:
-    return {one.name: one.value for one in trace.symbols}
+    return {symbol.name: symbol.value for symbol in trace.symbols}
 
 
 def reassemble(trace: Trace, *, last: bool) -> torch.Tensor:
@@ -57,22 +57,22 @@ def strided_error(model: Model, trace: Trace, *, last: bool) -> float:
     return off(_convolve(model, trace, True, last).flatten(2).mT, tensor_of(trace, "embedding"))
 
 
-def convolution(model: Model, trace: Trace) -> Measured:
+def convolution(model: Model, trace: Trace) -> Measurement:
     """Measure the patches' embedding as a convolution."""
     ran = tensor_of(trace, "embedding")
-    error, turned = (off(_convolve(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
-    return Measured(
+    error, flipped = (off(_convolve(model, trace, False, way).flatten(2).mT, ran) for way in (False, True))
+    return Measurement(
         "all patches, the largest difference over the largest value",
         f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, to within "
         f"{scientific(error)}",
-        f"With weights that are read channels-last it is {percent(turned)} off",
-        verdict_of(close(error) and not close(turned)),
+        f"With weights that are read channels-last it is {percent(flipped)} off",
+        verdict_of(close(error) and not close(flipped)),
         "trace",
         (("step", "embedding"),),
     )
 
 
-def convolution_shapes(model: Model, trace: Trace) -> Measured:
+def convolution_shapes(model: Model, trace: Trace) -> Measurement:
     """Measure the shapes of that convolution."""
     image, at = _convolve(model, trace, False, False), _sizes(trace)
     tokens, ran, P = image.flatten(2).mT, tensor_of(trace, "embedding"), at["P"]
@@ -82,7 +82,7 @@ def convolution_shapes(model: Model, trace: Trace) -> Measured:
         tuple(image.shape[2:]) == (at["H"] // P, at["W"] // P)
         and tokens.shape == ran.shape != denser.flatten(2).mT.shape
     )
-    return Measured(
+    return Measurement(
         f"a picture of {at['H']} × {at['W']}, P = {P}",
         f"{shape_numbers(tuple(image.shape))}, flattened and transposed {shape_numbers(tuple(tokens.shape))}, which is "
         "the shape of the embedding that ran",
@@ -104,7 +104,7 @@ def _nearest(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (unit @ unit.T).fill_diagonal_(-2).argmax(-1), far.argmin(-1)
 
 
-def embedding_space(model: Model, trace: Trace) -> Measured:
+def embedding_space(model: Model, trace: Trace) -> Measurement:
     """Measure the nearest patches before and after the embedding, beside random matrices."""
     pixels, embedded = tensor_of(trace, "patches")[0], tensor_of(trace, "embedding")[0]
     before = _nearest(pixels)
@@ -115,7 +115,7 @@ def embedding_space(model: Model, trace: Trace) -> Measured:
     cosine, distance = moved(embedded)
     random, shape = torch.Generator().manual_seed(0), (pixels.shape[-1], embedded.shape[-1])
     chance = sum(moved(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
-    return Measured(
+    return Measurement(
         f"{len(pixels)} patches of one photo, which patch is nearest to each",
         f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, by the cosine; "
         f"{percent(distance)} by the distance; that this is meaning, one matrix does not show",
@@ -126,7 +126,7 @@ def embedding_space(model: Model, trace: Trace) -> Measured:
     )
 
 
-def basis(model: Model, trace: Trace) -> Measured:
+def basis(model: Model, trace: Trace) -> Measurement:
     """Measure whether the embedding preserves what a change of basis preserves."""
     W = model.net.embedding.weight.detach()
     values = torch.linalg.svdvals(W)
@@ -134,7 +134,7 @@ def basis(model: Model, trace: Trace) -> Measured:
     rotation = torch.linalg.qr(torch.randn(W.shape, generator=torch.Generator().manual_seed(0)).T)[0]
     plain = torch.linalg.svdvals(rotation)
     orthonormal = close(float((values - 1).abs().max()))
-    return Measured(
+    return Measurement(
         "the embedding's matrix, its singular values",
         f"it is {W.shape[1]} × {W.shape[0]} of rank {rank}{', so nothing is lost' if rank == W.shape[1] else ''}; it "
         f"stretches by {float(values[-1]):.2g} to {float(values[0]):.2g}",
@@ -163,12 +163,12 @@ def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
         return entering[1] - net.position[0], off(leaving[1], leaving[0])
 
 
-def cls_learned(model: Model, trace: Trace) -> Measured:
+def cls_learned(model: Model, trace: Trace) -> Measurement:
     """Measure the CLS vector as initialised by the code, and as trained."""
     begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
     begins = "zeros" if not begun.any() else f"random numbers of length {float(begun.norm()):.3g}"
     moved = off(now, begun) > 0
-    return Measured(
+    return Measurement(
         "the CLS vector, its length",
         f"as it is now, it is {float(now.norm()):.3g} long",
         f"The code begins with {begins}",
@@ -178,12 +178,12 @@ def cls_learned(model: Model, trace: Trace) -> Measured:
     )
 
 
-def cls_constant(model: Model, trace: Trace) -> Measured:
+def cls_constant(model: Model, trace: Trace) -> Measurement:
     """Measure whether CLS enters as its parameter, whatever the photo."""
     row = tensor_of(trace, "sequence")[:, 0]
-    other, moved = _rows_of_cls(model, trace)
-    same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(other, model.net.cls.detach()))
-    return Measured(
+    second, moved = _rows_of_cls(model, trace)
+    same, again = torch.equal(row, model.net.cls.expand_as(row)), close(off(second, model.net.cls.detach()))
+    return Measurement(
         "row 0 of the sequence, as it enters",
         f"it is the parameter, {'bit for bit' if same else 'which it is not'}; for another photo it is "
         f"{'the same' if again else 'another one'}",
@@ -194,12 +194,12 @@ def cls_constant(model: Model, trace: Trace) -> Measured:
     )
 
 
-def cls_fixed(model: Model, trace: Trace) -> Measured:
+def cls_fixed(model: Model, trace: Trace) -> Measurement:
     """Measure whether CLS was trained, and stays the same from one photo to the next."""
     begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
-    other, moved = _rows_of_cls(model, trace)
-    trained, fixed = off(now, begun) > 0, close(off(other, now))
-    return Measured(
+    second, moved = _rows_of_cls(model, trace)
+    trained, fixed = off(now, begun) > 0, close(off(second, now))
+    return Measurement(
         "the CLS vector, its length, and row 0 of the sequence for two photos",
         f"training moved it by {float((now - begun).norm()):.3g}, from {float(begun.norm()):.3g} to "
         f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
@@ -210,13 +210,13 @@ def cls_fixed(model: Model, trace: Trace) -> Measured:
     )
 
 
-def cls_gathers(model: Model, trace: Trace) -> Measured:
+def cls_gathers(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of each patch on the CLS of the last block, beside that of an even rollout."""
     row, moved = rollout(trace)[0, 0], influence(model, trace)[1:, 0]
     L, S = len(trace.attentions), len(row)
     even = (1 - 0.5**L) * (S - 1) / S
     count = int((moved > 0).sum())
-    return Measured(
+    return Measurement(
         f"all {L} blocks, mean over heads; each patch changed in sign on its own",
         f"{count} of {S - 1} patches move the CLS of the last block, the least of them by "
         f"{scientific(float(moved.min()))} of its largest value; rolled out, CLS takes {percent(float(row[1:].sum()))} "
@@ -229,27 +229,27 @@ def cls_gathers(model: Model, trace: Trace) -> Measured:
     )
 
 
-def only_cls(model: Model, trace: Trace) -> Measured:
+def only_cls(model: Model, trace: Trace) -> Measurement:
     """Measure the logits from row 0 alone."""
     ran, rows = tensor_of(trace, "logits"), tensor_of(trace, "norm")
     with torch.no_grad():
-        error, other = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
-    return Measured(
+        error, difference = (off(model.net.head(rows[:, at]), ran) for at in (0, 1))
+    return Measurement(
         "the logits, the largest difference over the largest value",
         f"the head on row 0 alone gives them, to within {scientific(error)}",
-        f"On row 1, the first patch, it gives logits that are {percent(other)} off",
-        verdict_of(close(error) and not close(other)),
+        f"On row 1, the first patch, it gives logits that are {percent(difference)} off",
+        verdict_of(close(error) and not close(difference)),
         "trace",
         (("step", "cls"),),
     )
 
 
-def what_and_where(model: Model, trace: Trace) -> Measured:
+def what_and_where(model: Model, trace: Trace) -> Measurement:
     """Measure the sum of a token's content and its position."""
     what, both = tensor_of(trace, "sequence")[0], tensor_of(trace, "position")[0]
     place = model.net.position.detach()
     error, shifted = off(what + place, both), off(what + place.roll(1, 0), both)
-    return Measured(
+    return Measurement(
         f"{len(what)} tokens, mean lengths",
         f"a token's content is {float(what.norm(dim=-1).mean()):.3g} long, its place "
         f"{float(place.norm(dim=-1).mean()):.3g}; their sum is what ran, to within {scientific(error)}",
@@ -260,12 +260,12 @@ def what_and_where(model: Model, trace: Trace) -> Measured:
     )
 
 
-def patch_resolution(model: Model, trace: Trace) -> Measured:
+def patch_resolution(model: Model, trace: Trace) -> Measurement:
     """Measure the number of weights of a picture's attention."""
     at = _sizes(trace)
     keys = weights(trace, 0).shape[-1] - (trace.picture.first if trace.picture else 0)
     pixels = at["H"] * at["W"]
-    return Measured(
+    return Measurement(
         "block 1, one query, its weights on patches",
         f"{keys} weights for {pixels:,} pixels: one for each patch of {at['P']} × {at['P']}",
         f"With one for each pixel there would be {pixels:,}",
@@ -275,12 +275,12 @@ def patch_resolution(model: Model, trace: Trace) -> Measured:
     )
 
 
-def global_context(model: Model, trace: Trace) -> Measured:
+def global_context(model: Model, trace: Trace) -> Measurement:
     """Measure whether every patch's token depends on all others."""
     moved = influence(model, trace)
     others = moved[~torch.eye(len(moved), dtype=torch.bool)]
     count = int((others > tolerance("float32")).sum())
-    return Measured(
+    return Measurement(
         f"all {len(trace.attentions)} blocks; each token changed in sign on its own, all others looked at",
         f"{count:,} of {len(others):,} pairs move, the least by {scientific(float(others.min()))} of the largest value",
         "As they enter, none does",
@@ -290,21 +290,21 @@ def global_context(model: Model, trace: Trace) -> Measured:
     )
 
 
-def normal(model: Model, trace: Trace) -> Measured:
+def normal(model: Model, trace: Trace) -> Measurement:
     """Measure the error on hidden patches, beside the mean of the visible ones and the context of another surface."""
     pixels, predicted = tensor_of(trace, "patches")[0], tensor_of(trace, "prediction")[0]
-    visible = list(next(one.places for one in trace.segments if one.places))
+    visible = list(next(segment.places for segment in trace.segments if segment.places))
     hidden = [i for i in range(len(pixels)) if i not in visible]
     photos = list(samples(model.spec.samples).values())[:2]
     with torch.no_grad():
         image = model.inputs(image=photos[-1]())[0]
-        other = model.net(image, torch.tensor([visible]))[0]
+        result = model.net(image, torch.tensor([visible]))[0]
 
     def error(values: torch.Tensor) -> float:
         return float((values - pixels[hidden]).square().mean().sqrt())
 
-    own, foreign, plain = error(predicted[hidden]), error(other[hidden]), error(pixels[visible].mean(0))
-    return Measured(
+    own, foreign, plain = error(predicted[hidden]), error(result[hidden]), error(pixels[visible].mean(0))
+    return Measurement(
         f"{len(hidden)} hidden patches, in pixels, which the decoder makes of the representations of the visible ones; "
         "root of the mean squared error",
         f"{own:.3f} from this surface's own context",
@@ -315,14 +315,14 @@ def normal(model: Model, trace: Trace) -> Measured:
     )
 
 
-def defect(model: Model, trace: Trace) -> Measured:
+def defect(model: Model, trace: Trace) -> Measurement:
     """Measure the error on a scratch, beside the same surface without it."""
     clean = textures.surface("stripes", 7)
     marred, mask = textures.damage(clean, 3, "scratch")
     maps = [anomaly_map(model.net, model.inputs(Image.fromarray(pixels))[0])[0] for pixels in (clean, marred)]
     covered = torch.from_numpy(textures.patch_mask(mask, model.net.P))
     with_it, without, beside = maps[1][covered].mean(), maps[0][covered].mean(), maps[1][~covered].mean()
-    return Measured(
+    return Measurement(
         "a drawn surface with a scratch, the anomaly map, mean over patches",
         f"scratched patches are mispredicted by {with_it:.3f}",
         f"The same ones without the scratch by {without:.3f}, those beside it by {beside:.3f}",
@@ -332,7 +332,7 @@ def defect(model: Model, trace: Trace) -> Measured:
     )
 
 
-def open_vocabulary(model: Model, trace: Trace) -> Measured:
+def open_vocabulary(model: Model, trace: Trace) -> Measurement:
     """Measure whether sentences can be exchanged without new weights: without one, the others' cosines stay."""
     image, tokens = model.inputs()
     cosines = tensor_of(trace, "cosines")
@@ -340,10 +340,10 @@ def open_vocabulary(model: Model, trace: Trace) -> Measured:
         fewer = model.net(image, tokens[1:]) / model.net.log_scale.exp()
     stay = off(fewer, cosines[:, 1:])
     exchanged = off(cosines.roll(1, -1), cosines)
-    return Measured(
+    return Measurement(
         f"one photo and {cosines.shape[-1]} sentences, cosines",
-        f"{', '.join(f'{float(one):.2f}' for one in cosines[0])}; with one sentence fewer the same weights give the "
-        f"others' to within {scientific(stay)}",
+        f"{', '.join(f'{float(cosine):.2f}' for cosine in cosines[0])}; with one sentence fewer the same weights give "
+        f"the others' to within {scientific(stay)}",
         f"The cosines of neighbouring sentences are up to {percent(exchanged)} of the largest apart",
         verdict_of(close(stay) and not close(exchanged)),
         "overview",

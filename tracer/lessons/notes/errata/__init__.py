@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracer.lessons.notes.errata import note_003, notes_000_004, notes_001_002
-from tracer.lessons.notes.errata.erratum import Shown, Slip
+from tracer.lessons.notes.errata.erratum import Evidence, Slip
 
-__all__ = ["SLIPS", "Shown", "Slip"]
+__all__ = ["SLIPS", "Evidence", "Slip"]
 
 SLIPS: dict[str, Slip] = {
     "ids": Slip(

@@ -9,7 +9,7 @@ from tracer.lessons.notes.finding import Verdict
 from tracer.lessons.notes.reference_runs import Provider
 
 
-class Shown(NamedTuple):
+class Evidence(NamedTuple):
     """The run's version, in a sentence with numbers, whether it agrees with the erratum, and how it was measured."""
 
     said: str
@@ -25,4 +25,4 @@ class Slip(NamedTuple):
 
     sentence: str
     verdict: Verdict
-    measure: Callable[[Provider, str], Shown]
+    measure: Callable[[Provider, str], Evidence]

@@ -14,7 +14,7 @@ import tracer
 from tracer.export.math_labels import scientific
 from tracer.lessons.notes import torchvision_block_counts
 from tracer.lessons.notes.claims.measurement import tensor_of
-from tracer.lessons.notes.errata.erratum import Shown
+from tracer.lessons.notes.errata.erratum import Evidence
 from tracer.lessons.notes.reference_runs import STANDARD, Provider
 from tracer.lessons.notes.statements import BLOCK
 from tracer.models.shared.spec import Model
@@ -28,33 +28,34 @@ DROPPING = ["self_attention", "dropout", "mlp.2", "mlp.4"]
 """The modules of a block with dropout: on the weights, after attention, and twice in the MLP."""
 
 
-def positions_missing(run: Provider, of: str) -> Shown:
+def positions_missing(run: Provider, of: str) -> Evidence:
     added = [op for op in run("torchvision")[1].ops if "encoder.pos_embedding" in op.parameters]
-    said = "; ".join(f"op {op.index} `{op.op}` adds `encoder.pos_embedding`, {op.outputs[0].shape}" for op in added)
-    return Shown(said, [op.op for op in added] == ["add"])
+    evidence = "; ".join(f"op {op.index} `{op.op}` adds `encoder.pos_embedding`, {op.outputs[0].shape}" for op in added)
+    return Evidence(evidence, [op.op for op in added] == ["add"])
 
 
-def batch_letter(run: Provider, of: str) -> Shown:
-    sizes = {one.name: one.value for one in run("torchvision")[1].symbols}
-    return Shown(
+def batch_letter(run: Provider, of: str) -> Evidence:
+    sizes = {symbol.name: symbol.value for symbol in run("torchvision")[1].symbols}
+    return Evidence(
         f"in this run the batch B is {sizes['B']}, and the patches N are {sizes['N']}", sizes["B"] != sizes["N"]
     )
 
 
-def dropout(run: Provider, of: str) -> Shown:
+def dropout(run: Provider, of: str) -> Evidence:
     model, trace = run("torchvision")
     with torch.no_grad():
         handed_on = torch.equal(_dropping(model)(*model.inputs(B=2)), model.net(*model.inputs(B=2)))
         trained = tracer.trace(_dropping(model).train(), *model.inputs(B=2), prove=False).ops
     evaluated = [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module]
     drawn = [op.module.removeprefix(BLOCK) for op in trained if op.op.startswith("bernoulli")]
-    said = (
+    evidence = (
         f"in evaluation they leave {len(evaluated)} of the {len(trace.ops)} ops that ran; a copy that drops a share of "
         f"{DROPPED} gives {'the very same' if handed_on else 'another'} output there, and in training it draws random "
         f"numbers {len(drawn)} times: in {', '.join(f'`{module}`' for module in drawn)}"
     )
-    return Shown(
-        said, handed_on and not evaluated and not torchvision_block_counts.dispatch_ops("dropout") and drawn == DROPPING
+    return Evidence(
+        evidence,
+        handed_on and not evaluated and not torchvision_block_counts.dispatch_ops("dropout") and drawn == DROPPING,
     )
 
 
@@ -73,72 +74,72 @@ def _inside(trace: Trace) -> list:
     return [op for op in trace.ops if op.module == f"{BLOCK}self_attention"]
 
 
-def sequence_first(run: Provider, of: str) -> Shown:
+def sequence_first(run: Provider, of: str) -> Evidence:
     inside = _inside(run("torchvision")[1])
     first, last = inside[0], inside[-1]
-    said = (
+    evidence = (
         f"`{first.op}` gives {first.outputs[0].shape} first, and `{last.op}` gives {last.outputs[0].shape} in the end"
     )
     so = first.op == last.op == "transpose" and first.outputs[0].shape == last.inputs[0].shape == (197, 2, 768)
-    return Shown(said, so and not [op for op in inside[1:-1] if op.outputs[0].shape[:2] == (2, 197)])
+    return Evidence(evidence, so and not [op for op in inside[1:-1] if op.outputs[0].shape[:2] == (2, 197)])
 
 
-def fused_only(run: Provider, of: str) -> Shown:
+def fused_only(run: Provider, of: str) -> Evidence:
     fused, standard = ({op.op for op in run(name)[1].ops} for name in ("torchvision", STANDARD))
     kernels = [op for op in run("torchvision")[1].ops if op.op == FUSED]
     asked = bool(kernels) and kernels[0].source is not None and "need_weights=False" in kernels[0].source.text
-    said = "its own code asks with `need_weights=False`: `bmm` and `_softmax` run only when weights are asked for"
-    return Shown(said, asked and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
+    evidence = "its own code asks with `need_weights=False`: `bmm` and `_softmax` run only when weights are asked for"
+    return Evidence(evidence, asked and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
 
 
-def merged(run: Provider, of: str) -> Shown:
+def merged(run: Provider, of: str) -> Evidence:
     after = {}
     for name in ("torchvision", STANDARD):
         inside = [op.op for op in _inside(run(name)[1])]
         start = max(i for i, op in enumerate(inside) if op in (FUSED, "bmm"))
         after[name] = inside[start + 1 : inside.index("addmm")]
-    said = "; ".join(
+    evidence = "; ".join(
         f"{way} path: {', '.join(ops)}" for way, ops in zip(("fused", "standard"), after.values(), strict=True)
     )
-    return Shown(said, "clone" not in after["torchvision"] and "clone" in after[STANDARD])
+    return Evidence(evidence, "clone" not in after["torchvision"] and "clone" in after[STANDARD])
 
 
 def _steps_of(trace: Trace, name: str) -> list[list[str]]:
     """Return the computing primitives of each op of that name."""
     opened = [trace.decompositions[op.index] for op in trace.ops if op.op == name]
-    return [[part.name for part in one.primitives if not is_layout(part.name)] for one in opened]
+    return [[part.name for part in decomposition.primitives if not is_layout(part.name)] for decomposition in opened]
 
 
-def seven_steps(run: Provider, of: str) -> Shown:
+def seven_steps(run: Provider, of: str) -> Evidence:
     steps = _steps_of(run("torchvision")[1], "native_layer_norm")
-    said = f"each of {len(steps)} norms: {', '.join(steps[0])}"
-    return Shown(said, all(one == steps[0] and len(one) == 7 for one in steps))
+    evidence = f"each of {len(steps)} norms: {', '.join(steps[0])}"
+    return Evidence(evidence, all(step == steps[0] and len(step) == 7 for step in steps))
 
 
-def view_mixes(run: Provider, of: str) -> Shown:
+def view_mixes(run: Provider, of: str) -> Evidence:
     N, S, h, d_k = 2, 197, 12, 64
     image = torch.arange(N).view(N, 1, 1).expand(N, S, h * d_k).contiguous()
     wrong = image.view(S, N * h, d_k).transpose(0, 1)[:h]
     right = image.transpose(0, 1).contiguous().view(S, N * h, d_k).transpose(0, 1)[:h]
-    said = (
+    evidence = (
         f"{100 * float((wrong == 1).float().mean()):.3g} % of the numbers in the first image's heads "
         "would be of the second "
         f"image; with the transpose that ran it is {100 * float((right == 1).float().mean()):g} %"
     )
-    return Shown(
-        said,
+    return Evidence(
+        evidence,
         bool((wrong == 1).any()) and not (right == 1).any() and _inside(run("torchvision")[1])[0].op == "transpose",
     )
 
 
-def exact_gelu(run: Provider, of: str) -> Shown:
+def exact_gelu(run: Provider, of: str) -> Evidence:
     trace = run("torchvision")[1]
     hidden, active = (tensor_of(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
     exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
     bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")
-    said = f"it ran {', '.join(steps)}; by erf it is {scientific(exact)} off, by tanh {scientific(bent)}"
-    return Shown(said, exact < SAME < bent and "tanh" not in steps)
+    evidence = f"it ran {', '.join(steps)}; by erf it is {scientific(exact)} off, by tanh {scientific(bent)}"
+    return Evidence(evidence, exact < SAME < bent and "tanh" not in steps)
 
 
 def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[str]:
@@ -146,70 +147,80 @@ def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[
     return Counter(name for name in torchvision_block_counts.primitives(run(path)[1]) if name in names)
 
 
-def _list_counts(found: Counter[str]) -> str:
-    return ", ".join(f"`{name}` × {count}" for name, count in found.most_common())
+def _list_counts(op_counts: Counter[str]) -> str:
+    return ", ".join(f"`{name}` × {count}" for name, count in op_counts.most_common())
 
 
-def six_products(run: Provider, of: str) -> Shown:
-    found = {path: _of(run, ("mm", "bmm"), path) for path in ("torchvision", STANDARD)}
-    same = all(one == {"mm": 4, "bmm": 2} for one in found.values())
-    return Shown(
-        f"opened, a block multiplies matrices {found[STANDARD].total()} times: {_list_counts(found[STANDARD])}", same
+def six_products(run: Provider, of: str) -> Evidence:
+    products = {path: _of(run, ("mm", "bmm"), path) for path in ("torchvision", STANDARD)}
+    same = all(counter == {"mm": 4, "bmm": 2} for counter in products.values())
+    return Evidence(
+        f"opened, a block multiplies matrices {products[STANDARD].total()} times: {_list_counts(products[STANDARD])}",
+        same,
     )
 
 
-def more_binary(run: Provider, of: str) -> Shown:
-    trace, found = run(STANDARD)[1], _of(run, ("mul", "add", "sub", "div"))
+def more_binary(run: Provider, of: str) -> Evidence:
+    trace, op_counts = run(STANDARD)[1], _of(run, ("mul", "add", "sub", "div"))
     linear = [op for op in torchvision_block_counts.block(trace.ops) if op.op == "addmm"]
     ones = sum(part.name == "mul" for op in linear for part in trace.decompositions[op.index].primitives)
-    said = f"{found.total()}: {_list_counts(found)}; {ones} of them multiply by 1 in the {len(linear)} `addmm`"
-    return Shown(said, found.total() == 29 and ones == 6)
+    evidence = (
+        f"{op_counts.total()}: {_list_counts(op_counts)}; {ones} of them multiply by 1 in the {len(linear)} `addmm`"
+    )
+    return Evidence(evidence, op_counts.total() == 29 and ones == 6)
 
 
-def four_unary(run: Provider, of: str) -> Shown:
-    found = _of(run, ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt"))
-    return Shown(f"{found.total()}: {_list_counts(found)}", found == {"rsqrt": 2, "erf": 1, "exp": 1})
+def four_unary(run: Provider, of: str) -> Evidence:
+    op_counts = _of(run, ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt"))
+    return Evidence(f"{op_counts.total()}: {_list_counts(op_counts)}", op_counts == {"rsqrt": 2, "erf": 1, "exp": 1})
 
 
-def not_unary(run: Provider, of: str) -> Shown:
+def not_unary(run: Provider, of: str) -> Evidence:
     (gelu,) = _steps_of(run("torchvision")[1], "gelu")
     scores = torch.zeros(8)
     moved = int((scores.index_fill(0, torch.tensor([3]), 1.0).softmax(0) != scores.softmax(0)).sum())
-    said = (
+    evidence = (
         f"change one of 8 scores, and softmax changes {moved} weights; `gelu` opens into {len(gelu)} "
         "primitives; `pow` takes "
         f"a base and an exponent. Here they count as {category('_softmax')}, {category('gelu')} and {category('pow')}"
     )
-    return Shown(said, moved == 8 and category("_softmax") == "Fused" and category("pow") == "Elementwise Binary")
-
-
-def four_means(run: Provider, of: str) -> Shown:
-    trace = run("torchvision")[1]
-    norms = sum(op.op == "native_layer_norm" for op in torchvision_block_counts.block(trace.ops))
-    found = _of(run, ("mean", "var_mean"), "torchvision")
-    return Shown(
-        f"{norms} norms ran in a block, and in them {_list_counts(found)}", norms == 2 and found == {"var_mean": 2}
+    return Evidence(
+        evidence, moved == 8 and category("_softmax") == "Fused" and category("pow") == "Elementwise Binary"
     )
 
 
-def never_run(run: Provider, of: str) -> Shown:
+def four_means(run: Provider, of: str) -> Evidence:
+    trace = run("torchvision")[1]
+    norms = sum(op.op == "native_layer_norm" for op in torchvision_block_counts.block(trace.ops))
+    op_counts = _of(run, ("mean", "var_mean"), "torchvision")
+    return Evidence(
+        f"{norms} norms ran in a block, and in them {_list_counts(op_counts)}",
+        norms == 2 and op_counts == {"var_mean": 2},
+    )
+
+
+def never_run(run: Provider, of: str) -> Evidence:
     ran, divided = torchvision_block_counts.ran_at_all(run), set()
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
-        divided |= {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
+        divided |= {
+            trace.ops[decomposition.op].op
+            for decomposition in trace.decompositions
+            if "div" in {p.name for p in decomposition.primitives}
+        }
     never = {name for name in torchvision_block_counts.CALLS if not torchvision_block_counts.dispatch_ops(name) <= ran}
-    said = (
+    evidence = (
         f"of the two paths' ops and primitives none is of {', '.join(sorted(never))}; `div` is in "
         f"{', '.join(sorted(divided))}"
     )
-    return Shown(said, never == torchvision_block_counts.NEVER and divided == {FUSED, "_softmax"})
+    return Evidence(evidence, never == torchvision_block_counts.NEVER and divided == {FUSED, "_softmax"})
 
 
-def two_norms(run: Provider, of: str) -> Shown:
-    found = [
+def two_norms(run: Provider, of: str) -> Evidence:
+    norms = [
         name
-        for name, one in torchvision_block_counts._whole().named_modules()
-        if isinstance(one, nn.LayerNorm) and BLOCK in f"{name}."
+        for name, module in torchvision_block_counts._whole().named_modules()
+        if isinstance(module, nn.LayerNorm) and BLOCK in f"{name}."
     ]
     count = torchvision_block_counts.parameters(f"{BLOCK}ln_")
-    return Shown(f"{len(found)} norms in the block, {count:,} parameters", len(found) == 2 and count == 3072)
+    return Evidence(f"{len(norms)} norms in the block, {count:,} parameters", len(norms) == 2 and count == 3072)

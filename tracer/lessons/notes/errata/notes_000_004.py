@@ -10,7 +10,7 @@ import torch
 from tracer.export.math_labels import scientific, shape_numbers
 from tracer.lessons.notes.claims import heads
 from tracer.lessons.notes.claims.measurement import close, tensor_of
-from tracer.lessons.notes.errata.erratum import Shown
+from tracer.lessons.notes.errata.erratum import Evidence
 from tracer.lessons.notes.reference_runs import Provider
 from tracer.lessons.tokenization import text_tokenizers
 
@@ -18,7 +18,7 @@ TEXT = "reverse this one"
 """The sentence that is tokenized."""
 
 
-def ids(run: Provider, of: str) -> Shown:
+def ids(run: Provider, of: str) -> Evidence:
     model, _ = run(of)
     V, others = model.net.tokens.num_embeddings, tuple(model.inputs())[:-1]
     with torch.no_grad():
@@ -26,12 +26,12 @@ def ids(run: Provider, of: str) -> Shown:
         try:
             model.net(*others, torch.tensor([[V]]))
         except IndexError:
-            said = f"the E of {model.name} has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused"
-            return Shown(said, True)
-    return Shown(f"on {model.name}, the ids {V - 1} and {V} both run", False)
+            evidence = f"the E of {model.name} has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused"
+            return Evidence(evidence, True)
+    return Evidence(f"on {model.name}, the ids {V - 1} and {V} both run", False)
 
 
-def positions(run: Provider, of: str) -> Shown:
+def positions(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     text = "text_position" in {step.id for step in trace.steps}
     table = model.net.text_positions if text else model.net.positions
@@ -39,130 +39,130 @@ def positions(run: Provider, of: str) -> Shown:
     rows, T = len(table), trace.step(after).shape[1]
     added = tensor_of(trace, after) - tensor_of(trace, before)
     off = float((added - table[:T]).detach().abs().max())
-    return Shown(
+    return Evidence(
         f"the table of {model.name} has {rows} rows; the first {T} were added, to within {scientific(off)}",
         rows > T and off < 1e-5,
     )
 
 
-def letters(run: Provider, of: str) -> Shown:
+def letters(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     symbols = {step.id: step.symbol for step in trace.steps}
     mask, mlp = symbols["mask"], symbols["block1.mlp.output"]
-    said = (
+    evidence = (
         f"on {model.name} the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
         f"symbols for {len(symbols)} steps"
     )
-    return Shown(said, mask != mlp and len(set(symbols.values())) == len(symbols))
+    return Evidence(evidence, mask != mlp and len(set(symbols.values())) == len(symbols))
 
 
-def b_vocab(run: Provider, of: str) -> Shown:
+def b_vocab(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     bias, latex = model.net.head.bias, trace.step("logits").latex
     read = any("head.bias" in op.parameters for op in trace.ops)
-    said = f"the bias that ran on {model.name} has {shape_numbers(tuple(bias.shape))} numbers"
-    return Shown(said, read and r"\mathbf{b}_{\mathrm{vocab}}" in latex)
+    evidence = f"the bias that ran on {model.name} has {shape_numbers(tuple(bias.shape))} numbers"
+    return Evidence(evidence, read and r"\mathbf{b}_{\mathrm{vocab}}" in latex)
 
 
-def patches_causal(run: Provider, of: str) -> Shown:
+def patches_causal(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     N = next(segment.stop for segment in trace.segments if segment.name == "image")
     weights = trace.attention(0)
     later, first = float(weights[..., :N, :N].triu(1).max()), float(weights[..., 0, 0].min())
-    said = f"the largest weight of a patch on a later patch is {later:g}; the first patch gives itself {first:g}"
-    return Shown(said, later == 0 and first == 1)
+    evidence = f"the largest weight of a patch on a later patch is {later:g}; the first patch gives itself {first:g}"
+    return Evidence(evidence, later == 0 and first == 1)
 
 
-def first_word(run: Provider, of: str) -> Shown:
+def first_word(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
     same = torch.equal(tensor_of(trace, "text"), tensor_of(trace, "norm")[:, before - read :])
-    said = (
+    evidence = (
         f"{before} tokens went in, the last {read} are read; the word after the picture is predicted at the begin token"
     )
-    return Shown(said, same and before > read)
+    return Evidence(evidence, same and before > read)
 
 
-def add_and_norm(run: Provider, of: str) -> Shown:
+def add_and_norm(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     ran = [trace.ops[i].op for i in trace.step("block1.attention.residual").ops]
-    return Shown(f"the ops of this step: {', '.join(ran)}", ran == ["add"])
+    return Evidence(f"the ops of this step: {', '.join(ran)}", ran == ["add"])
 
 
-def two_dimensions(run: Provider, of: str) -> Shown:
+def two_dimensions(run: Provider, of: str) -> Evidence:
     model, trace = run("vit-text")
-    sizes = {one.name: one.value for one in trace.symbols}
+    sizes = {symbol.name: symbol.value for symbol in trace.symbols}
     rows, grid = len(model.net.image_positions), (sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
-    said = (
+    evidence = (
         f"the table has {rows} rows for a grid of {grid[0]} × {grid[1]}; of a row and a column each it "
         f"would have {sum(grid)}"
     )
-    return Shown(said, rows == math.prod(grid))
+    return Evidence(evidence, rows == math.prod(grid))
 
 
-def heads_undefined(run: Provider, of: str) -> Shown:
+def heads_undefined(run: Provider, of: str) -> Evidence:
     h = run("transformer")[1].step("block1.attention.query").shape[1]
-    return Shown(f"h = {h} heads ran", h == run("transformer")[0].sizes["h"])
+    return Evidence(f"h = {h} heads ran", h == run("transformer")[0].sizes["h"])
 
 
-def single_multi(run: Provider, of: str) -> Shown:
-    found = heads.heads_are_columns(*run("transformer"))
-    return Shown(f"the single head's formula, for each of the heads: {found.text}", found.verdict == "holds")
+def single_multi(run: Provider, of: str) -> Evidence:
+    measured = heads.heads_are_columns(*run("transformer"))
+    return Evidence(f"the single head's formula, for each of the heads: {measured.text}", measured.verdict == "holds")
 
 
-def no_root(run: Provider, of: str) -> Shown:
+def no_root(run: Provider, of: str) -> Evidence:
     model, trace = run("transformer")
-    found, E = tensor_of(trace, "embedding")[0], model.net.tokens.weight
-    same = int((found[:, None] == E).all(-1).any(-1).sum())
-    said = (
-        f"{same} of {len(found)} embedded tokens are rows of E bit for bit; √d_model would be "
+    embedded, E = tensor_of(trace, "embedding")[0], model.net.tokens.weight
+    same = int((embedded[:, None] == E).all(-1).any(-1).sum())
+    evidence = (
+        f"{same} of {len(embedded)} embedded tokens are rows of E bit for bit; √d_model would be "
         f"{math.sqrt(E.shape[1]):.3g}"
     )
-    return Shown(said, same == len(found))
+    return Evidence(evidence, same == len(embedded))
 
 
-def relative(run: Provider, of: str) -> Shown:
+def relative(run: Provider, of: str) -> Evidence:
     steps = [step.id for step in run("transformer-relative")[1].steps]
-    said = "no step adds positions to the tokens; `block1.attention.relative` adds to the scores"
-    return Shown(said, "position" not in steps and "block1.attention.relative" in steps)
+    evidence = "no step adds positions to the tokens; `block1.attention.relative` adds to the scores"
+    return Evidence(evidence, "position" not in steps and "block1.attention.relative" in steps)
 
 
-def log_mask(run: Provider, of: str) -> Shown:
+def log_mask(run: Provider, of: str) -> Evidence:
     mask = torch.full((3, 3), -math.inf).triu(1)
     finite = int(mask.log().isfinite().sum())
     weights = run("transformer-causal")[1].attention(0)
     off = float((weights.sum(-1) - 1).abs().max())
-    said = (
+    evidence = (
         f"log of a mask of 0 and -∞ has {finite} finite cells of 9; with the mask itself rows sum to 1 "
         f"within {scientific(off)}"
     )
-    return Shown(said, finite == 0 and float(weights.triu(1).max()) == 0 and close(off))
+    return Evidence(evidence, finite == 0 and float(weights.triu(1).max()) == 0 and close(off))
 
 
-def key_rows(run: Provider, of: str) -> Shown:
+def key_rows(run: Provider, of: str) -> Evidence:
     trace = run("transformer")[1]
     k, s = trace.step("block1.attention.key"), trace.step("block1.attention.scores")
-    said = (
+    evidence = (
         f"K is {shape_numbers(k.shape)}, a row for each of {k.shape[-2]} tokens; in S, "
         f"{shape_numbers(s.shape)}, they are columns"
     )
-    return Shown(said, k.symbolic[-2] == s.symbolic[-1] == "T")
+    return Evidence(evidence, k.symbolic[-2] == s.symbolic[-1] == "T")
 
 
-def byte_pairs(run: Provider, of: str) -> Shown:
+def byte_pairs(run: Provider, of: str) -> Evidence:
     speller = text_tokenizers.shipped_tokenizers()["bpe"]
-    made = speller.encode(TEXT)
-    longer = sum(len(one.raw or b"") > 1 for one in made)
-    said = (
+    pieces = speller.encode(TEXT)
+    longer = sum(len(piece.raw or b"") > 1 for piece in pieces)
+    evidence = (
         f"byte-level BPE, as GPT-2 has it, cuts the {len(TEXT.encode())} bytes of “{TEXT}” to "
-        f"{len(made)} pieces, {longer} "
+        f"{len(pieces)} pieces, {longer} "
         f"of them of more than one byte; of its {len(speller.vocabulary):,} ids 256 are bytes. GPT-2 "
         "has 50,257: 256 bytes, "
         "50,000 merges and the end of a text (Radford et al. 2019, section 2.2)"
     )
-    return Shown(said, longer > 0 and len(speller.vocabulary) > 256)
+    return Evidence(evidence, longer > 0 and len(speller.vocabulary) > 256)
 
 
-def from_papers(said: str) -> Callable[[Provider, str], Shown]:
+def from_papers(evidence: str) -> Callable[[Provider, str], Evidence]:
     """Return a function that states what papers say, which no run measures."""
-    return lambda run, of: Shown(said, True, "the papers")
+    return lambda run, of: Evidence(evidence, True, "the papers")

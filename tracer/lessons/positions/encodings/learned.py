@@ -31,7 +31,7 @@ class Positions(Places):
         super().__init__(T_max=T_max, D=D, h=h, R=R)
         self.rows = nn.Parameter(torch.randn(T_max, D))
 
-    def added(self, x) -> torch.Tensor:
+    def add_to(self, x) -> torch.Tensor:
         return x + self.rows[: x.shape[1]]  # [B, T, D]
 
     def table(self, T) -> Table:

@@ -37,7 +37,8 @@ class Positions(Places):
             "position",
             why=(
                 Claim(
-                    "The dot products of attention compare what tokens hold. The waves of each place are added, so "
+                    "The dot products of attention compare what tokens contain, not where they stand. The waves of "
+                    "each place are added, so "
                     "that "
                     "they compare places too.",
                     so.equation_is("Plus"),
@@ -48,7 +49,7 @@ class Positions(Places):
         ),
     )
 
-    def added(self, x) -> torch.Tensor:
+    def add_to(self, x) -> torch.Tensor:
         return x + sinusoids(*x.shape[1:]).to(x)  # [B, T, D]
 
     def table(self, T) -> Table:

@@ -13,7 +13,7 @@ from tracer.inputs.contrastive_inputs import encode_sentences
 from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
 from tracer.models.clip import CLIP, SPEC
 from tracer.models.training import scenes
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids
 
 PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
@@ -35,7 +35,7 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("clip", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each kind are scored. `matrix_rate` and `rate`
@@ -60,10 +60,10 @@ class Recipe:
         if self.sizes["V"] != len(VOCABULARY):
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 
-    def read(self, data: None, part: str) -> scenes.Drawn | Unseen:
+    def read(self, data: None, part: str) -> scenes.SceneStream | Unseen:
         """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
         if part == "train":
-            return scenes.Drawn(self.count)
+            return scenes.SceneStream(self.count)
         return Unseen(
             new=scenes.held_out(self.tests, part, salt=1, counts=(1,), allowed=held_out),
             known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=in_training),
@@ -80,11 +80,7 @@ class Recipe:
                 net.image.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
         return net
 
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon for the matrices of the blocks, AdamW for all else."""
-        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
-
-    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return new scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and pairs, `[B]`.
 
         Every second batch leaves out the words for sizes. Equal captions are one.
@@ -118,8 +114,8 @@ class Recipe:
         for index in differ.tolist():
             scene = data.two[index]
             first, second = (thing.colour for thing in scene.things)
-            other = scene.but(0, colour=second).but(1, colour=first)
-            tokens = encode_sentences([scene.caption, other.caption], VOCABULARY)
+            swapped = scene.but(0, colour=second).but(1, colour=first)
+            tokens = encode_sentences([scene.caption, swapped.caption], VOCABULARY)
             right += net(pixels[index : index + 1], tokens)[0].argmax().item() == 0
         return {
             "accuracy_unseen_pairs": among_pairs(net, data.new),
@@ -132,7 +128,7 @@ class Recipe:
         """Return the figure by which weights are chosen, higher is better."""
         return figures["accuracy_unseen_pairs"]
 
-    def card(self, data: scenes.Drawn) -> dict:
+    def card(self, data: scenes.SceneStream) -> dict:
         """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         numbers = product(range(len(COLOURS)), range(len(SHAPES)))
         missing = [pair for pair, (colour, shape) in zip(PAIRS, numbers, strict=True) if held_out(colour, shape)]
@@ -161,9 +157,9 @@ def without_sizes(caption: str) -> str:
     return " ".join(word for word in caption.split() if word not in SIZES)
 
 
-def among_pairs(net: nn.Module, found: Scenes) -> float:
+def among_pairs(net: nn.Module, pairs: Scenes) -> float:
     """Return the share of single objects for which their own pair fits best among all."""
-    own = torch.from_numpy(found.colour[:, 0] * len(SHAPES) + found.shape[:, 0])
+    own = torch.from_numpy(pairs.colour[:, 0] * len(SHAPES) + pairs.shape[:, 0])
     tokens = encode_sentences(PAIRS, VOCABULARY)
-    best = torch.cat([net(pixels, tokens).argmax(dim=-1) for pixels in scenes.pixels(found).split(100)])
+    best = torch.cat([net(pixels, tokens).argmax(dim=-1) for pixels in scenes.pixels(pairs).split(100)])
     return round((best == own).float().mean().item(), 6)

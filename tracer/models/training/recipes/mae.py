@@ -12,7 +12,7 @@ from tracer.inputs.masked_image_inputs import MEAN, STD, visible_patches
 from tracer.inputs.synthetic import textures
 from tracer.models.mae import MAE, SPEC
 from tracer.models.shared.anomaly_detection import anomaly_map, patches_of
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids
 
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
@@ -35,7 +35,7 @@ class Surfaces:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("mae", batch=32)` changes one of them.
 
     `count` surfaces are trained on, `tests` of each name are scored; `least` and `most` are the smallest and largest
@@ -68,20 +68,20 @@ class Recipe:
 
         Those of "validation" are other pieces from the regions of "train"; those of "test" come from elsewhere.
         """
-        size, side, found = self.sizes["H"], self.sizes["P"], []
+        size, side, patches = self.sizes["H"], self.sizes["P"], []
         if part == "train":
             counts = {name: round(share * self.count) for name, share in MIXTURE.items()}
             for name, count in counts.items():
                 for seed in range(count):
                     clean = textures.surface(name, seed, part=part, size=size)
-                    found.append((name, clean, np.zeros((size, size), dtype=bool)))
+                    patches.append((name, clean, np.zeros((size, size), dtype=bool)))
         else:
             region = "test" if part == "test" else "train"
             for name in MIXTURE:
                 for seed in range(SEEDS[part], SEEDS[part] + self.tests):
                     clean = textures.surface(name, seed, part=region, size=size)
-                    found.append((name, *textures.damage(clean, seed)))
-        names, pixels, masks = zip(*found, strict=True)
+                    patches.append((name, *textures.damage(clean, seed)))
+        names, pixels, masks = zip(*patches, strict=True)
         defects = np.stack([textures.patch_mask(mask, side) for mask in masks])
         return Surfaces(torch.from_numpy(np.stack(pixels))[:, None], names, torch.from_numpy(defects))
 
@@ -96,16 +96,12 @@ class Recipe:
                     table.copy_(0.5 * sinusoids(H // P, W // P, D))
         return net
 
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon for the matrices of the blocks, AdamW for all else."""
-        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
-
     def batch_of(self, data: Surfaces, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the surfaces of the indices `chosen`, flipped at random, and their visible patches."""
         pixels = data.pixels[chosen]
         for axis in (-1, -2):
-            turned = torch.rand(len(chosen), generator=generator) < 0.5
-            pixels = torch.where(turned[:, None, None, None], pixels.flip(axis), pixels)
+            flipped = torch.rand(len(chosen), generator=generator) < 0.5
+            pixels = torch.where(flipped[:, None, None, None], pixels.flip(axis), pixels)
         patches = data.defects.shape[1]
         share = self.least + (self.most - self.least) * torch.rand((), generator=generator).item()
         count = max(1, min(patches - 1, round(patches * (1 - share))))
@@ -125,7 +121,7 @@ class Recipe:
         maps = torch.cat([anomaly_map(net, normalise(pixels)) for pixels in data.pixels.split(50)])
         figures = {}
         for name in dict.fromkeys(data.names):
-            own = torch.tensor([other == name for other in data.names])
+            own = torch.tensor([texture == name for texture in data.names])
             figures[f"auroc_{name}"] = round(auroc(maps[own].flatten(), data.defects[own].flatten()), 6)
         return figures | {"surfaces": len(data)}
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tracer.inputs.tokenizers import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC
 from tracer.models.shared.spec import Spec
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.utils.error_text import quote
 
 FILE = "tinyshakespeare.txt"
@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("nanogpt", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
@@ -44,6 +44,7 @@ class Recipe:
     """
 
     spec: ClassVar[Spec] = SPEC
+    decays_rest: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 14
@@ -89,11 +90,6 @@ class Recipe:
                 for linear in (block.attention.output, block.mlp.contract):
                     nn.init.zeros_(linear.weight)
         return net
-
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
-        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, text: Text, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the windows `chosen`, `[B]`, each shifted by up to T - 1 tokens, and next tokens: `[B, T]` both."""

@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from tracer.inputs.synthetic.scenes import CLASSES, Scenes
 from tracer.models.segmenter import SPEC, Segmenter
 from tracer.models.training import scenes
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("segmenter", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes are scored. `matrix_rate` and `rate` are the
@@ -38,9 +38,9 @@ class Recipe:
         if self.sizes["K"] != len(CLASSES):
             raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
 
-    def read(self, data: None, part: str) -> scenes.Drawn | Scenes:
+    def read(self, data: None, part: str) -> scenes.SceneStream | Scenes:
         """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
-        return scenes.Drawn(self.count) if part == "train" else scenes.held_out(self.tests, part)
+        return scenes.SceneStream(self.count) if part == "train" else scenes.held_out(self.tests, part)
 
     def build(self, seed: int) -> Segmenter:
         """Return a segmenter with its initial weights, the same for the same seed; positions start as sinusoids."""
@@ -52,11 +52,7 @@ class Recipe:
                 net.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
         return net
 
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon for the matrices of the blocks, AdamW for all else."""
-        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
-
-    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return new scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""
         drawn = scenes.draw(generator, len(chosen))
         return scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
@@ -75,8 +71,8 @@ class Recipe:
         pixels, labels = scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
         pairs = torch.zeros(len(CLASSES) ** 2, dtype=torch.long)
         for some, true in zip(pixels.split(100), labels.split(100), strict=True):
-            found = net(some).argmax(dim=-1)
-            pairs += (true * len(CLASSES) + found).flatten().bincount(minlength=len(pairs))
+            predicted = net(some).argmax(dim=-1)
+            pairs += (true * len(CLASSES) + predicted).flatten().bincount(minlength=len(pairs))
         table = pairs.view(len(CLASSES), -1).double()
         both = table.diagonal()
         shares = both / (table.sum(0) + table.sum(1) - both).clamp(min=1)
@@ -87,7 +83,7 @@ class Recipe:
         """Return the figure by which weights are chosen, higher is better."""
         return figures["iou"]
 
-    def card(self, data: scenes.Drawn) -> dict:
+    def card(self, data: scenes.SceneStream) -> dict:
         """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "classes": list(CLASSES),

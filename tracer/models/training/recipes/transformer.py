@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
 from tracer.tracing import trace
 from tracer.utils.error_text import quote
@@ -32,7 +32,7 @@ class Strings:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("transformer", batch=64)` changes one of them.
 
     An epoch is `strings` strings, drawn anew each time; `tests` strings are held out. `matrix_rate` and `rate` are
@@ -42,6 +42,8 @@ class Recipe:
 
     drawn: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("positions",)
+    decays_rest: ClassVar[bool] = True
+
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
     epochs: int = 12
     batch: int = 128
@@ -73,11 +75,6 @@ class Recipe:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return Transformer(**self.sizes, positions=self.positions)
-
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        rates: dict[str, Any] = {"matrix_rate": self.matrix_rate, "rate": self.rate}
-        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return as many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""
@@ -120,11 +117,11 @@ class Recipe:
     def _draw(self, count: int, generator: torch.Generator, *, held_out: bool) -> Tensor:
         """Return strings of one part: length and characters are uniform, `[count, T_max]`."""
         V, T = self.sizes["V"], self.sizes["T_max"]
-        found, have = [], 0
+        drawn_strings, have = [], 0
         while have < count:
             numbers = torch.randint(1, V, (2 * count, T), generator=generator)
             lengths = torch.randint(1, T + 1, (2 * count, 1), generator=generator)
             numbers = numbers * (torch.arange(T) < lengths)
-            found.append(numbers[(numbers.sum(dim=-1) % HELD_OUT == 0) == held_out])
-            have += len(found[-1])
-        return torch.cat(found)[:count]
+            drawn_strings.append(numbers[(numbers.sum(dim=-1) % HELD_OUT == 0) == held_out])
+            have += len(drawn_strings[-1])
+        return torch.cat(drawn_strings)[:count]

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from tracer.models.training import cifar10, occlusion_eval
 from tracer.models.training.cifar10 import Images
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.vit import ViT
 
 HELD_OUT = 20
@@ -20,12 +21,15 @@ SIZES = {"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("vit", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `pad` and `hole` are in pixels, `warmup` is in steps.
     """
+
+    decays_rest: ClassVar[bool] = True
+    undecayed: ClassVar[tuple[str, ...]] = ("position",)
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
     epochs: int = 22
@@ -70,11 +74,6 @@ class Recipe:
                 for name in net.blocks:
                     mimetic(net.get_submodule(name).attention, D=D, h=h)
         return net
-
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon (Jordan 2024) for the matrices of the blocks, AdamW for all else, without decay for vectors."""
-        rates = {"matrix_rate": self.matrix_rate, "rate": self.rate}
-        return optimizers(net, **rates, decay=self.decay, rest_decay=self.decay, bare=("position",))
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]`, int64 `[B]`."""

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tracer.inputs.synthetic.scenes import LONGEST, MOST, VOCABULARY, Scenes
 from tracer.models.training import scenes
-from tracer.models.training.optimizers import optimizers
+from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.pointing_eval import pointing
 from tracer.models.training.recipes.vit import sinusoids
 from tracer.models.training.scenes import NONE, captions
@@ -18,7 +18,7 @@ NAMES = ("one object", "two objects", "three objects")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MuonAndAdamW):
     """The settings of a run; `train("vit-text", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of one, of two and of three objects are scored.
@@ -46,18 +46,18 @@ class Recipe:
         scenes.fitting(self.sizes, SPEC.sizes)
         least = {"V": len(VOCABULARY), "T_max": LONGEST + 1}
         if any(self.sizes[name] < number for name, number in least.items()):
-            given = {name: self.sizes[name] for name in least}
-            raise ValueError(f"sizes {given}: captions of scenes need at least {least}")
+            sizes = {name: self.sizes[name] for name in least}
+            raise ValueError(f"sizes {sizes}: captions of scenes need at least {least}")
 
     @property
     def options(self) -> dict:
         """The options of the model that is trained."""
         return {name: getattr(self, name) for name in SPEC.options}
 
-    def read(self, data: None, part: str) -> scenes.Drawn | list[Scenes]:
+    def read(self, data: None, part: str) -> scenes.SceneStream | list[Scenes]:
         """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
         if part == "train":
-            return scenes.Drawn(self.count)
+            return scenes.SceneStream(self.count)
         return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
 
     def build(self, seed: int) -> ViTText:
@@ -70,11 +70,7 @@ class Recipe:
                 net.image_positions.copy_(0.5 * sinusoids(H // P, W // P, D))
         return net
 
-    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
-        """Return Muon for the matrices of the blocks, AdamW for all else."""
-        return optimizers(net, matrix_rate=self.matrix_rate, rate=self.rate, decay=self.decay)
-
-    def batch_of(self, data: scenes.Drawn, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return new scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
         drawn = scenes.draw(generator, len(chosen))
         return scenes.pixels(drawn), *captions(drawn)
@@ -108,7 +104,7 @@ class Recipe:
         """Return the figures by which weights are chosen, higher is better: one or two objects, then three."""
         return figures["one or two objects"], figures[NAMES[-1]]
 
-    def card(self, data: scenes.Drawn) -> dict:
+    def card(self, data: scenes.SceneStream) -> dict:
         """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "options": self.options,

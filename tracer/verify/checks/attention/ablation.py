@@ -23,8 +23,8 @@ def problems(run: Run) -> Iterator[str]:
     words = [*run.inputs[1][0, 1:].tolist(), int(shares[-1].argmax())]
     for layers in ((), (0,), tuple(range(len(blocks)))):
         shown = close_picture(run.model, run.inputs, layers)
-        other = softmax(array(_run_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
-        for name, expected, best in (("open", shares, shown.best), ("closed", other, shown.instead)):
+        recomputed = softmax(array(_run_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
+        for name, expected, best in (("open", shares, shown.best), ("closed", recomputed, shown.instead)):
             row = [expected[place, word] for place, word in enumerate(words)]
             if (
                 len(row) != len(getattr(shown, name))

@@ -35,9 +35,9 @@ def _compare(run: Run) -> Iterator[str]:
 def match_softmaxes(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
     """Return the softmax that ran for each attention of the trace, `[B, h, S_q, S_k]`, by tower and layer, in the order
     of the run; and a sentence for each attention without a softmax."""
-    left, found, lost = iter(run.softmaxes), {}, []
+    left, matched, lost = iter(run.softmaxes), {}, []
     for record in run.trace.attentions:
-        layers = found.setdefault(record.part, {})
+        layers = matched.setdefault(record.part, {})
         shape = (record.queries, record.keys)
         weights = next((w for w in left if w.ndim >= 3 and w.shape[-2:] == shape and _heads(w, record.heads)), None)
         if weights is None:
@@ -45,7 +45,7 @@ def match_softmaxes(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[st
             return {}, lost
         layers[len(layers)] = np.nan_to_num(weights).reshape(-1, record.heads, *shape)
     problem = {(record.part, record.layer) for record in run.trace.attentions if record.problem}
-    return {p: {n: w for n, w in each.items() if (p, n) not in problem} for p, each in found.items()}, lost
+    return {p: {n: w for n, w in each.items() if (p, n) not in problem} for p, each in matched.items()}, lost
 
 
 def _heads(weights: np.ndarray, heads: int) -> bool:
@@ -63,8 +63,8 @@ def _layer(trace, part: str, layer: int, ran: np.ndarray) -> Iterator[str]:
         yield f"{where} is off by {abs(shown - ran).max():.1e} from the softmax that ran"
     for head in range(ran.shape[1]):
         query = (7 * head + 3) % ran.shape[2]
-        one, row = trace.attention(layer, head, part=part), trace.attention(layer, head, query, part=part)
-        if not abs(array(one) - ran[:, head]).max() <= allowed:
+        head_rows, row = trace.attention(layer, head, part=part), trace.attention(layer, head, query, part=part)
+        if not abs(array(head_rows) - ran[:, head]).max() <= allowed:
             yield f"{where}: head {head} is not the one that ran"
         if not abs(array(row) - ran[:, head, query]).max() <= allowed:
             yield f"{where}: row {query} of head {head} is not the one that ran"

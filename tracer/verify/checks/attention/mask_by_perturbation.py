@@ -8,10 +8,20 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map_only
 
-from tracer.attention.masks import Moved, blocks, influence, kind, predict_under_mask, reach, row, rows, visible
+from tracer.attention.masks import (
+    ChangedPositions,
+    blocks,
+    influence,
+    kind,
+    predict_under_mask,
+    reach,
+    row,
+    rows,
+    visible,
+)
 from tracer.attention.masks.perturbation import change_token
+from tracer.utils.internals.torch_internals import tree_map_only
 from tracer.verify.checks.reference_run import Run, array, tensors
 
 PATCHES_AND_WORDS = ("image", "text", "visible")
@@ -49,9 +59,9 @@ def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[st
     before = _run_with(module, args, kwargs, read, read.double())
     random = np.random.default_rng(0)
     for token in sorted({0, 1, record.keys // 2, record.keys - 1} & set(range(record.keys))):
-        other = read.double().clone()
-        other[:, token] += torch.from_numpy(random.normal(size=read.shape[-1])) * (1 + read.double().std())
-        moved = (_run_with(module, args, kwargs, read, other) != before).any(axis=-1)
+        changed = read.double().clone()
+        changed[:, token] += torch.from_numpy(random.normal(size=read.shape[-1])) * (1 + read.double().std())
+        moved = (_run_with(module, args, kwargs, read, changed) != before).any(axis=-1)
         expected = open_cells[:, token]
         moved[token] = expected[token]  # its own query is another one, whatever it looks at
         if (moved != expected).any():
@@ -59,13 +69,13 @@ def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[st
             yield f"lets query {wrong} see token {token}: {bool(expected[wrong])}, but its output moves: {moved[wrong]}"
 
 
-def _run_with(module, args, kwargs, read, other) -> np.ndarray:
-    """Return the output of a module in float64 with `other` instead of `read`, `[S, D]` of the first input of the
+def _run_with(module, args, kwargs, read, changed) -> np.ndarray:
+    """Return the output of a module in float64 with `changed` instead of `read`, `[S, D]` of the first input of the
     batch."""
 
     def exact(x: torch.Tensor) -> torch.Tensor:
         if x is read:
-            return other
+            return changed
         return x.double() if x.is_floating_point() else x
 
     args, kwargs = tree_map_only(torch.Tensor, exact, (args, kwargs))
@@ -90,16 +100,16 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
         if (block.queries, block.keys) != (a.name, b.name) or abs(block.share - share) > 1e-6:
             yield f"{block.queries} see {block.share:.3f} of {block.keys}, expected {share:.3f}"
     query = len(cells) // 2
-    found, weights = row(trace, query, part=part), array(trace.attention(0, 0, part=part))[0]
-    if ((array(found.mask) > -16) != cells[query]).any():
+    read, weights = row(trace, query, part=part), array(trace.attention(0, 0, part=part))[0]
+    if ((array(read.mask) > -16) != cells[query]).any():
         yield f"shows a mask of row {query} that is not the one that ran"
-    if (array(found.before) <= -1e4).any():
+    if (array(read.before) <= -1e4).any():
         yield f"shows scores of row {query} before the mask that are masked"
-    scores = array(found.before) + array(found.mask)
+    scores = array(read.before) + array(read.mask)
     powers = np.exp(scores - scores.max())
     if (
         abs(powers / powers.sum() - weights[query]).max() > 1e-5
-        or abs(array(found.weights) - weights[query]).max() > 1e-5
+        or abs(array(read.weights) - weights[query]).max() > 1e-5
     ):
         yield f"shows scores of row {query} whose softmax is not its weights"
     every = rows(trace, part=part)
@@ -128,7 +138,7 @@ def _influence(run: Run) -> Iterator[str]:
             continue
         token = (segment.start + segment.stop) // 2
         with torch.no_grad():
-            seen: Moved = influence(run.model, run.inputs, token, part=part)
+            seen: ChangedPositions = influence(run.model, run.inputs, token, part=part)
             differs = _leaving(run, own, change_token(run.model, run.inputs, token, part=part))
             again = influence(run.model, run.inputs, token) if number == 0 else seen
         if seen.leaving != differs or again != seen:
@@ -139,9 +149,11 @@ def _influence(run: Run) -> Iterator[str]:
             yield from _check_reach(run, part, own, token)
     if any(record.problem for record in trace.attentions):
         return
-    other = predict_under_mask(run.model, run.inputs)
+    prediction = predict_under_mask(run.model, run.inputs)
     result = run.model.spec.result(run.model, run.inputs, run.output)
-    if trace.attentions and ((array(other.cells) != array(visible(trace))).any() or dict(other.result) != dict(result)):
+    if trace.attentions and (
+        (array(prediction.cells) != array(visible(trace))).any() or dict(prediction.result) != dict(result)
+    ):
         yield "says another thing under its own mask than it said"
 
 
@@ -169,24 +181,24 @@ def _check_segments(run: Run) -> Iterator[str]:
             yield f"the segments of {part!r} lie at {own}, of {tokens} tokens"
 
 
-def _leaving(run: Run, own, other) -> tuple[int, ...]:
+def _leaving(run: Run, own, changed) -> tuple[int, ...]:
     """Return the positions at which the last block's output differs for other inputs."""
-    last, found = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
-    hook = last.register_forward_hook(lambda module, args, output: found.append(array(tensors(output)[0])))
+    last, captured = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
+    hook = last.register_forward_hook(lambda module, args, output: captured.append(array(tensors(output)[0])))
     try:
-        for inputs in (run.inputs, other):
+        for inputs in (run.inputs, changed):
             run.model.net(*inputs, **inputs.named)
     finally:
         hook.remove()
-    return tuple(np.flatnonzero((found[0] != found[1]).any(axis=(0, 2))).tolist())
+    return tuple(np.flatnonzero((captured[0] != captured[1]).any(axis=(0, 2))).tolist())
 
 
 def _through(run: Run, own, token: int) -> tuple[int, ...]:
     """Return the positions that change in the last block's output when a token of the first one's input is another."""
     net = copy.deepcopy(run.model.net).double()
     first, last = (net.get_submodule(record.module.rpartition(".")[0]) for record in (own[0], own[-1]))
-    given = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, tuple(run.inputs))
-    found, pushes = [], iter((0.0, 1.0))
+    inputs = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, tuple(run.inputs))
+    captured, pushes = [], iter((0.0, 1.0))
 
     def push(module, args):
         x = args[0].clone()
@@ -194,8 +206,8 @@ def _through(run: Run, own, token: int) -> tuple[int, ...]:
         return (x, *args[1:])
 
     first.register_forward_pre_hook(push)
-    last.register_forward_hook(lambda module, args, output: found.append(array(tensors(output)[0])[0]))
+    last.register_forward_hook(lambda module, args, output: captured.append(array(tensors(output)[0])[0]))
     with torch.no_grad():
-        net(*given, **run.inputs.named)
-        net(*given, **run.inputs.named)
-    return tuple(np.flatnonzero((found[0] != found[1]).any(axis=-1)).tolist())
+        net(*inputs, **run.inputs.named)
+        net(*inputs, **run.inputs.named)
+    return tuple(np.flatnonzero((captured[0] != captured[1]).any(axis=-1)).tolist())

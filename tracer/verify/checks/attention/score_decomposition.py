@@ -26,11 +26,11 @@ def problems(run: Run) -> Iterator[str]:
     content, both = array(values("embedding")), array(values("position"))
 
     def part(linear, tokens: np.ndarray, bias: bool) -> np.ndarray:
-        made = tokens @ array(linear.weight).T
+        projected = tokens @ array(linear.weight).T
         if bias and linear.bias is not None:
-            made = made + array(linear.bias)
-        width = made.shape[-1] // block.h
-        return np.stack([made[..., i * width : (i + 1) * width] for i in range(block.h)], axis=1)
+            projected = projected + array(linear.bias)
+        width = projected.shape[-1] // block.h
+        return np.stack([projected[..., i * width : (i + 1) * width] for i in range(block.h)], axis=1)
 
     queries = {"content": part(block.query, content, True), "position": part(block.query, both - content, False)}
     keys = {"content": part(block.key, content, True), "position": part(block.key, both - content, False)}

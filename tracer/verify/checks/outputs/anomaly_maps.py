@@ -26,12 +26,12 @@ def problems(run: Run) -> Iterator[str]:
     if list(shown["visible"]) != listed:
         yield f"{len(shown['visible'])} patches are called visible, others than the {len(listed)} that were given"
     levels = _map(run.model.net, image, side) * std.mean() * 255
-    found = np.array(shown["anomaly"])
-    if found.shape != (rows, columns) or not abs(found.ravel() - levels).max() <= LEVELS:
-        yield f"the anomaly is {found.ravel()[:3]} … grey levels, expected {levels[:3]} …"
-    painted, said = _pixels(image, array(run.output)[0], listed, side), np.array(shown["pixels"], dtype=float)
+    anomaly = np.array(shown["anomaly"])
+    if anomaly.shape != (rows, columns) or not abs(anomaly.ravel() - levels).max() <= LEVELS:
+        yield f"the anomaly is {anomaly.ravel()[:3]} … grey levels, expected {levels[:3]} …"
+    painted, reconstruction = _pixels(image, array(run.output)[0], listed, side), np.array(shown["pixels"], dtype=float)
     expected = np.clip(np.rint((painted * std + mean) * 255), 0, 255)
-    if said.shape != expected.shape or not abs(said - expected).max() <= 1:
+    if reconstruction.shape != expected.shape or not abs(reconstruction - expected).max() <= 1:
         yield "the painted picture is not made of the visible patches and of what the net predicts for the others"
 
 
@@ -42,7 +42,7 @@ def _map(net, image: np.ndarray, side: int) -> np.ndarray:
     columns, count = image.shape[-1] // side, image.shape[-2] // side * (image.shape[-1] // side)
     errors = np.zeros(count)
     for turn in range(3):
-        before, made = errors.copy(), []
+        before, patches = errors.copy(), []
         for group in range(4):
             hidden = [n for n in range(count) if (n // columns % 2, n % columns % 2) == divmod(group, 2)]
             others = [n for n in range(count) if n not in hidden]
@@ -52,8 +52,8 @@ def _map(net, image: np.ndarray, side: int) -> np.ndarray:
             seen = sorted(sorted(others, key=lambda n: before[n])[:trusted])
             with torch.no_grad():
                 predicted = net(torch.from_numpy(image).float(), torch.tensor([seen]))
-            made += [(n, array(predicted)[0, n]) for n in hidden]
-        for n, pixels in made:
+            patches += [(n, array(predicted)[0, n]) for n in hidden]
+        for n, pixels in patches:
             errors[n] = np.sqrt(((pixels - _patch(image[0], n, side)) ** 2).mean())
     return errors
 

@@ -62,17 +62,17 @@ def problems(run: Run) -> Iterator[str]:
         yield from _right(photos, {name: names[_logits(run, photo)[0].argmax()] for name, photo in photos.items()})
     elif shown.get("kind") == "labels":
         pictures = {shape: draw_shape(shape, COLOURS["red"]) for shape in CORNERS}
-        found = {shape: shown["classes"][_logits(run, p)[0, 32, 32].argmax()] for shape, p in pictures.items()}
-        found |= {"background": shown["classes"][_logits(run, pictures["circle"])[0, 4, 4].argmax()]}
-        yield from _right(found, found)
+        answers = {shape: shown["classes"][_logits(run, p)[0, 32, 32].argmax()] for shape, p in pictures.items()}
+        answers |= {"background": shown["classes"][_logits(run, pictures["circle"])[0, 4, 4].argmax()]}
+        yield from _right(answers, answers)
     elif shown.get("kind") == "sentences":
         names = [f"a {colour} {shape}" for colour in COLOURS for shape in CORNERS]
-        found = {}
+        answers = {}
         for name in names:
             _, colour, shape = name.split()
             logits = _logits(run, draw_shape(shape, COLOURS[colour]), "; ".join(names))
-            found[name] = names[logits[0].argmax()]
-        yield from _right(found, found)
+            answers[name] = names[logits[0].argmax()]
+        yield from _right(answers, answers)
     elif shown.get("kind") == "caption":
         yield from _captions(run)
     elif shown.get("kind") == "next":
@@ -82,41 +82,41 @@ def problems(run: Run) -> Iterator[str]:
     elif shown.get("kind") == "tokens":
         for text in ("A string to turn", "a few letters"):
             filled = text.ljust(run.model.sizes["T_max"], str(shown.get("pad", " ")))
-            said = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
-            if said != filled[::-1]:
-                yield f"{text!r} is answered by {said!r}, trained to be reversed"
+            captions = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
+            if captions != filled[::-1]:
+                yield f"{text!r} is answered by {captions!r}, trained to be reversed"
 
 
 def _options(run: Run) -> Iterator[str]:
     """Check that weights with other options than those of their training say so."""
-    said = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
-    if said:
-        trained, here = (dict(part.split("=") for part in group.split(" and ")) for group in said.groups())
+    match = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
+    if match:
+        trained, here = (dict(part.split("=") for part in group.split(" and ")) for group in match.groups())
         own = {name: str(value) for name, value in run.model.options.items()}
         if any(own.get(name) != value or trained.get(name) == value for name, value in here.items()):
-            yield f"the weights are said to be {said[0].removeprefix('; ')}, the options are {own}"
+            yield f"the weights are said to be {match[0].removeprefix('; ')}, the options are {own}"
 
 
 def _captions(run: Run) -> Iterator[str]:
     """Check the model's captions of one drawn shape: of every colour, of every shape, large and small."""
-    found = {}
+    captions = {}
     for size, radius in (("large", 10.0), ("small", 5.8)):
         for number, shape in enumerate(CORNERS):
             colour = list(COLOURS)[(number + (size == "small")) % len(COLOURS)]
             inputs = run.model.inputs(image=draw_shape(shape, COLOURS[colour], radius=radius))
-            found[f"a {size} {colour} {shape}"] = " ".join(inputs.words[1:])
-    yield from _right(found, found)
+            captions[f"a {size} {colour} {shape}"] = " ".join(inputs.words[1:])
+    yield from _right(captions, captions)
 
 
-def _right(expected, found: dict[str, str]) -> Iterator[str]:
-    wrong = [f"{name} is called {found[name]}" for name in expected if found[name] != name]
-    if len(wrong) > (1 - NAMED) * len(found):
-        yield f"{len(wrong)} of {len(found)} have another's name: {', '.join(wrong[:4])}"
+def _right(expected, answers: dict[str, str]) -> Iterator[str]:
+    wrong = [f"{name} is called {answers[name]}" for name in expected if answers[name] != name]
+    if len(wrong) > (1 - NAMED) * len(answers):
+        yield f"{len(wrong)} of {len(answers)} have another's name: {', '.join(wrong[:4])}"
 
 
 def _logits(run: Run, image, text: str | None = None):
-    given = {"image": image} if text is None else {"text": text} if image is None else {"image": image, "text": text}
-    inputs = run.model.inputs(**given)
+    options = {"image": image} if text is None else {"text": text} if image is None else {"image": image, "text": text}
+    inputs = run.model.inputs(**options)
     with torch.no_grad():
         return array(tensors(run.model.net(*inputs, **inputs.named))[0])
 

@@ -36,9 +36,9 @@ def problems(run: Run) -> Iterator[str]:
     yield from _tokens(run, (picture.rows, picture.columns), (3 * PHOTOS[0][0], 3 * PHOTOS[0][1]))
 
 
-def _lies(box, shape, given: tuple[int, int], run: Run) -> Iterator[str]:
+def _lies(box, shape, size: tuple[int, int], run: Run) -> Iterator[str]:
     """Check that the crop is the largest one of the model's shape in the middle of the photo, or a share of that."""
-    (left, top, right, bottom), (height, width), (rows, columns) = box, shape[:2], given
+    (left, top, right, bottom), (height, width), (rows, columns) = box, shape[:2], size
     share = (run.model.card or {}).get("crop", 1.0)
     if max(abs(left + right - width), abs(top + bottom - height)) > 1e-6:
         yield f"the crop {tuple(box)} is not in the middle of a photo of {width} × {height}"
@@ -48,9 +48,9 @@ def _lies(box, shape, given: tuple[int, int], run: Run) -> Iterator[str]:
         yield f"the crop {tuple(box)} is not {share:g} of what fits into {width} × {height}"
 
 
-def _from(run: Run, grid: tuple[int, int], given: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
+def _from(run: Run, grid: tuple[int, int], photo_size: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
     """Check that each patch is where its pixels come from."""
-    found, crop = [], None
+    positions, crop = [], None
     for axis in (0, 1):
         length = size[axis]
         levels = np.rint(np.arange(length) * (254 / length)).astype(np.uint8)
@@ -58,13 +58,13 @@ def _from(run: Run, grid: tuple[int, int], given: tuple[int, int], size: tuple[i
         inputs = run.model.inputs(image=Image.fromarray(np.repeat(ramp[..., None], 3, axis=2)))
         crop = inputs.crop
         pixels = _grey(run, inputs) / (254 / length) + 0.5
-        found.append(pixels.reshape(grid[0], pixels.shape[0] // grid[0], grid[1], -1).mean(axis=(1, 3)).ravel())
+        positions.append(pixels.reshape(grid[0], pixels.shape[0] // grid[0], grid[1], -1).mean(axis=(1, 3)).ravel())
     if crop is None:
         yield f"of a photo of {size[0]} × {size[1]} it is not said which part the model sees"
         return
-    yield from _lies(crop.box, size[::-1], given, run)
+    yield from _lies(crop.box, size[::-1], photo_size, run)
     boxes = np.array(patch_boxes(crop, *grid))
-    off = np.hypot((boxes[:, 0] + boxes[:, 2]) / 2 - found[0], (boxes[:, 1] + boxes[:, 3]) / 2 - found[1])
+    off = np.hypot((boxes[:, 0] + boxes[:, 2]) / 2 - positions[0], (boxes[:, 1] + boxes[:, 3]) / 2 - positions[1])
     yield from _points(crop, boxes)
     inner = off.reshape(grid)[1:-1, 1:-1] if min(grid) > 2 else off  # at the edge the filter has less to read
     if not inner.max() <= APART:
@@ -144,13 +144,13 @@ def _entering(run: Run, path: str, photo: np.ndarray):
 
 def _input(run: Run, inputs=None) -> torch.Tensor | None:
     """Return the pixels of forward's input, `[B, C, H, W]`; None if it takes patches."""
-    given = run.inputs if inputs is None else inputs
-    return next((x for x in (*given, *given.named.values()) if x.is_floating_point() and x.dim() == 4), None)
+    arguments = run.inputs if inputs is None else inputs
+    return next((x for x in (*arguments, *arguments.named.values()) if x.is_floating_point() and x.dim() == 4), None)
 
 
 def _grey(run: Run, inputs) -> np.ndarray:
     """Return the first channel of the pixels of forward's input, as levels of 255, `[H, W]`."""
     card = run.model.card or {}
     usual = ((0.5, 0.2) if run.model.sizes["C"] == 1 else (0.5, 0.5)) if "C" in run.model.sizes else (0.5, 0.5)
-    mean, std = (np.ravel(card.get(name, other))[0] for name, other in zip(("mean", "std"), usual, strict=True))
+    mean, std = (np.ravel(card.get(name, statistic))[0] for name, statistic in zip(("mean", "std"), usual, strict=True))
     return (array(_input(run, inputs))[0, 0] * std + mean) * 255

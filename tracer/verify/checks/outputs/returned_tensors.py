@@ -18,23 +18,23 @@ def problems(run: Run) -> Iterator[str]:
     )
 
 
-def find_unaccounted(trace: Trace, given: Iterable) -> Iterator[str]:
-    """Yield a sentence on each returned tensor that no step has, `given` being the inputs that the run may return
+def find_unaccounted(trace: Trace, inputs: Iterable) -> Iterator[str]:
+    """Yield a sentence on each returned tensor that no step has, `inputs` being the inputs that the run may return
     unchanged; and on each step that is called the output and is not returned."""
     leaves = dict(_leaves("", trace.output, set()))
     kept = {step.id: value for step in trace.steps if (value := trace.value(step)) is not None}
-    if (said := [one.name for one in trace.returned]) != list(leaves):
-        yield f"forward returns {', '.join(map(repr, leaves))}; the trace has {', '.join(map(repr, said))}"
-    for one in trace.returned:
-        tensor = leaves.get(one.name)
+    if (names := [returned.name for returned in trace.returned]) != list(leaves):
+        yield f"forward returns {', '.join(map(repr, leaves))}; the trace has {', '.join(map(repr, names))}"
+    for returned in trace.returned:
+        tensor = leaves.get(returned.name)
         if tensor is None:
             continue
-        if one.step and one.step not in kept and any(step.id == one.step for step in trace.steps):
+        if returned.step and returned.step not in kept and any(step.id == returned.step for step in trace.steps):
             continue  # the cap on kept values was reached
-        same = [kept[one.step]] if one.step in kept else list(given) if one.of else []
-        if not one.of.startswith("constant ") and not any(_same(tensor, value) for value in same):
-            place = f" as {one.name!r}" if one.name else ""
-            yield f"no step has what forward returns{place}, {one.dtype} {list(one.shape)}"
+        same = [kept[returned.step]] if returned.step in kept else list(inputs) if returned.of else []
+        if not returned.of.startswith("constant ") and not any(_same(tensor, value) for value in same):
+            place = f" as {returned.name!r}" if returned.name else ""
+            yield f"no step has what forward returns{place}, {returned.dtype} {list(returned.shape)}"
     for step in trace.steps:
         called = step.title == "Output" or step.title.startswith("Output: ")
         if called and step.id in kept and not any(_same(kept[step.id], tensor) for tensor in leaves.values()):
@@ -45,7 +45,7 @@ def _same(tensor: torch.Tensor, value: object) -> bool:
     """Return whether two tensors are the same numbers of the same dtype, also where these are NaN."""
     if not isinstance(value, torch.Tensor) or (tensor.shape, tensor.dtype) != (value.shape, value.dtype):
         return False
-    return torch.equal(*(one.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for one in (tensor, value)))
+    return torch.equal(*(array.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for array in (tensor, value)))
 
 
 def _leaves(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:

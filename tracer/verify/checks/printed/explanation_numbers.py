@@ -10,16 +10,20 @@ import re
 from collections.abc import Callable, Iterator
 
 from tracer.verify.checks.printed import sentence_measures as by
-from tracer.verify.checks.printed.sentence_measures import Book, Line
+from tracer.verify.checks.printed.sentence_measures import Line, StepIndex
 from tracer.verify.checks.reference_run import Run
 
 
 def problems(run: Run) -> Iterator[str]:
     """Check that each why is the one that was evaluated, that its claims hold, and that known false claims do not."""
-    found = {one.line.id: one.line for one in run.trace.later.derived_steps} if run.trace.later else {}
-    book = Book(run)
+    lines = (
+        {derived_step.line.id: derived_step.line for derived_step in run.trace.later.derived_steps}
+        if run.trace.later
+        else {}
+    )
+    book = StepIndex(run)
     for step in run.trace.steps:
-        line = found.get(step.id)
+        line = lines.get(step.id)
         if line is None:
             continue
         if line.why != step.why:
@@ -36,36 +40,38 @@ def problems(run: Run) -> Iterator[str]:
 
 
 NUMBER = r"(-?[\d.]*\d)"
-STANDARD = r"is shifted to mean (\S+) and scaled to variance (\S+), but for a small ε"
+STANDARD = r"is shifted to mean (\S+) and scaled to variance (\S+?)\. A small ε"
 MEASURES: dict[str, Callable[..., bool]] = {
     # norms
     rf"[^.]*[Ee]ach token {STANDARD}": by.standard,
     r"A trainable γ( and β)? then rescales?( and shift)? it": lambda line, *_: all(
         map(line.trainable, line.parameters)
     ),
-    r"No token sees another here": by.tokenwise,
-    r"Its γ and β are its own": lambda line, *_: not by.tied(line),
+    r"Each token is normalised by itself": by.tokenwise,
+    r"It has its own γ and β": lambda line, *_: not by.tied(line),
     r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
         by.one_user_kind("mlp")(line) and all(len(Line(line.book, one).users) > 1 for one in line.sources)
     ),
     r"This brings all tokens to one scale": lambda line, *_: by.root_mean_square(line) or by.standard(line, "0", "1"),
     r"Each token is divided by the root of its mean square": by.root_mean_square,
     r"Nothing is subtracted, which is less work": by.root_mean_square,
-    r"Every block added to the residual stream, and nothing has normalised": lambda line, *_: any(
-        by.sums_of_two(Line(line.book, one), "mlp") for one in line.sources
+    r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
+        by.sums_of_two(Line(line.book, one), stage) for one in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
     r"What each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),
     r"What each (?:token|channel) is looking for\.": by.every(by.queries, by.single_head),
-    r"One matrix product makes all heads; its columns are then dealt out": by.every(by.some_heads, by.size("d_k")),
+    r"One matrix product computes all heads; its columns are then split": by.every(by.some_heads, by.size("d_k")),
     r"The product brings it from D numbers down to d_k": lambda line, *_: by.single_head(line) and by.size("d_k")(line),
-    r"What is looked for here is made of parameters alone": by.every(by.queries, by.from_nothing),
+    r"These queries come from parameters alone": by.every(by.queries, by.from_nothing),
+    r"The numbers of each query that change with its place": by.part_of_recorded("q"),
+    r"The numbers of each key that change with its place": by.part_of_recorded("k"),
     r"What each (?:token|channel) offers to be found by": by.keys,
     r"Queries are compared with keys, never with the tokens": by.distinct,
     r"What each (?:token|channel) hands over if it is attended to": by.values,
     r"It is separate from the key": by.distinct,
-    r"(Queries, keys and values in one matrix product|Two of queries, keys and values)": lambda line, said: any(
-        line.value.size == values[one.q].numel() + values[one.k].numel() * (2 if said.startswith("Q") else 1)
+    r"One matrix product computes (two of )?queries, keys and values at once": lambda line, two: any(
+        line.value.size == values[one.q].numel() + values[one.k].numel() * (1 if two else 2)
         for one in line.records
         for values in [line.book.trace.values]
     ),
@@ -77,23 +83,25 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Every query meets every key: one number for each pair of (?:tokens|channels)\.": lambda line, *_: (
         line.step.shape[-2:] in [(one.queries, one.keys) for one in line.records]
     ),
-    r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by that": by.spread,
-    r"The mask is added: (\S+) where a token may look, (-∞|so low a number|a low number) where it may not": by.hides,
-    r"(\S+) where a token may look, (-∞|the lowest number there is|a low number) where it may not: at": by.hides,
-    r"This matrix has (\S+) where a token may look, at itself and before, and (-∞) where it may not": by.hides,
+    r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by "
+    r"": by.spread,
+    r"The mask is added: (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": by.hides,
+    r"(\S+) where a token may attend, (-∞|the lowest number there is|a low number) where it may not: a token attends "
+    r"to": by.hides,
+    r"This matrix has (\S+) where a token may attend, to itself and to earlier tokens, and (-∞) where it may "
+    r"not": by.hides,
     r"The matrix of (0) and (-∞) is added to the scores of every block": by.hides,
-    r"(?:It is made once, and (?:all blocks add it|added to the scores)|All blocks have|A model that is)": by.causal,
-    r"The fused kernel is only told that the mask is causal|One kernel does all of attention here": lambda line, *_: (
-        all(one.fused for one in line.records)
+    r"(?:It is computed once,? and (?:all blocks add it|added to the scores)|All blocks have|A model that "
+    r"predicts)": by.causal,
+    r"The fused kernel is told that the mask is causal|One kernel computes all of attention here": lambda line, *_: all(
+        one.fused for one in line.records
     ),
-    r"Each row of scores becomes shares that sum to (\d+): how much this token takes": by.rows_sum_to,
-    r"Each row of scores becomes shares\.": lambda line, *_: True,
+    r"Each row of scores becomes weights that sum to (\d+): how much this token takes": by.rows_sum_to,
+    r"Each row of scores becomes weights\.": lambda line, *_: True,
     r"Each (?:token|channel)'s mixture of the values": by.mixture,
-    r"The heads, which worked apart, are laid side by side again": by.every(by.some_heads, by.heads_are_joined),
-    r"With one head there is nothing to lay side by side: the mixture is d_k wide": by.every(
-        by.single_head, by.size("d_k")
-    ),
-    r"With one head there is nothing to lay side by side\.": by.single_head,
+    r"The heads, which worked independently, are concatenated again": by.every(by.some_heads, by.heads_are_joined),
+    r"With one head there is nothing to concatenate: the mixture is d_k wide": by.every(by.single_head, by.size("d_k")),
+    r"With one head there is nothing to concatenate\.": by.single_head,
     r"Several heads of queries share one head of keys and values": lambda line, *_: any(
         array.shape[1] < one.heads or len({row.tobytes() for row in array[0]}) < one.heads
         for one in line.records
@@ -102,14 +110,14 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"So far the heads have worked independently\. This product mixes what they found": by.every(
         by.some_heads, by.is_trained, by.size("D")
     ),
-    r"What was found is d_k wide, the token D": lambda line, *_: (
+    r"The result of attention is d_k wide, but a token is D wide": lambda line, *_: (
         by.single_head(line) and by.size("D")(line) and line.operands[0].shape[-1] != line.value.shape[-1]
     ),
-    r"One more product(?: with a trainable matrix)?, for what attention found": by.tokenwise,
+    r"One more product(?:, with a trainable matrix,)? transforms what attention found": by.tokenwise,
     # sums
-    r"Attention adds to the token what it found instead of replacing it": by._adds("attention"),
-    r"The MLP adds to the token what it computed|The MLP's result is added": by._adds("mlp"),
-    r"The sum also gives gradients a straight way back": by.straight,
+    r"Attention adds what it found to the token instead of replacing it": by._adds("attention"),
+    r"The MLP adds what it computed to the token|The MLP's result is added": by._adds("mlp"),
+    r"The sum also gives gradients a direct way back": by.straight,
     r"The norm comes after this sum|One more norm follows|The sum is normalised in the next step": by.one_user_kind(
         "norm"
     ),
@@ -121,11 +129,11 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"This product works on each token alone": by.tokenwise,
     r"Each token alone goes from D to d_ff numbers": by.tokenwise,
-    r"Attention moves information between tokens; the MLP works on each token with what it has": by.tokenwise,
-    rf"(GELU|This GELU, an approximation by tanh,|SiLU) keeps large numbers almost as they are, and maps every "
+    r"Attention moves information between tokens; the MLP works on each token alone": by.tokenwise,
+    rf"(GELU|This GELU, which is approximated with tanh,|SiLU) keeps large numbers almost as they are, and maps every "
     rf"negative one to between {NUMBER} and 0": by.bends,
     r"ReLU keeps what is positive and sets the rest to 0": by.is_rectified,
-    r"Without this nonlinearity the two matrices around it would collapse into one": lambda line, *_: (
+    r"Without this nonlinearity, the two matrices around it would collapse into one": lambda line, *_: (
         len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
     ),
     r"Back from d_ff to D numbers, so that": by.size("D"),
@@ -134,38 +142,39 @@ MEASURES: dict[str, Callable[..., bool]] = {
         by.tokenwise(line) and by.by_last_axis(line, True)
     ),
     r"The first of two products that bring each token": by.tokenwise,
-    r"This one decides what is let through": lambda line, *_: len(line.users) == 1,
-    r"It is the gate's bend": lambda line, *_: len(line.users) == 1,
+    r"This one decides how much of the other passes": lambda line, *_: len(line.users) == 1,
+    r"It is the activation of the gate": lambda line, *_: len(line.users) == 1,
     r"The gate is multiplied with the expanded token": by.of_operands(lambda a, b: a * b),
     # positions
-    r"[^.]*trainable vector(?: for each place is added|, the same for all tokens of a kind| says which)": by.is_trained,
-    r"A fixed vector for each place, which training does not change": by.is_fixed,
-    r"A vector (?:for each place is added|says which of the sentences)": lambda line, *_: True,
-    r"The places are numbered from 0": lambda line, *_: (
+    r"[^.]*trainable vector(?: for each position is added|, the same for all tokens of a kind| says "
+    r"which)": by.is_trained,
+    r"A fixed vector for each position, which training does not change": by.is_fixed,
+    r"A vector (?:for each position is added|says which of the sentences)": lambda line, *_: True,
+    r"The positions are numbered from 0": lambda line, *_: (
         by.from_nothing(line) and (line.value.reshape(-1, line.value.shape[-1]) == range(line.value.shape[-1])).all()
     ),
-    r"Some programs lay several short texts behind each other": lambda line, *_: bool((line.value == 1).all()),
-    r"Each token has the number of the sentence that it stands in": by.from_nothing,
-    r"Every place gets an angle for each pair of numbers: fast for the first pairs, slow": by.waves,
-    r"The cosines of the angles": by.of_operands(lambda angle: by.np.cos(angle)),
-    r"The sines of the angles": by.of_operands(lambda angle: by.np.sin(angle)),
-    r"Pairs of numbers are turned by": lambda line, *_: not any(by.close(one, line.value) for one in line.operands),
-    r"Each pair of numbers is turned by the angle of its place": by.kept_lengths,
-    r"Every place gets a pattern of its own: waves": by.rotates,
-    r"Nothing here is trained, and a place's pattern turns into that of k places on": by.rotates,
-    r"No position is added: places come in when queries and keys are turned": by.alibi_free,
-    r"Since it is a sum, every score falls into four terms": lambda line, *_: " + " in line.step.latex,
+    r"Some programs put several short texts into one row": lambda line, *_: bool((line.value == 1).all()),
+    r"Each token gets the number of its sentence": by.from_nothing,
+    r"Every position gets an angle for each pair of numbers, which grows fast for the first pairs and slow": by.waves,
+    r"These are the cosines of the angles": by.either(by.of_operands(lambda angle: by.np.cos(angle)), by.oscillates(1)),
+    r"These are the sines of the angles": by.either(by.of_operands(lambda angle: by.np.sin(angle)), by.oscillates(0)),
+    r"Pairs of numbers are rotated by": lambda line, *_: not any(by.close(one, line.value) for one in line.operands),
+    r"Each pair of numbers is rotated by the angle of its position": by.is_rotated,
+    r"Every position gets its own pattern: waves": by.rotates,
+    r"Nothing here is trained\. One fixed rotation turns the pattern of a position": by.rotates,
+    r"No position is added here: positions enter when queries and keys are rotated": by.alibi_free,
+    r"Because it is a sum, every score splits into four terms": lambda line, *_: " + " in line.step.latex,
     r"The distance from the query to each key, cut to -R to R and shifted by R": by.distances,
     r"Each query also meets a trainable vector for each distance": lambda line, *_: by.is_trained(line),
     r"The weights of each row, added up by distance": by.shares_by_distance,
     # the beginning
     r"It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": by.patches("hwc"),
     r"The unfold operator 𝒰 cuts it to squares of P × P pixels[^(]*\(chw": by.patches("chw"),
-    r"This step only rearranges|The scores of each patch are laid where": by.is_rearranged,
-    r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|makes|leads)": by.every(
+    r"This step only rearranges|The scores of each patch are put where": by.is_rearranged,
+    r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|prepares|maps)": by.every(
         by.is_trained, by.tokenwise
     ),
-    r"A convolution whose stride is its kernel's side looks at each patch once": lambda line, *_: any(
+    r"A convolution whose stride is its kernel's side reads each patch once": lambda line, *_: any(
         "convolution" in line.book.trace.ops[index].op for index in line.step.ops
     ),
     r"Each patch becomes a token of D numbers": by.size("D"),
@@ -181,11 +190,11 @@ MEASURES: dict[str, Callable[..., bool]] = {
         for front in [by.array(line.book.parameters[path]).reshape(1, -1, line.value.shape[-1])]
         for count in [front.shape[1]]
     ),
-    r"Each token is a number, and the number says which row": by.table_rows,
-    r"Each token is a number, and the number picks a row of the table, which": lambda line, *_: any(
+    r"Each token is a number, and this number selects a row of the table\.": by.table_rows,
+    r"Each token is a number that selects a row of the table, and": lambda line, *_: any(
         map(line.trainable, line.parameters)
     ),
-    r"The places are numbered: the numbers are the same": by.from_nothing,
+    r"The positions are numbered, and the numbers are the same": by.from_nothing,
     r"The rows are trainable": by.is_trained,
     r"The number picks a row of E, D trainable numbers": by.every(by.is_trained, by.table_rows),
     r"Patches first, then words, in one sequence": lambda line, *_: (
@@ -201,40 +210,43 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each visible token goes back to its own place": lambda line, *_: by.some_rows(line) or len(line.operands) > 1,
     r"Words see the whole picture and the words before them": by.causal,
     r"Words see the picture and the words before them, and the patches see each other": by.prefix,
-    r"Only words are to be predicted, so only the tokens of words are read": by.some_rows,
+    r"The model predicts words only, so it reads only the tokens of words": by.some_rows,
     r"Places of the text that stand for patches get the patches' tokens": lambda line, *_: len(line.operands) > 1,
     r"The order of random numbers says which patches are hidden": lambda line, *_: line.value.ndim == 2,
     # the end
-    r"(?:Of all tokens the head reads the first|This takes the first token|The first token stands for)": by.first_row,
-    r"(?:It has read from the others through attention|Through attention it can see all others)": by.open_,
-    r"(?:It is left out here, but it was not idle|Each was made with knowledge of the whole photo)": by.open_,
+    r"(?:Of all tokens, the head reads only the first|This takes the first token|The first token stands "
+    r"for)": by.first_row,
+    r"(?:It has collected information from the others through attention|Through attention it can see all "
+    r"others)": by.open_,
+    r"(?:It is dropped here, but it was useful|Each was computed with information from the whole photo)": by.open_,
     r"Each class has a score": by.size("K"),
     r"One last matrix product gives a score for each class": by.every(by.is_trained, by.size("K")),
-    r"At every place, each token of the vocabulary gets a score: how well it would come next": by.every(
+    r"At every position, each token of the vocabulary gets a score: how likely it is to come next": by.every(
         by.causal, by.size("V")
     ),
-    r"At every place, each token of the vocabulary gets a score: how well it fits": by.size("V"),
-    r"Every token of the vocabulary gets a score|The same table is read at|The score of each entry of the": by.tied,
-    r"A matrix of its own turns each token into a score": lambda line, *_: not by.tied(line),
+    r"At every position, each token of the vocabulary gets a score: how well it fits": by.size("V"),
+    r"Every token of the vocabulary gets a score|The model uses the same table at|The score of each entry of "
+    r"the": by.tied,
+    r"A separate matrix turns each token into a score": lambda line, *_: not by.tied(line),
     r"The softmax of a row is the probability of each next token": by.causal,
     r"(?:Before the words are scored|One more matrix product turns the first token)": by.is_trained,
     rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
         float(least) <= line.value.min() and line.value.max() <= float(most) and line.value.min() < 0 < line.value.max()
     ),
-    r"The tokens stand in the order in which the patches were cut": by.is_rearranged,
+    r"The tokens are in the order in which the patches were cut": by.is_rearranged,
     r"The softmax makes each row of scores probabilities that sum to (\d+)": lambda line, total: (
         abs(line.value.sum(-1) - int(total)).max() < 1e-5
     ),
     # photos and sentences
     r"This says where the first end token of each stands": by.one_end,
-    r"Of each sentence, one token is read: the one where it ends": lambda line, *_: (
+    r"From each sentence, the model reads one token: the one where it ends": lambda line, *_: (
         line.step.shape[-2:] != line.sources[0].shape[-2:]
     ),
     r"The causal mask lets it see every word before it|The text tower is causal": by.causal,
-    r"The other tower has a matrix of its own": lambda line, *_: not by.tied(line),
+    r"The other tower has its own matrix": lambda line, *_: not by.tied(line),
     r"One matrix brings what the tower made into the space": by.is_trained,
-    r"Only the direction is to count|Divided by its own length|The product of two such vectors": by.unit_rows,
-    r"Every photo against every sentence: 1 where": by.unit_products,
+    r"Only the direction matters|Divided by its own length|The product of two such vectors": by.unit_rows,
+    r"Every photo is compared with every sentence: 1 where": by.unit_products,
     rf"Cosines lie between {NUMBER} and {NUMBER}, too close": by.cosines,
     r"A trainable factor spreads them|Every sentence against every photo: cosines, times a trainable": by.is_trained,
     r"Each token becomes the pixels of its patch": by.tokenwise,

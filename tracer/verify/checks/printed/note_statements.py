@@ -26,13 +26,15 @@ def problems(run: Run) -> Iterator[str]:
         for place in (place for place in row.where if not place.startswith(("claim ", "slip "))):
             if lookup.look(row, place, lambda _: (model, trace)).verdict == "not":
                 yield f"note {row.note}, statement {row.number}: {place} is not as it says"
-    for claim in (one for one in claims.CLAIMS if name in {row.run for row in claims.statements(one)}):
-        found = claims.CLAIMS[claim](model, trace)
-        if found.verdict != claims.DIFFERS.get(claim, "holds"):
-            yield f"the claim {claim} is “{found.verdict}” on this run: {found.text}"
+    for claim in (
+        claim_name for claim_name in claims.CLAIMS if name in {row.run for row in claims.statements(claim_name)}
+    ):
+        measured = claims.CLAIMS[claim](model, trace)
+        if measured.verdict != claims.DIFFERS.get(claim, "holds"):
+            yield f"the claim {claim} is “{measured.verdict}” on this run: {measured.text}"
         for number in NUMBERS.get(claim, lambda run: ())(run):
-            if number not in found.text:
-                yield f"the claim {claim} does not say {number}, which NumPy makes of this run: {found.text}"
+            if number not in measured.text:
+                yield f"the claim {claim} does not say {number}, which NumPy makes of this run: {measured.text}"
 
 
 def _of_notes(run: Run) -> bool:

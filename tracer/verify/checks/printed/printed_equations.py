@@ -59,21 +59,21 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
     for name, things in table.items():
         things = [*things, *["size"] * (name in sizes)]
         if len(things) > 1:
-            said = " and ".join(map(quote, things))
-            yield name, f"{quote(name)} is the name of {said}, expected one thing for each name"
-    found = Operands({name: things[0] for name, things in table.items()}, sizes, Tensors(trace, net, inputs))
+            ambiguous = " and ".join(map(quote, things))
+            yield name, f"{quote(name)} is the name of {ambiguous}, expected one thing for each name"
+    operands = Operands({name: things[0] for name, things in table.items()}, sizes, Tensors(trace, net, inputs))
     for step in trace.steps:
         if KERNEL in step.note:  # it says that its proof is a weaker one: PyTorch's own op has no words to be read
             continue
         try:
-            line = read(step.latex, found.names)
+            line = read(step.latex, operands.names)
             if line.name != step.symbol:
                 raise Unread(f"it says what {quote(line.name)} is")
-            made = evaluate(line, found, step.shape)
+            evaluated = evaluate(line, operands, step.shape)
             if step.recomputed:
-                found.computed[step.symbol] = made
+                operands.computed[step.symbol] = evaluated
                 continue
-            error = float(deviation(made, found(step.symbol)).max(initial=0))
+            error = float(deviation(evaluated, operands(step.symbol)).max(initial=0))
         except Unread as reason:
             yield step.id, f"step {step.id!r} prints {quote(step.latex)}, but {reason}"
             continue
@@ -90,9 +90,11 @@ class Tensors:
     def __init__(self, trace: Trace, net, inputs: Inputs):
         self._held = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}
         self._held |= {f"parameter {path}": tensor for path, tensor in net.named_parameters(remove_duplicate=False)}
-        given = inspect.signature(net.forward).bind(*inputs, **inputs.named).arguments
-        for name, value in given.items():  # those that a `*raw` takes are raw.0, raw.1 …
-            several = {f".{place}": one for place, one in enumerate(value)} if isinstance(value, tuple) else {"": value}
+        arguments = inspect.signature(net.forward).bind(*inputs, **inputs.named).arguments
+        for name, value in arguments.items():  # those that a `*raw` takes are raw.0, raw.1 …
+            several = (
+                {f".{place}": item for place, item in enumerate(value)} if isinstance(value, tuple) else {"": value}
+            )
             self._held |= {f"input {name}{place}": tensor for place, tensor in several.items()}
         self._held |= {key: value for key, value in trace.values.items() if key.startswith("constant ")}
         self._held |= {f"step {step.id}": trace.value(step) for step in trace.steps}
@@ -108,7 +110,7 @@ class Tensors:
 
     def _of_a_list(self, front: str, back: str) -> torch.Tensor | None:
         """Return the parameters that the modules of a list have under one name, concatenated."""
-        found = []
-        while (one := self._held.get(f"{front}{len(found)}{back}")) is not None:
-            found.append(one)
-        return torch.stack(found) if found else None
+        stack = []
+        while (item := self._held.get(f"{front}{len(stack)}{back}")) is not None:
+            stack.append(item)
+        return torch.stack(stack) if stack else None

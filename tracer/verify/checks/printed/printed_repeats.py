@@ -17,13 +17,13 @@ def problems(run: Run) -> Iterator[str]:
         for number in repeat.blocks if repeat else ("",):
             for line in lines:
                 step, at = steps[at], at + 1
-                said = (
+                printed = (
                     (write_block(line.latex, number), write_block(line.symbol, number))
                     if repeat
                     else (line.latex, line.symbol)
                 )
-                if said != (step.latex, step.symbol):
-                    yield f"step {step.id!r} says {quote(step.latex)}, but its repeat {quote(said[0])}"
+                if printed != (step.latex, step.symbol):
+                    yield f"step {step.id!r} says {quote(step.latex)}, but its repeat {quote(printed[0])}"
                 if (line.symbolic, line.shape, line.stage) != (step.symbolic, step.shape, step.stage):
                     yield f"step {step.id!r} has another shape or stage than its repeat"
                 if (step.error or 0) > (line.error or 0) and not step.recomputed:

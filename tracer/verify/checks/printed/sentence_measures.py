@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import permutations
+from itertools import permutations, product
 from math import erf, pi, sqrt
 from typing import Any, NamedTuple
 
@@ -25,12 +25,14 @@ NEAR = 1e-4
 PARAMETER = "parameter "
 
 
-class Book:
+class StepIndex:
     """The steps of a run: operands, users, and numbers."""
 
     def __init__(self, run: Run):
         self.run, self.trace = run, run.trace
-        self.sources = {id: [one for one in of if not one.startswith(lanes.INPUT)] for id, of in self._all.items()}
+        self.sources = {
+            id: [source for source in of if not source.startswith(lanes.INPUT)] for id, of in self._all.items()
+        }
         self.parameters = dict(run.model.net.named_parameters(remove_duplicate=False))
         self.buffers = dict(run.model.net.named_buffers())
         self._values: dict[str, np.ndarray | None] = {}
@@ -45,16 +47,16 @@ class Book:
 
     @cached_property
     def _inputs(self) -> dict[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
+        inputs: dict[str, frozenset[str]] = {}
         for id, own in self._all.items():  # in the order in which they ran
-            given = frozenset(one for one in own if one.startswith(lanes.INPUT))
-            found[id] = given.union(*(found.get(one, frozenset()) for one in own))
-        return found
+            direct = frozenset(source for source in own if source.startswith(lanes.INPUT))
+            inputs[id] = direct.union(*(inputs.get(source, frozenset()) for source in own))
+        return inputs
 
     def value(self, id: str) -> np.ndarray | None:
         if id not in self._values:
-            found = self.trace.value(id)
-            self._values[id] = None if found is None else array(found)
+            value = self.trace.value(id)
+            self._values[id] = None if value is None else array(value)
         return self._values[id]
 
     @cached_property
@@ -68,7 +70,7 @@ class Book:
 class Line(NamedTuple):
     """A step of such a book."""
 
-    book: Book
+    book: StepIndex
     step: Step
 
     @property
@@ -85,9 +87,14 @@ class Line(NamedTuple):
         return [step for step in self.book.trace.steps if self.step.id in self.book.sources[step.id]]
 
     @property
+    def operand_values(self) -> list[tuple[Step, np.ndarray]]:
+        """The step's operands with their tensors, as far as they were held."""
+        return [(source, value) for source in self.sources if (value := self.book.value(source.id)) is not None]
+
+    @property
     def operands(self) -> list[np.ndarray]:
-        """The tensors of the step's operands, as far as they were held."""
-        return [value for one in self.sources if (value := self.book.value(one.id)) is not None]
+        """The tensors of those operands."""
+        return [value for _, value in self.operand_values]
 
     @property
     def parameters(self) -> list[str]:
@@ -97,10 +104,10 @@ class Line(NamedTuple):
     def weights(self, step: Step | None = None) -> list[str]:
         """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
         step = step or self.step
-        found = [path for path in Line(self.book, step).parameters if self._floats(path)]
-        for one in Line(self.book, step).sources:
-            found += self.weights(one) if not self.book.inputs(one.id) else []
-        return found
+        paths = [path for path in Line(self.book, step).parameters if self._floats(path)]
+        for source in Line(self.book, step).sources:
+            paths += self.weights(source) if not self.book.inputs(source.id) else []
+        return paths
 
     def _floats(self, path: str) -> bool:
         tensor = self.book.parameters.get(path, self.book.buffers.get(path))
@@ -109,22 +116,22 @@ class Line(NamedTuple):
     def trainable(self, path: str) -> bool:
         front, star, back = path.partition("*")
         known = self.book.parameters
-        found = [
+        parameters = [
             known[name] for name in known if name == path or (star and name.startswith(front) and name.endswith(back))
         ]
-        return bool(found) and all(one.requires_grad for one in found)
+        return bool(parameters) and all(parameter.requires_grad for parameter in parameters)
 
     @property
     def part(self) -> list[AttentionRecord]:
         """The attentions of its tower."""
-        known = [one for one in self.book.trace.attentions if not one.problem]
-        return [one for one in known if one.part and self.step.id.startswith(f"{one.part}.")] or known
+        known = [record for record in self.book.trace.attentions if not record.problem]
+        return [record for record in known if record.part and self.step.id.startswith(f"{record.part}.")] or known
 
     @property
     def records(self) -> list[AttentionRecord]:
         """The attentions that it may be a part of: those of its block."""
-        inside = [one for one in self.part if one.op in self.step.ops or one.op == self.step.inside]
-        return inside or [one for one in self.part if one.layer == self.step.layer] or self.part
+        inside = [record for record in self.part if record.op in self.step.ops or record.op == self.step.inside]
+        return inside or [record for record in self.part if record.layer == self.step.layer] or self.part
 
     @property
     def heads(self) -> set[int]:
@@ -135,7 +142,7 @@ def alike(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     """Return whether two tensors have the same numbers in whatever order and layout, but for a common factor."""
     if a is None or b is None:
         return False
-    small, large = sorted((np.sort(one, axis=None) for one in (a, b)), key=len)
+    small, large = sorted((np.sort(array, axis=None) for array in (a, b)), key=len)
     if not len(small) or len(large) % len(small) or not np.abs(small).max() or not np.abs(large).max():
         return False
     repeated = np.repeat(small, len(large) // len(small))
@@ -148,9 +155,10 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _is_recorded(line: Line, what: str) -> bool:
     """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
-    before a rotation by position, of all features of a head or some."""
+    before a norm or a rotation by position, of all features of a head or some."""
     recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
-    users = [line.book.value(user.id) for user in line.users]
+    lines = [line, *(Line(line.book, user) for user in line.users if not _has_matrix(Line(line.book, user)))]
+    users = [line.book.value(user.id) for one in lines for user in one.users]
     return any(
         any(alike(value, tensor) for value in (line.value, *users))
         or any(_turned_in_part(line.value, value, tensor) for value in users)
@@ -158,20 +166,38 @@ def _is_recorded(line: Line, what: str) -> bool:
     )
 
 
-def _turned_in_part(whole: np.ndarray | None, turned: np.ndarray | None, recorded: np.ndarray) -> bool:
-    """Return whether the first or the last features of each head in `recorded` are those of `turned`, and the others
+def _has_matrix(line: Line) -> bool:
+    """Return whether its equation names a trained matrix, and no vectors only."""
+    known = line.book.parameters
+    return any("*" in path or path not in known or known[path].dim() > 1 for path in line.parameters)
+
+
+def _turned_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recorded: np.ndarray) -> bool:
+    """Return whether the first or the last features of each head in `recorded` are those of `rotated`, and the others
     those of `whole`, unchanged."""
     features = recorded.shape[-1]
-    if whole is None or turned is None or whole.size % features or not 0 < turned.shape[-1] < features:
+    if whole is None or rotated is None or whole.size % features or not 0 < rotated.shape[-1] < features:
         return False
-    heads, width = whole.reshape(-1, features), turned.shape[-1]
+    heads, width = whole.reshape(-1, features), rotated.shape[-1]
     return any(
-        alike(turned, recorded[..., part]) and alike(heads[:, rest], recorded[..., rest])
+        alike(rotated, recorded[..., part]) and alike(heads[:, rest], recorded[..., rest])
         for part, rest in (
             (slice(width), slice(width, None)),
             (slice(features - width, None), slice(features - width)),
         )
     )
+
+
+def part_of_recorded(what: str) -> Callable[..., bool]:
+    """Return a predicate: its numbers are the first or the last features of the recorded queries "q" or keys "k"."""
+
+    def holds(line: Line, *_) -> bool:
+        width = line.value.shape[-1]
+        recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
+        narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
+        return any(alike(line.value, part) for one in narrower for part in (one[..., :width], one[..., -width:]))
+
+    return holds
 
 
 def queries(line: Line, *_) -> bool:
@@ -188,7 +214,7 @@ def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         if value.ndim == 3:
             value = value[:, None]
-        if value.ndim == 4 and value.shape[-2] == record.keys:
+        if value.ndim == 4 and value.shape[-2] == record.keys and len(value) in (1, len(weights)):
             grouped = np.repeat(value, max(1, record.heads // value.shape[1]), axis=1)
             yield weights @ grouped if grouped.shape[1] == record.heads else np.zeros(0)
 
@@ -200,7 +226,7 @@ def values(line: Line, *_) -> bool:
         return True
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer]
     weighted = re.compile(rf"\\mathbf{{A}}[^\\]*(\\mathrm{{[^}}]*}}[^\\]*)?\\,{re.escape(line.step.symbol)}")
-    return any(alike(made, line.book.value(step.id)) for made in _mixtures(line, own) for step in steps) or any(
+    return any(alike(mixture, line.book.value(step.id)) for mixture in _mixtures(line, own) for step in steps) or any(
         weighted.search(step.latex) for step in steps
     )
 
@@ -208,27 +234,21 @@ def values(line: Line, *_) -> bool:
 def mixture(line: Line, *_) -> bool:
     """Return whether it is a mixture of a tensor of its block by the weights."""
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
-    found = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
-    return any(alike(made, line.value) for value in found for made in _mixtures(line, value))
+    tensors = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
+    return any(alike(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
 
 
 def tokenwise(line: Line, *_) -> bool:
     """Return whether another first token changes nothing but the first: the printed equation, read and evaluated
     again."""
     tensors, moved = line.book.operands, []
-    equation = read(line.step.latex, tensors.names)
-    before = evaluate(equation, tensors, line.step.shape)
-    for one in line.sources:
-        value = line.book.value(one.id)
-        if value is None or value.ndim < 2 or value.shape[-2] != before.shape[-2]:
+    before = evaluate(read(line.step.latex, tensors.names), tensors, line.step.shape)
+    for source, value in line.operand_values:
+        if value.ndim < 2 or value.shape[-2] != before.shape[-2]:
             continue
         changed = value.copy()
         changed[..., 0, :] += 1 + np.arange(changed.shape[-1]) % 3
-        tensors.computed[one.symbol] = changed
-        try:
-            after = evaluate(equation, tensors, line.step.shape)
-        finally:
-            del tensors.computed[one.symbol]
+        after = _evaluate_with(line, line.step, source, changed)
         moved.append(bool(np.allclose(before[..., 1:, :], after[..., 1:, :], rtol=0, atol=1e-9)))
     return all(moved)
 
@@ -248,12 +268,12 @@ def standard(line: Line, mean: str, variance: str) -> bool:
 
 def _without_gamma_beta(line: Line) -> np.ndarray | None:
     """Return its value without the γ and β of its names."""
-    found = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
+    vectors = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
     value = line.value
-    for symbol, parameter in found.items():
+    for symbol, parameter in vectors.items():
         if parameter is not None and "beta" in symbol and value is not None:
             value = value - array(parameter)
-    for symbol, parameter in found.items():
+    for symbol, parameter in vectors.items():
         if parameter is not None and "gamma" in symbol and value is not None:
             factor = array(parameter) + (f"{symbol} + 1" in line.step.latex)
             value = value / np.where(factor == 0, np.nan, factor)
@@ -276,24 +296,39 @@ def root_mean_square(line: Line, *_) -> bool:
     return bool(np.abs(unit[kept] * factor - line.value[kept]).max(initial=0) < 1e-2 * np.abs(line.value).max())
 
 
-def sums_of_two(line: Line, stage: str) -> bool:
-    """Return whether it is one of its operands plus another of that stage, each feature times one number; a third,
-    of two parallel branches, is added unchanged."""
-    values = [(one, value) for one in line.sources if (value := line.book.value(one.id)) is not None]
-    values = [(one, value) for one, value in values if value.shape == line.value.shape]
-    return any(
-        b.stage == stage and _is_scaled(line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
-        for count in (2, 3)
-        for (_, x), (b, y), *rest in permutations(values, count)
+def sums_of_two(line: Line, stage: str, unchanged: str | None = None) -> bool:
+    """Return whether it is the sum of two operands, one of them of that stage and times a factor that the equation
+    shows; a third, of two parallel branches, is added unchanged. The first operand is the step `unchanged`, if that is
+    named."""
+    held = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
+    return len(held) in (2, 3) and any(
+        b.stage == stage
+        and unchanged in (None, a.id)
+        and _is_scaled(line, line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
+        for (a, x), (b, y), *rest in permutations(held)
     )
 
 
-def _is_scaled(a: np.ndarray, b: np.ndarray, beside: float) -> bool:
-    """Return whether `a` is `b` times one number for each feature, but for the rounding of numbers so large `beside`
-    it."""
-    rows, others = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
-    factor = (rows * others).sum(0) / np.maximum((others**2).sum(0), 1e-30)
-    return bool(np.abs(others * factor - rows).max() <= max(1e-3 * np.abs(rows).max(), 1e-6 * beside))
+SCRIPT = re.compile(r"[\^_]\{(?:[^{}]|\{[^{}]*\})*\}")
+"""An index or exponent in LaTeX."""
+FACTOR = re.compile(r"(\d+(?:\.\d+)?)\\,")
+"""A number that multiplies what follows it in LaTeX."""
+
+
+def _is_scaled(line: Line, a: np.ndarray, b: np.ndarray, beside: float) -> bool:
+    """Return whether `a` is `b` times a factor that the line's equation shows, but for the rounding of numbers so large
+    `beside` it."""
+    near = max(1e-3 * np.abs(a).max(), 1e-6 * beside)
+    return any(np.abs(b * factor - a).max() <= near for factor in _factors(line, a.shape[-1]))
+
+
+def _factors(line: Line, features: int) -> list[np.ndarray]:
+    """Return the factors in its equation: numbers, and parameters of one number or of one for each feature; 1 if there
+    are none."""
+    tensors = [line.book.parameters.get(path, line.book.buffers.get(path)) for path in line.parameters]
+    shown = [array(tensor).reshape(-1) for tensor in tensors if tensor is not None and tensor.numel() in (1, features)]
+    shown += [np.array(float(number)) for number in FACTOR.findall(SCRIPT.sub("", line.step.latex))]
+    return shown or [np.ones(1)]
 
 
 def _adds(stage: str) -> Callable[..., bool]:
@@ -302,12 +337,14 @@ def _adds(stage: str) -> Callable[..., bool]:
 
 def straight(line: Line, *_) -> bool:
     """Return whether a later sum reads it unchanged, or it is such a sum itself and ends its block."""
-    lines = [Line(line.book, user) for user in line.users] + [line] * in_block(line)
-    return any(sums_of_two(one, stage) for one in lines for stage in ("attention", "mlp"))
+    stages = ("attention", "mlp")
+    return any(sums_of_two(Line(line.book, user), stage, line.step.id) for user in line.users for stage in stages) or (
+        in_block(line) and any(sums_of_two(line, stage) for stage in stages)
+    )
 
 
 def rows_sum_to(line: Line, total: str) -> bool:
-    weights = [array(line.book.trace.attention(one.layer, part=one.part or None)) for one in line.records]
+    weights = [array(line.book.trace.attention(record.layer, part=record.part or None)) for record in line.records]
     return all(abs(rows.sum(axis=-1) - int(total)).max() < 1e-5 for rows in weights)
 
 
@@ -323,8 +360,8 @@ def spread(line: Line, grows: str) -> bool:
 
 def _has_root(latex: str, d: int) -> bool:
     """Return whether √d is in an equation, also with a square factored out of it, as √12 is 2√3."""
-    squares = (n**2 for n in range(2, d) if d % n**2 == 0 and d > n**2)
-    return rf"\sqrt{{{d}" in latex or any(rf"\sqrt{{{d // square}}}" in latex for square in squares)
+    squares = (n for n in range(2, d) if d % n**2 == 0 and d > n**2)
+    return rf"\sqrt{{{d}}}" in latex or any(rf"{n} \sqrt{{{d // n**2}}}" in latex for n in squares)
 
 
 def hides(line: Line, opened: str, closed: str) -> bool:
@@ -340,21 +377,20 @@ def hides(line: Line, opened: str, closed: str) -> bool:
     return opened == "0"
 
 
-X = np.linspace(-8, 0, 8001)
-BENT = {
-    "GELU": [x * (1 + erf(x / sqrt(2))) / 2 for x in X],
-    "This GELU, an approximation by tanh,": X * (1 + np.tanh(sqrt(2 / pi) * (X + 0.044715 * X**3))) / 2,
-    "SiLU": X / (1 + np.exp(-X)),
+BENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "GELU": lambda x: x * (1 + np.vectorize(erf, [float])(x / sqrt(2))) / 2,
+    "This GELU, which is approximated with tanh,": lambda x: (
+        x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2
+    ),
+    "SiLU": lambda x: x / (1 + np.exp(-x)),
 }
 
 
 def bends(line: Line, name: str, bound: str) -> bool:
-    """Return whether no value of the function is below the bound, which has two decimals, and none of the run."""
-    least, y = min(BENT[name]) - float(bound), line.value
-    return 0 <= least < 0.01 and any(
-        y[x < 0].min(initial=0) >= float(bound) and bool((abs(y - x)[x > 6] < 0.01 * x[x > 6]).all())
-        for x in _operands_of_function(line)
-    )
+    """Return whether its values are those of the function, and whether the least of that is the bound, which has two
+    decimals."""
+    least = BENT[name](np.linspace(-8, 0, 8001)).min() - float(bound)
+    return 0 <= least < 0.01 and any(close(line.value, BENT[name](x)) for x in _operands_of_function(line))
 
 
 def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
@@ -363,7 +399,7 @@ def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
 
 
 def _operands_of_function(line: Line) -> Iterator[np.ndarray]:
-    """The operand that a function of single numbers is taken of, or its first or last features."""
+    """Return the operand that a function of single numbers is taken of, or its first or last features."""
     return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
 
 
@@ -375,18 +411,18 @@ def weighs(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, att
     """Return whether the MLP and the attention of its block name so many matrices, by the modules that own them."""
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
-    found: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
+    counts: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
     for step in line.book.trace.steps:
-        if step.layer != line.step.layer or step.stage not in found:
+        if step.layer != line.step.layer or step.stage not in counts:
             continue
         for path in Line(line.book, step).parameters:
             tensor = line.book.parameters.get(path)
             if tensor is not None and tensor.dim() == 2 and _together(path, own):
-                found[step.stage][path] = tensor.numel()
-    told = {"mlp": (mlp_matrices, mlp), "attention": (attention_matrices, attention)}
+                counts[step.stage][path] = tensor.numel()
+    by_kind = {"mlp": (mlp_matrices, mlp), "attention": (attention_matrices, attention)}
     return all(
-        len(found[kind]) == number[many] and sum(found[kind].values()) == int(total.replace(",", ""))
-        for kind, (many, total) in told.items()
+        len(counts[kind]) == number[many] and sum(counts[kind].values()) == int(total.replace(",", ""))
+        for kind, (many, total) in by_kind.items()
     )
 
 
@@ -411,7 +447,9 @@ def is_fixed(line: Line, *_) -> bool:
 
 
 def causal(line: Line, *_) -> bool:
-    return bool(line.part) and all(one.mask == "causal" or one.queries == one.keys == 1 for one in line.part)
+    return bool(line.part) and all(
+        record.mask == "causal" or record.queries == record.keys == 1 for record in line.part
+    )
 
 
 def open_(line: Line, *_) -> bool:
@@ -424,14 +462,17 @@ def open_(line: Line, *_) -> bool:
 
 
 def first_row(line: Line, *_) -> bool:
-    return any(one.ndim == line.value.ndim + 1 and close(one[..., 0, :], line.value) for one in line.operands)
+    return any(
+        operand.ndim == line.value.ndim + 1 and close(operand[..., 0, :], line.value) for operand in line.operands
+    )
 
 
 def is_rearranged(line: Line, *_) -> bool:
-    given = [array(one) for one in line.book.run.inputs if one.is_floating_point()]
+    inputs = [array(tensor) for tensor in line.book.run.inputs if tensor.is_floating_point()]
     own = np.sort(line.value, axis=None)
     return any(
-        len(own) == one.size and np.array_equal(np.sort(one, axis=None), own) for one in (*line.operands, *given)
+        len(own) == tensor.size and np.array_equal(np.sort(tensor, axis=None), own)
+        for tensor in (*line.operands, *inputs)
     )
 
 
@@ -439,7 +480,7 @@ def patches(order: str) -> Callable[..., bool]:
     """Return a predicate: its rows are the squares of the picture, row by row, with their numbers in that order."""
 
     def holds(line: Line, *_) -> bool:
-        (image,) = (array(one) for one in line.book.run.inputs if one.dim() == 4)
+        (image,) = (array(tensor) for tensor in line.book.run.inputs if tensor.dim() == 4)
         side = next(size.value for size in line.book.trace.symbols if size.name == "P")
         B, C, H, W = image.shape
         cut = image.reshape(B, C, H // side, side, W // side, side)
@@ -449,38 +490,63 @@ def patches(order: str) -> Callable[..., bool]:
     return holds
 
 
-def kept_lengths(line: Line, *_) -> bool:
-    """Return whether each row is as long as before: rotated, not stretched. The row of its head may be
+def is_rotated(line: Line, *_) -> bool:
+    """Return whether each pair of numbers is as long as before, and some pair has moved. The row of its head may be
     beside those of keys and values, and may go on to features that stay as they are."""
-    lengths = np.sqrt((line.value**2).sum(-1))
-    return any(one.shape == line.value.shape and close(np.sqrt((one**2).sum(-1)), lengths) for one in _rows(line))
+    alone = all(record.queries == 1 for record in line.records)  # the first position is turned by an angle of 0
+    return any(
+        _keeps_pairs(rows, line.value) and (alone or not close(rows, line.value))
+        for rows in _rows(line)
+        if rows.shape == line.value.shape
+    )
+
+
+def _keeps_pairs(before: np.ndarray, after: np.ndarray) -> bool:
+    """Return whether the numbers i and i + d/2 of each row are as long together as before, or all neighbours are."""
+    if before.shape[-1] % 2:
+        return False
+    half = before.shape[-1] // 2
+    return any(
+        close((after.reshape(split) ** 2).sum(axis), (before.reshape(split) ** 2).sum(axis))
+        for split, axis in (((*before.shape[:-1], 2, half), -2), ((*before.shape[:-1], half, 2), -1))
+    )
 
 
 def _rows(line: Line) -> Iterator[np.ndarray]:
-    """As many first or last features of each head in its operands as it has itself, in both orders of heads and
-    tokens."""
+    """Yield its operands, and as many first or last features of the heads in them as it has itself, in both orders of
+    heads and tokens."""
     width = line.value.shape[-1]
-    counts = {array(line.book.trace.values[one]).shape[1] for record in line.records for one in (record.q, record.k)}
-    features = {array(line.book.trace.values[record.q]).shape[-1] for record in line.records}
-    for one in line.operands:
-        yield one
-        dealt = [
-            one.reshape(*one.shape[:2], heads, -1) for heads in counts if one.ndim == 3 and not one.shape[-1] % heads
-        ]
-        for rows in [one] if one.ndim == 4 else dealt:
-            for start in {start for d in features for start in range(0, rows.shape[-1] - d + 1, d)}:
-                for d in features:
-                    for part in {start, start + d - width}:
-                        cut = rows[..., part : part + width]
-                        yield cut
-                        yield cut.swapaxes(1, 2)
+    tensors = [line.book.trace.values[key] for record in line.records for key in (record.q, record.k)]
+    counts = {(tensor.shape[1], tensor.shape[-1]) for tensor in tensors}
+    for operand in line.operands:
+        yield operand
+        for count, features in counts:
+            for heads in _heads(operand, count, features):
+                for part in (slice(width), slice(features - width, None)):
+                    yield heads[..., part]
+                    yield heads[..., part].swapaxes(1, 2)
+
+
+def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]:
+    """Yield so many heads of so many features in a tensor: neighbours, or one part of each head in a packed product."""
+    if value.ndim not in (3, 4) or value.shape[-1] % features:
+        return
+    if value.ndim == 4:
+        yield from (value[..., start : start + features] for start in range(0, value.shape[-1], features))
+    if value.ndim == 3 or value.shape[-1] == features:
+        heads = value.reshape(*value.shape[:2], -1, features)
+        for start in range(heads.shape[2] - count + 1):
+            yield heads[:, :, start : start + count]
+        if heads.shape[2] % count == 0:
+            parts = heads.reshape(*heads.shape[:2], count, -1, features)
+            yield from (parts[:, :, :, place] for place in range(parts.shape[3]))
 
 
 def in_block(line: Line, *_) -> bool:
     """Return whether no later step is in its block."""
     at = line.book.trace.steps.index(line.step)
-    after = [one for one in line.book.trace.steps[at + 1 :] if one.layer == line.step.layer]
-    return not any(_together(one.id, line.step.id) for one in after)
+    after = [step for step in line.book.trace.steps[at + 1 :] if step.layer == line.step.layer]
+    return not any(_together(step.id, line.step.id) for step in after)
 
 
 def next_block(line: Line, *_) -> bool:
@@ -489,7 +555,9 @@ def next_block(line: Line, *_) -> bool:
 
 def size(name: str) -> Callable[..., bool]:
     """Return a predicate: its last axis has that size."""
-    return lambda line, *_: line.step.shape[-1] == {one.name: one.value for one in line.book.trace.symbols}[name]
+    return lambda line, *_: (
+        line.step.shape[-1] == {symbol.name: symbol.value for symbol in line.book.trace.symbols}[name]
+    )
 
 
 def one_user_kind(*stages: str) -> Callable[..., bool]:
@@ -526,14 +594,67 @@ def unit_rows(line: Line, *_) -> bool:
 
 def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
     """Return a predicate: a function of its operands gives its value; of one that is wider, of its first or last
-    features."""
+    features, those that no other operand reads. A single operand stands for several by both."""
+    count = function.__code__.co_argcount
 
     def holds(line: Line, *_) -> bool:
-        given = [part for one in line.operands for part in _ends(one, line.value.shape[-1])]
-        tries = (function(*order) for order in permutations(given, function.__code__.co_argcount))
-        return any(made.shape == line.value.shape and close(made, line.value) for made in tries)
+        parts = [_unread(line, source, value) for source, value in line.operand_values]
+        parts = [[part] for part in parts[0]] if len(parts) == 1 < count else parts
+        tries = (function(*chosen) for order in permutations(parts, count) for chosen in product(*order))
+        return any(attempt.shape == line.value.shape and close(attempt, line.value) for attempt in tries)
 
     return holds
+
+
+def either(*measures: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a predicate: one of these holds."""
+    return lambda line, *_: any(holds(line) for holds in measures)
+
+
+def oscillates(start: int) -> Callable[..., bool]:
+    """Return a predicate: from place to place each feature is a cosine (`start` 1) or a sine (0) of equal steps, since
+    x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
+
+    def holds(line: Line, *_) -> bool:
+        rows = line.value.reshape(-1, line.value.shape[-1])
+        if len(rows) < 3 or not close(rows[0], np.full(rows[0].shape, float(start))):
+            return False
+        twice = 2 * rows[1] if start else rows[2] / rows[1]
+        return close(rows[2:] + rows[:-2], twice * rows[1:-1])
+
+    return holds
+
+
+def _unread(line: Line, source: Step, value: np.ndarray) -> list[np.ndarray]:
+    """Return an operand, or the first and the last features of a wider one, without those that another operand reads:
+    its printed equation gives something else once they are changed."""
+    width, readers = line.value.shape[-1], [step for step in line.sources if source in Line(line.book, step).sources]
+    if not value.ndim or value.shape[-1] <= width or not readers:
+        return _ends(value, width)
+    tensors, unread = line.book.operands, []
+    for start in (0, value.shape[-1] - width):
+        changed = value.copy()
+        changed[..., start : start + width] += 1
+        pairs = [
+            (
+                evaluate(read(step.latex, tensors.names), tensors, step.shape),
+                _evaluate_with(line, step, source, changed),
+            )
+            for step in readers
+        ]
+        if all(np.array_equal(before, after) for before, after in pairs):
+            unread.append(value[..., start : start + width])
+    return unread
+
+
+def _evaluate_with(line: Line, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
+    """Return what the printed equation of a step gives with another value of a source."""
+    tensors = line.book.operands
+    tensors.computed[source.symbol] = value
+    try:
+        return evaluate(read(step.latex, tensors.names), tensors, step.shape)
+    finally:
+        del tensors.computed[source.symbol]
 
 
 def alibi_free(line: Line, *_) -> bool:
@@ -551,35 +672,37 @@ def waves(line: Line, *_) -> bool:
 def rotates(line: Line, *_) -> bool:
     """Return whether one matrix leads from every position to the next: least squares leave no rest."""
     rows = line.value.reshape(-1, line.value.shape[-1])
-    found, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
-    return not line.weights() and close(rows[:-1] @ found, rows[1:])
+    solution, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
+    return not line.weights() and close(rows[:-1] @ solution, rows[1:])
 
 
 def from_nothing(line: Line, *_) -> bool:
     return not line.book.inputs(line.step.id)
 
 
-def cosines(line: Line, *given: str) -> bool:
+def cosines(line: Line, *word: str) -> bool:
     """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
-    least, most = given or ("-1", "1")
+    least, most = word or ("-1", "1")
     return any(value.min() >= float(least) - NEAR and value.max() <= float(most) + NEAR for value in line.operands)
 
 
 def unit_products(line: Line, *_) -> bool:
     lengths = [np.sqrt((value**2).sum(-1)) for value in line.operands]
-    return len(lengths) == 2 and all(close(one, np.ones(one.shape)) for one in lengths)
+    return len(lengths) == 2 and all(close(length, np.ones(length.shape)) for length in lengths)
 
 
 def one_end(line: Line, *_) -> bool:
     """Return whether it is, for each text, the first position of the id that pads its end."""
-    ids = next(array(one) for one in line.book.run.inputs if not one.is_floating_point())
+    ids = next(array(tensor) for tensor in line.book.run.inputs if not tensor.is_floating_point())
     return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
 
 
 def some_rows(line: Line, *_) -> bool:
     """Return whether each of its rows is one of its operand's."""
     rows = line.value.reshape(-1, line.value.shape[-1])
-    tables = [one.reshape(-1, one.shape[-1]) for one in line.operands if one.shape[-1] == rows.shape[-1]]
+    tables = [
+        operand.reshape(-1, operand.shape[-1]) for operand in line.operands if operand.shape[-1] == rows.shape[-1]
+    ]
     return any((np.abs(rows[:, None] - table).max(-1) < NEAR).any(-1).all() for table in tables)
 
 
@@ -594,7 +717,7 @@ def prefix(line: Line, *_) -> bool:
 
 def distances(line: Line, *_) -> bool:
     """Return whether each number is the distance from its row to its column, clipped and shifted."""
-    reach = next(one.value for one in line.book.trace.symbols if one.name == "R")
+    reach = next(symbol.value for symbol in line.book.trace.symbols if symbol.name == "R")
     i, j = np.indices(line.value.shape[-2:])
     return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
 
@@ -622,9 +745,9 @@ def heads_are_joined(line: Line, *_) -> bool:
         value = line.book.value(step.id)
         if step.layer != line.step.layer or value is None or value.ndim not in (3, 4):
             continue
-        for made in _mixtures(line, value):
-            if made.ndim == 4 and close(
-                made.swapaxes(1, 2).reshape(*line.value.shape[:0], made.shape[0], made.shape[2], -1), line.value
+        for joined in _mixtures(line, value):
+            if joined.ndim == 4 and close(
+                joined.swapaxes(1, 2).reshape(*line.value.shape[:0], joined.shape[0], joined.shape[2], -1), line.value
             ):
                 return True
     return False

@@ -15,13 +15,13 @@ def problems(run: Run) -> Iterator[str]:
     if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
     for symbol in run.trace.symbols:
-        said = symbol.meaning.split(":")[0].split(",")[0]
-        if said not in MEASURED:
-            yield f"nothing measures {symbol.name}, “{said}”"
+        meaning = symbol.meaning.split(":")[0].split(",")[0]
+        if meaning not in MEASURED:
+            yield f"nothing measures {symbol.name}, “{meaning}”"
             continue
-        value = MEASURED[said](run)
+        value = MEASURED[meaning](run)
         if value is not None and value != symbol.value:
-            yield f"{symbol.name} is said to be the {said}: {symbol.value}, measured {value}"
+            yield f"{symbol.name} is said to be the {meaning}: {symbol.value}, measured {value}"
 
 
 def _image(run: Run) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from tracer.expr import infer
 from tracer.expr.math.algebra import Product
 from tracer.symbols import cost
-from tracer.verify.checks.reference_run import Run, Seen, Transparent
+from tracer.verify.checks.reference_run import OpObserver, Run, Transparent
 
 COUNTED: dict[str, bool | None] = dict.fromkeys(("mm", "bmm", "addmm", "convolution"), True)
 COUNTED |= dict.fromkeys(("add", "_softmax", "gelu", "lgamma", "cummax"), False)
@@ -81,7 +81,7 @@ def _elsewhere(run: Run) -> Iterator[str]:
     sizes, spec = elsewhere(run), run.model.spec
     own = {name: value for name, value in sizes.items() if name not in (*spec.runs, *spec.derived)}
     net, args, named = run.model.vocabulary.build({**own, **{name: sizes[name] for name in spec.runs}})
-    with torch.no_grad(), Transparent(), Seen() as seen:
+    with torch.no_grad(), Transparent(), OpObserver() as seen:
         net(*args, **named)
     expected = {"flops": sum(seen.costs)}
     if run.trace.params == sum(prod(x.shape) for x in run.model.net.parameters()):  # no run passes any by

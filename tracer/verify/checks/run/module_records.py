@@ -9,7 +9,7 @@ import torch
 from torch.autograd.profiler_legacy import profile  # the newer one writes to standard error
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
-from tracer.symbols import cost_breakdown
+from tracer.record import cost_breakdown
 from tracer.verify.checks.reference_run import Run, Transparent, tensors
 
 
@@ -24,8 +24,8 @@ def problems(run: Run) -> Iterator[str]:
     yield from _shared_out(run)
 
 
-def _shapes(given) -> list[list[int]]:
-    return [list(x.shape) for x in tensors(given)]
+def _shapes(values) -> list[list[int]]:
+    return [list(x.shape) for x in tensors(values)]
 
 
 def _check_calls(run: Run) -> Iterator[str]:
@@ -45,17 +45,17 @@ def _check_calls(run: Run) -> Iterator[str]:
     finally:
         for hook in hooks:
             hook.remove()
-    found = defaultdict(list)
+    records = defaultdict(list)
     for module in run.trace.modules:
-        inputs, outputs = ([list(x.shape) for x in given] for given in (module.inputs, module.outputs))
-        found[module.path].append((module.kind, inputs, outputs, module.params))
+        inputs, outputs = ([list(x.shape) for x in tensors] for tensors in (module.inputs, module.outputs))
+        records[module.path].append((module.kind, inputs, outputs, module.params))
     shared = len(paths) < sum(1 for _ in net.named_modules(remove_duplicate=False))
-    if not shared and found.keys() != seen.keys():
-        yield f"modules {sorted(found.keys() ^ seen.keys())} were called in one of two runs"
-    for path in found.keys() & seen.keys():
-        if [one[:3] for one in found[path]] != [one[:3] for one in seen[path]]:
-            yield f"module {path!r} is said to be {found[path]}, hooks saw {seen[path]}"
-        for (*_, read), (*_, held) in zip(found[path], seen[path], strict=False):
+    if not shared and records.keys() != seen.keys():
+        yield f"modules {sorted(records.keys() ^ seen.keys())} were called in one of two runs"
+    for path in records.keys() & seen.keys():
+        if [call[:3] for call in records[path]] != [call[:3] for call in seen[path]]:
+            yield f"module {path!r} is said to be {records[path]}, hooks saw {seen[path]}"
+        for (*_, read), (*_, held) in zip(records[path], seen[path], strict=False):
             if read > held or (read < held and getattr(run.model.spec, "whole", False)):
                 yield f"the operations of module {path!r} read {read:,} parameters, it holds {held:,}"
 
@@ -69,10 +69,10 @@ def _check_flops(run: Run) -> Iterator[str]:
     with torch.no_grad(), Transparent(), FlopCounterMode(display=False) as counter:
         run.model.net(*run.inputs, **run.inputs.named)
     name, counts = type(run.model.net).__name__, counter.get_flop_counts()
-    found = Counter()
+    totals = Counter()
     for module in trace.modules:
-        found[f"{name}.{module.path}".rstrip(".")] += module.flops
-    for path, flops in found.items():
+        totals[f"{name}.{module.path}".rstrip(".")] += module.flops
+    for path, flops in totals.items():
         if path in counts and flops != sum(counts[path].values()):
             yield f"module {path!r} costs {flops:,} FLOPs, PyTorch counts {sum(counts[path].values()):,}"
     if sum(counts["Global"].values()) != trace.modules[0].flops:
@@ -91,10 +91,10 @@ def _check_composites(run: Run) -> Iterator[str]:
         yield f"{len(calls)} composite ops ran, PyTorch's profiler lists {len(asked)} others"
         return
     for call, (name, shapes) in zip(calls, asked, strict=True):
-        taken = [one.tensors for one in call.arguments]
-        given = [list(group[0].shape) for group in taken if len(group) == 1 and group[0].shape]
-        if len(given) == len(shapes) and given != shapes:  # of lists it has none
-            yield f"{call.text} takes {given}, PyTorch's profiler saw {name} take {shapes}"
+        taken = [argument.tensors for argument in call.arguments]
+        operand_shapes = [list(group[0].shape) for group in taken if len(group) == 1 and group[0].shape]
+        if len(operand_shapes) == len(shapes) and operand_shapes != shapes:  # of lists it has none
+            yield f"{call.text} takes {operand_shapes}, PyTorch's profiler saw {name} take {shapes}"
     beneath = [index for call in calls for index in range(call.first, call.last)]
     if beneath != list(range(len(run.trace.ops))):
         yield "some operations belong to no composite op, or to two"
@@ -116,8 +116,8 @@ def _shared_out(run: Run) -> Iterator[str]:
     for step in trace.steps:
         if step.product is None or step.inside is None or "attention" not in trace.ops[step.inside].op:
             continue
-        (B, h, S, d_k), (_, _, T, _), (*_, d_v) = (one.shape for one in trace.ops[step.inside].inputs[:3])
+        (B, h, S, d_k), (_, _, T, _), (*_, d_v) = (tensor.shape for tensor in trace.ops[step.inside].inputs[:3])
         expected = [bmm_flop((B * h, S, d_k), (B * h, d_k, T)), bmm_flop((B * h, S, T), (B * h, T, d_v))]
-        found = [costs[step.id].flops, costs[trace.ops[step.inside].step].flops]
-        if found != expected:
-            yield f"fused attention of step {step.id!r} costs {found} FLOPs, its two products {expected}"
+        shares = [costs[step.id].flops, costs[trace.ops[step.inside].step].flops]
+        if shares != expected:
+            yield f"fused attention of step {step.id!r} costs {shares} FLOPs, its two products {expected}"

@@ -18,16 +18,16 @@ X = torch.linspace(-9, 9, 420, dtype=torch.float64).reshape(7, 60) ** 3 / 81
 
 def problems(run: Run) -> Iterator[str]:
     """Execute each function that the equations name once, on `X`."""
-    found: dict[str, Node] = {}
+    examples: dict[str, Node] = {}
     for line in getattr(run.model, "lines", ()):
         for node in _nodes(line.equation):
             if type(node).__name__ in PYTORCH:
-                found.setdefault(f"{type(node).__name__} {[a for a in node.args if a.is_number]}", node)
-    for name, node in found.items():
+                examples.setdefault(f"{type(node).__name__} {[a for a in node.args if a.is_number]}", node)
+    for name, node in examples.items():
         scale = torch.linspace(0.5, 2, 60, dtype=torch.float64)
-        given = [X, scale, scale.flip(0) - 1][: len(node.operands)]
-        inner = node.run(float, *given)
-        expected = PYTORCH[type(node).__name__](*(float(a) for a in node.args if a.is_number), *given)
+        arguments = [X, scale, scale.flip(0) - 1][: len(node.operands)]
+        inner = node.run(float, *arguments)
+        expected = PYTORCH[type(node).__name__](*(float(a) for a in node.args if a.is_number), *arguments)
         if not (inner - expected).abs().max() <= 1e-12:
             yield f"{name} differs from PyTorch's by {float((inner - expected).abs().max()):.1e}"
 

@@ -74,9 +74,9 @@ def _check_coverage(run: Run) -> Iterator[str]:
     without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
     computing = [op for op in without if not is_layout(op.op)]
     expected = len([op for op in computing if op.step is not None]) / max(1, len(computing))
-    said = replace(run.trace, ops=without).coverage
-    if not abs(said - expected) < 1e-9:
-        yield f"steps cover {said} of ops of which they have {expected:.3f}"
+    coverage = replace(run.trace, ops=without).coverage
+    if not abs(coverage - expected) < 1e-9:
+        yield f"steps cover {coverage} of ops of which they have {expected:.3f}"
 
 
 def _check_doubled(run: Run) -> Iterator[str]:
@@ -123,13 +123,13 @@ def _wrong(step, value: torch.Tensor) -> Iterator[str]:
     wrong, largest = value.clone(), abs(array(value)).max()
     wrong[cell] -= 1e-3 * largest
     expected = 1e-3 * largest / np.abs(array(value)).max()
-    found = relative_difference(wrong, value)
-    if not abs(found - expected) <= 1e-6:
-        yield f"step {step.id!r}, wrong by {expected:.1e} in one cell, differs by {found:.1e}"
+    error = relative_difference(wrong, value)
+    if not abs(error - expected) <= 1e-6:
+        yield f"step {step.id!r}, wrong by {expected:.1e} in one cell, differs by {error:.1e}"
     allowed = torch.tensor(1e-4 * largest, dtype=torch.float64)
     first = first_beyond(margins(wrong, value, allowed))
     if first != cell or first_beyond(margins(value, value, None)) is not None:
         yield f"step {step.id!r}, wrong in cell {cell}, is first wrong in {first}"
     wrong[cell] = float("nan")
-    if not isnan(found := relative_difference(wrong, value)):
-        yield f"step {step.id!r} with a NaN that the run has not differs by {found}"
+    if not isnan(error := relative_difference(wrong, value)):
+        yield f"step {step.id!r} with a NaN that the run has not differs by {error}"

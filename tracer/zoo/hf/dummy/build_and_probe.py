@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracer.utils.error_text import quote, reason
+from tracer.utils.internals.torch_internals import DispatchMode
+from tracer.utils.internals.transformers_internals import build_from_config, has_auto_class, supports_sdpa
 from tracer.utils.thread_local_rng import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.hf import auto_classes, patch_positions
@@ -45,72 +46,82 @@ def family(config) -> OpenedModel:
     if not known:
         raise NoModel(f"transformers has no model for {quote(config.model_type)}, only its configuration")
     try:
-        return _first([(made, _part(config, made)) for made in known[:CLASSES]])
+        return _first([(architecture, _part(config, architecture)) for architecture in known[:CLASSES]])
     except ValueError as error:
-        if isinstance(error, NoModel) or auto_classes.has_auto_class(config):
+        if isinstance(error, NoModel) or has_auto_class(config.model_type):
             raise
         raise NoModel(f"no Auto class opens {quote(config.model_type)}, and it does not run alone: {error}") from error
 
 
-def _part(config, made: Any):
+def _part(config, architecture: Any):
     """Return the inner configuration that a class takes; the whole one if there is none."""
-    return next((part for part in tiny_config.parts(config) if isinstance(part, made.config_class or ())), config)
+    return next(
+        (part for part in tiny_config.parts(config) if isinstance(part, architecture.config_class or ())), config
+    )
 
 
 def checkpoint(config) -> OpenedModel:
     """Return the model of a checkpoint's configuration; its inputs are searched on a small copy of it."""
-    found = _first([(made, config) for made in auto_classes.classes(config)[:CLASSES]])
-    return found._replace(config=config, small=False)
+    opened = _first([(architecture, config) for architecture in auto_classes.classes(config)[:CLASSES]])
+    return opened._replace(config=config, small=False)
 
 
 def _first(candidates: list[tuple[Any, object]]) -> OpenedModel:
     """Return the first class that runs at a small configuration of it. Raise ValueError if none does."""
-    said: dict[type, str] = {}
-    tried: dict[Any, list[dict]] = {made: [] for made, _ in candidates}
-    fit = [(made, config) for made, config in candidates if next(input_signatures.feeds(made), None) is not None]
+    reasons: dict[type, str] = {}
+    tried: dict[Any, list[dict]] = {architecture: [] for architecture, _ in candidates}
+    fit = [
+        (architecture, config)
+        for architecture, config in candidates
+        if next(input_signatures.feeds(architecture), None) is not None
+    ]
     unfed: list[tuple[Any, object]] = []
     for level in tiny_config.LEVELS if fit else ():
-        for made, config in fit:
+        for architecture, config in fit:
             try:
                 less = tiny_config.small(config, level)
-                if (known := less.to_dict()) in tried[made]:
+                if (known := less.to_dict()) in tried[architecture]:
                     continue
-                tried[made].append(known)
-                built = _build(made, less)
-                unfed.append((made, less))
-                return _describe(made, less, *_build_and_feed(made, less, built))
+                tried[architecture].append(known)
+                built = _build(architecture, less)
+                unfed.append((architecture, less))
+                return _describe(architecture, less, *_build_and_feed(architecture, less, built))
             except TooManyParameters as error:
-                said.setdefault(made, str(error))
+                reasons.setdefault(architecture, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
-                if level == tiny_config.FILLED and made in said:
+                if level == tiny_config.FILLED and architecture in reasons:
                     continue
-                said[made] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
-    for made, less in unfed[:RESIZED]:
+                reasons[architecture] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
+    for architecture, less in unfed[:RESIZED]:
         with suppress(ValueError):  # what was said of it before is what it is about
-            built = _build(made, less)
-            return _describe(made, less, built, find_inputs.find_inputs(built, less, resize=True))
+            built = _build(architecture, less)
+            return _describe(architecture, less, built, find_inputs.find_inputs(built, less, resize=True))
     if not fit:
-        made, _ = candidates[0]
-        if made.forward is torch.nn.Module.forward:
-            raise NoModel(f"{made.__name__} has no forward of its own, expected a model that can be run")
-        takes = ", ".join(input_signatures.parameters(made))
-        raise ValueError(f"the forward of {made.__name__} takes {takes}, expected a text, photo or sound among them")
-    made, _ = fit[0]
-    raise ValueError(f"no {made.__name__} runs here, neither a small one nor its own: {said[made]}")
+        architecture, _ = candidates[0]
+        if architecture.forward is torch.nn.Module.forward:
+            raise NoModel(f"{architecture.__name__} has no forward of its own, expected a model that can be run")
+        takes = ", ".join(input_signatures.parameters(architecture))
+        raise ValueError(
+            f"the forward of {architecture.__name__} takes {takes}, expected a text, photo or sound among them"
+        )
+    architecture, _ = fit[0]
+    raise ValueError(f"no {architecture.__name__} runs here, neither a small one nor its own: {reasons[architecture]}")
 
 
-def _build(made: type, config) -> torch.nn.Module:
+def _build(architecture: type, config) -> torch.nn.Module:
     """Build the net of a configuration, and fill in the attributes that its code reads as None."""
     for _ in range(fill_config.MOST):
         try:
-            return _build_within_limit(made, config)
+            return _build_within_limit(architecture, config)
         except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
             if not fill_config.fill_missing(config, error):
                 raise
-    return _build_within_limit(made, config)
+    return _build_within_limit(architecture, config)
 
 
-def _build_and_feed(made: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, input_signatures.Feed]:
+def _build_and_feed(
+    architecture: type, config, built: torch.nn.Module
+) -> tuple[torch.nn.Module, input_signatures.Feed]:
     """Return the net and its feed, rebuilt if its code reads attributes that its configuration lacks."""
     for _ in range(fill_config.MOST):
         try:
@@ -118,7 +129,7 @@ def _build_and_feed(made: type, config, built: torch.nn.Module) -> tuple[torch.n
         except find_inputs.NoInputsFound as unfed:
             if unfed.error is None or not fill_config.fill_missing(config):
                 raise
-            built = _build(made, config)
+            built = _build(architecture, config)
     return built, find_inputs.find_inputs(built, config)
 
 
@@ -135,7 +146,7 @@ class TooManyParameters(ValueError):
     """A net that is larger than what is built to see what its forward takes."""
 
 
-def _build_within_limit(made: type, config) -> torch.nn.Module:
+def _build_within_limit(architecture: type, config) -> torch.nn.Module:
     """Build the net of a configuration. Raise `TooManyParameters` before memory is allocated if it has more than
     `LARGEST`: it is built on `meta` first."""
     count, mine = 0, get_ident()
@@ -152,20 +163,16 @@ def _build_within_limit(made: type, config) -> torch.nn.Module:
     counting = register_module_parameter_registration_hook(check_count)
     try:
         with torch.device("meta"), suppress(RuntimeError, NotImplementedError):  # some read numbers as they are built
-            net(made, config)
+            net(architecture, config)
     finally:
         counting.remove()
     with _Middle():
-        return net(made, config)
+        return net(architecture, config)
 
 
-class _Middle(TorchDispatchMode):
+class _Middle(DispatchMode):
     """Draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again until none is
     cut off, which takes most of the time in which a large net is built."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the guard against being compiled would load PyTorch's compiler, a good second at the start
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is not torch.ops.aten.normal_.default:
@@ -175,12 +182,12 @@ class _Middle(TorchDispatchMode):
         return args[0].uniform_(mean - deviation, mean + deviation, **(kwargs or {}))
 
 
-def _describe(made: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> OpenedModel:
+def _describe(architecture: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> OpenedModel:
     feed = feed._replace(ways=(*feed.ways, *filter(None, [input_signatures.PROCESSED.get(config.model_type)])))
     start = patch_positions.patches_start(built, config, feed)
     resizes = any(map(patch_positions.resizes, built.modules()))
     return OpenedModel(
-        made,
+        architecture,
         config,
         feed,
         small=True,
@@ -195,20 +202,19 @@ def _towers(built: torch.nn.Module) -> tuple[str, ...]:
     """Return the outermost modules that take the inner configurations for photos and texts."""
     inner = [getattr(built.config, name, None) for name in ("vision_config", "text_config")]
     named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
-    found = [next((path for path, config in named if config is one is not None), "") for one in inner]
-    return tuple(found) if all(found) else ()
+    paths = [next((path for path, config in named if config is inner_config is not None), "") for inner_config in inner]
+    return tuple(paths) if all(paths) else ()
 
 
 def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
     """Return the implementations of attention that all parts of a net support, the library's own choice first."""
-    parts = [part for part in built.modules() if hasattr(part, "_supports_sdpa")]
-    return ("sdpa", "eager") if parts and all(part._supports_sdpa for part in parts) else ()
+    return ("sdpa", "eager") if supports_sdpa(built) else ()
 
 
-def net(made: Any, config, attention: str | None = None) -> torch.nn.Module:
+def net(architecture: Any, config, attention: str | None = None) -> torch.nn.Module:
     config = copy.deepcopy(config)
     without_cache(config)
-    if made.__name__.endswith("SequenceClassification") and getattr(config, "pad_token_id", 0) is None:
+    if architecture.__name__.endswith("SequenceClassification") and getattr(config, "pad_token_id", 0) is None:
         config.pad_token_id = 0  # what fills short texts up, which a classifier of several texts must know
     with seeded_draws(0):
-        return made._from_config(config, **({"attn_implementation": attention} if attention else {})).eval()
+        return build_from_config(architecture, config, attention).eval()

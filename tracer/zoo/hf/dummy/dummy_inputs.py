@@ -103,9 +103,9 @@ def _bins(config) -> int:
 
 def _own(config, name: str) -> int:
     """Return the input length of a configuration. Raise ValueError if it has none."""
-    if not (found := size(config, name, default=0)):
+    if not (width := size(config, name, default=0)):
         raise ValueError(f"a configuration without {name}: its sounds may be of any length")
-    return found
+    return width
 
 
 def spectrum_by_bin(config, at) -> torch.Tensor:
@@ -225,8 +225,8 @@ def grid_of_two(config, at) -> torch.Tensor:
 def grid_places(config, at) -> torch.Tensor:
     """Row and column of each patch, `[B, N, 2]`."""
     rows, columns = _patches(config, at)
-    found = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
-    return found.expand(at["B"], -1, -1).contiguous()
+    cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
+    return cells.expand(at["B"], -1, -1).contiguous()
 
 
 def merge_sizes(config, at) -> torch.Tensor:

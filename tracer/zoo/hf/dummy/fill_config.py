@@ -43,8 +43,10 @@ def fill_missing(config, error: Exception | None = None) -> bool:
         return False
     for known in KNOWN:
         open_ = [(part, name) for part in parts(config) for name, value in vars(part).items() if value is None]
-        said = [_set_value(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")]
-        if any(said):
+        changes = [
+            _set_value(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")
+        ]
+        if any(changes):
             return True
     return False
 
@@ -56,9 +58,9 @@ def left_open(config, error: Exception) -> str:
 
 
 def _absent(config, error: Exception) -> tuple[object, str] | None:
-    found = ABSENT.search(str(error))
-    part = next((part for part in parts(config) if found and type(part).__name__ == found[1]), None)
-    return (part, found[2]) if found and part is not None else None
+    match = ABSENT.search(str(error))
+    part = next((part for part in parts(config) if match and type(part).__name__ == match[1]), None)
+    return (part, match[2]) if match and part is not None else None
 
 
 def _use_lists(part) -> bool:
@@ -79,7 +81,9 @@ def _set_value(part, name: str, value) -> bool:
 def _usual(part, name: str, config):
     """Return the usual value of a number, by its name."""
     kinds = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ())
-    depth = next((size for one, size in vars(part).items() if DEPTHS.fullmatch(one) and type(size) is int), 0)
+    depth = next(
+        (size for attribute, size in vars(part).items() if DEPTHS.fullmatch(attribute) and type(size) is int), 0
+    )
     if kinds and depth:
         return [kinds[min(number, len(kinds) - 1)] for number in range(depth)]
     usual = next((known for form, known in USUAL.items() if re.fullmatch(form, name)), ())
@@ -87,7 +91,7 @@ def _usual(part, name: str, config):
         return usual
     if name.startswith("default_"):
         return next(iter(getattr(part, f"{name.removeprefix('default_')}s", None) or ()), None)
-    return next((value for one in usual if (value := getattr(part, one, None)) is not None), None)
+    return next((value for attribute in usual if (value := getattr(part, attribute, None)) is not None), None)
 
 
 def _empty(part, name: str, config):
@@ -102,8 +106,8 @@ def _annotations(kind: type) -> dict:
 
 def _elsewhere(part, name: str, config):
     """Return the value in another part."""
-    found = (getattr(other, name, None) for other in parts(config) if other is not part)
-    return next((value for value in found if value is not None and not hasattr(value, "to_dict")), None)
+    values = (getattr(inner, name, None) for inner in parts(config) if inner is not part)
+    return next((value for value in values if value is not None and not hasattr(value, "to_dict")), None)
 
 
 def _small(part, name: str, config):

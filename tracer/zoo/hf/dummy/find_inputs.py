@@ -32,16 +32,16 @@ class NoInputsFound(ValueError):
     """Nothing that a net was given made it run: what it was given first, and what it said to that; `error` is what its
     code raised then."""
 
-    def __init__(self, said: str, error: Exception | None):
-        super().__init__(said)
+    def __init__(self, message: str, error: Exception | None):
+        super().__init__(message)
         self.error = error
 
 
 def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     """Return the first feed with which a net runs; with `resize`, inputs may change to the sizes of its error
     messages. Raise `Unfed` if there is none."""
-    made, said, first, seen = type(net), "", None, set()
-    waiting, mended, later, known, sizes = feeds(made), deque(), deque(), {}, usual(config)
+    architecture, message, first, seen = type(net), "", None, set()
+    waiting, mended, later, known, sizes = feeds(architecture), deque(), deque(), {}, usual(config)
     while len(seen) < (2 * MOST if resize else MOST):
         feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
         if feed is None:
@@ -51,16 +51,16 @@ def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
             continue
         seen.add(feed)
         try:
-            given = feed.make(config, sizes)
+            inputs = feed.make(config, sizes)
         except Exception as error:  # whatever becomes of a way that is not for this configuration
-            first, said = first or error, said or reason(error)
+            first, message = first or error, message or reason(error)
             continue
         try:
             with torch.no_grad(), seeded_draws(0):
-                net(**given)
+                net(**inputs)
             return feed
         except Exception as error:  # whatever a library makes of inputs that it was not written for
-            better, lacks = mends(feed, made, config, error)
+            better, lacks = mends(feed, architecture, config, error)
             mended.extendleft(reversed(better))
             if not better and "None" in str(error):
                 later.extend(guesses(feed, net))
@@ -70,8 +70,10 @@ def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
             if resize:
                 (later.extendleft if feed.sized else later.extend)(resize_inputs.resize(feed, config, str(error)))
             first = first or error
-            said = said or f"{made.__name__} was given {feed.names_in_words()}{_refusal(error, lacks)}"
-    raise NoInputsFound(said or f"{made.__name__} was given nothing, expected a text, a photo or a sound", first)
+            message = message or f"{architecture.__name__} was given {feed.names_in_words()}{_refusal(error, lacks)}"
+    raise NoInputsFound(
+        message or f"{architecture.__name__} was given nothing, expected a text, a photo or a sound", first
+    )
 
 
 def _refusal(error: Exception, lacks: list[str]) -> str:
@@ -83,23 +85,25 @@ def _refusal(error: Exception, lacks: list[str]) -> str:
     )
 
 
-def mends(feed: Feed, made: type, config, error: Exception) -> tuple[list[Feed], list[str]]:
+def mends(feed: Feed, architecture: type, config, error: Exception) -> tuple[list[Feed], list[str]]:
     """Return repaired feeds after `error`, the likeliest first, and the names of the missing inputs."""
-    said = str(error)
+    message = str(error)
     if places := _places(feed, config, error):
         return places, []
-    lacks = [name for name in parameters(made) if name not in feed.names]
-    named = [name for name in lacks if re.search(rf"\b{name}\b", said)]
-    named.sort(key=lambda name: (name == "inputs_embeds", -said.rindex(name)))  # what is missing is said last
-    found = [(name, way) for name in named for way in range(len(makers(name)))]
-    return [feed._replace(ways=(*feed.ways, one)) for one in found], named
+    lacks = [name for name in parameters(architecture) if name not in feed.names]
+    named = [name for name in lacks if re.search(rf"\b{name}\b", message)]
+    named.sort(key=lambda name: (name == "inputs_embeds", -message.rindex(name)))  # what is missing is said last
+    repairs = [(name, way) for name in named for way in range(len(makers(name)))]
+    return [feed._replace(ways=(*feed.ways, repair)) for repair in repairs], named
 
 
 def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
     """Return the feed with one more input of its forward, or, if that passes keyword arguments on, of the forwards
     of its modules."""
     own = parameters(type(net))
-    within = [type(part) for part in net.modules()] if any(one.kind is one.VAR_KEYWORD for one in own.values()) else []
+    within = (
+        [type(part) for part in net.modules()] if any(guess.kind is guess.VAR_KEYWORD for guess in own.values()) else []
+    )
     asked = dict.fromkeys([*own, *(name for part in dict.fromkeys(within) for name in parameters(part))])
     lacks = [name for name in asked if name not in feed.names and makers(name)]
     lacks.sort(key=lambda name: (name in ASIDE, name not in own, name not in MAKERS))
@@ -109,12 +113,12 @@ def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
 def _places(feed: Feed, config, error: Exception) -> list[Feed]:
     """Return the feed with as many placeholder tokens of a picture or a sound as the error message asks for:
     vectors, or the numbers in them."""
-    found = COUNTED.search(str(error))
-    if found is None or "input_ids" not in feed.names:
+    match = COUNTED.search(str(error))
+    if match is None or "input_ids" not in feed.names:
         return []
     word = str(error).split()[0].lower()
     kinds = [kind for kind in ([word] if word in KINDS else KINDS) if placeholder(config, kind) is not None]
-    numbers, width = int(found[2]), size(getattr(config, "text_config", config), *WIDTH, default=1)
+    numbers, width = int(match[2]), size(getattr(config, "text_config", config), *WIDTH, default=1)
     counts = [numbers // width] * (numbers % width == 0) + [numbers]
     counts = [count for count in dict.fromkeys(counts) if 0 < count <= LONGEST and count != feed.before]
     each = patches(config) if not feed.places and kinds[:1] == ["image"] and "pixel_values" in feed.names else 0

@@ -36,7 +36,7 @@ def usual(config) -> dict[str, int]:
 
 
 class Feed(NamedTuple):
-    """What forward is given: for each name, which of the ways to make it; how many tokens stand before the text, in
+    """The inputs of a forward: for each name, which of the ways to make it; how many tokens stand before the text, in
     the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made.
     With `each` the tokens are as many as the patches of a photo."""
 
@@ -49,20 +49,20 @@ class Feed(NamedTuple):
         """Return the tensors by their names."""
         places = self.standing(config)
         at = {**at, "T": at["T"] + sum(count for _, count in places)}
-        made = {name: makers(name)[way][0](config, at) for name, way in self.ways}
+        tensors = {name: makers(name)[way][0](config, at) for name, way in self.ways}
         for name, axis, length in self.sized:
-            made[name] = resize(made[name], {axis: length})
+            tensors[name] = resize(tensors[name], {axis: length})
         start = 0
         for number, (kind, count) in enumerate(places, 1):
-            made["input_ids"][:, start : start + count] = placeholder(config, kind)
-            for types in {"mm_token_type_ids", "token_type_ids"} & made.keys():
-                made[types][:, start : start + count] = 0 if made[types].all() else number
+            tensors["input_ids"][:, start : start + count] = placeholder(config, kind)
+            for types in {"mm_token_type_ids", "token_type_ids"} & tensors.keys():
+                tensors[types][:, start : start + count] = 0 if tensors[types].all() else number
             start += count
-        return made
+        return tensors
 
-    def to_inputs(self, made: type, named: dict[str, torch.Tensor]) -> Inputs:
+    def to_inputs(self, architecture: type, named: dict[str, torch.Tensor]) -> Inputs:
         """Return the tensors in the order of forward up to the first gap; the others by name."""
-        known = parameters(made)
+        known = parameters(architecture)
         ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
         return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
 
@@ -86,8 +86,8 @@ class Feed(NamedTuple):
     def symbols(self) -> tuple[str, ...]:
         """The sizes that the input decides."""
         fixed = {name for name, *_ in self.sized}
-        found = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
-        return tuple(dict.fromkeys(["B", *found]))
+        symbols = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
+        return tuple(dict.fromkeys(["B", *symbols]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,21 +124,26 @@ PROCESSED = {"paligemma": ("token_type_ids", 1)}
 """Outputs of a family's processor that its forward does not require."""
 
 
-def parameters(made: Any) -> dict[str, inspect.Parameter]:
+def parameters(architecture: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class's forward, by name."""
-    return {name: one for name, one in inspect.signature(made.forward).parameters.items() if name != "self"}
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(architecture.forward).parameters.items()
+        if name != "self"
+    }
 
 
-def feeds(made: type) -> Iterator[Feed]:
+def feeds(architecture: type) -> Iterator[Feed]:
     """Yield the feeds of a class, the likeliest first: a text with its companions, the required inputs and the main
     input alone, then with what often goes with it."""
-    known = parameters(made)
+    known = parameters(architecture)
     required = [
         name
-        for name, one in known.items()
-        if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     ]
-    main = getattr(made, "main_input_name", "input_ids")
+    main = getattr(architecture, "main_input_name", "input_ids")
     main = [main] if isinstance(main, str) else list(main)
     mains = [name for name in main if name in known]
     if "input_ids" in known and "input_ids" not in mains:

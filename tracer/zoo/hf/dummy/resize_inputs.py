@@ -14,66 +14,66 @@ LONGEST = 16384
 """Numbers along an axis that are given."""
 
 
-def resize(feed: Feed, config, said: str) -> Iterator[Feed]:
+def resize(feed: Feed, config, message: str) -> Iterator[Feed]:
     """Return the feed with one axis resized as an error message asks; if no axis has the size in the message, the
     last axis in proportion."""
     known = _shapes(feed, config)
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
-    met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(said))), None)
+    met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(message))), None)
     if met is None:
         return
     match, wanted = met
     groups = [tuple(map(int, NUMBER.findall(part))) for part in match.groups()]
-    found = [
+    changes = [
         (name, axis % len(shape), expected)
         for axis, size, expected in wanted(*groups)
         for name, shape in known.items()
         if len(shape) > 1 and -len(shape) <= axis < len(shape) and shape[axis] == size != expected
     ]
-    if not found and wanted is _matmul_axes:
+    if not changes and wanted is _matmul_axes:
         (_, came), (expected, _) = groups
-        found = [
+        changes = [
             (name, len(shape) - 1, shape[-1] * expected // came)
             for name, shape in known.items()
             if len(shape) > 1 and not came % shape[-1] and not shape[-1] * expected % came
         ]
-    for name, axis, size in dict.fromkeys(found):
+    for name, axis, size in dict.fromkeys(changes):
         if 0 < size <= LONGEST:
             yield feed._replace(sized=(*feed.sized, (name, axis, size)))
 
 
-def enlarge(feed: Feed, config, said: str) -> Iterator[Feed]:
+def enlarge(feed: Feed, config, message: str) -> Iterator[Feed]:
     """Return the feed with the input of highest rank twice as large, if a net reports it as too small: along the
     last axis, or both sides of a photo."""
-    shapes = _shapes(feed, config) if any(form in said for form in SMALL) else {}
-    name = max(shapes, key=lambda one: len(shapes[one]), default="")
+    shapes = _shapes(feed, config) if any(form in message for form in SMALL) else {}
+    name = max(shapes, key=lambda input_name: len(shapes[input_name]), default="")
     shape = shapes.get(name, torch.Size())
     larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
     if len(shape) > 1 and max(size for *_, size in larger) <= LONGEST:
-        kept = [one for one in feed.sized if one[:2] not in [each[:2] for each in larger]]
+        kept = [input_name for input_name in feed.sized if input_name[:2] not in [each[:2] for each in larger]]
         yield feed._replace(sized=(*kept, *larger))
 
 
 def _shapes(feed: Feed, config) -> dict[str, torch.Size]:
-    made = feed.make(config, usual(config))
-    return {name: tensor.shape for name, tensor in made.items() if isinstance(tensor, torch.Tensor)}
+    inputs = feed.make(config, usual(config))
+    return {name: tensor.shape for name, tensor in inputs.items() if isinstance(tensor, torch.Tensor)}
 
 
-def _matmul_axes(one: tuple, other: tuple) -> list[tuple[int, int, int]]:
-    return [(-1, one[1], other[0])]
+def _matmul_axes(left: tuple, right: tuple) -> list[tuple[int, int, int]]:
+    return [(-1, left[1], right[0])]
 
 
-def _channels(came: tuple, expected: tuple, found: tuple) -> list[tuple[int, int, int]]:
-    return [(1, found[0], expected[0]), (-1, found[0], expected[0])]
+def _channels(came: tuple, expected: tuple, shape: tuple) -> list[tuple[int, int, int]]:
+    return [(1, shape[0], expected[0]), (-1, shape[0], expected[0])]
 
 
-def _met_by(one: tuple, other: tuple, axis: tuple) -> list[tuple[int, int, int]]:
-    return [(place, a, b) for place in (axis[0], -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
+def _met_by(left: tuple, right: tuple, axis: tuple) -> list[tuple[int, int, int]]:
+    return [(place, a, b) for place in (axis[0], -1) for a, b in ((left[0], right[0]), (right[0], left[0]))]
 
 
-def _cat_axes(along: tuple, one: tuple, other: tuple) -> list[tuple[int, int, int]]:
-    return [(axis, a, b) for axis in (-2, -1) for a, b in ((one[0], other[0]), (other[0], one[0]))]
+def _cat_axes(along: tuple, left: tuple, right: tuple) -> list[tuple[int, int, int]]:
+    return [(axis, a, b) for axis in (-2, -1) for a, b in ((left[0], right[0]), (right[0], left[0]))]
 
 
 def _mask_axes(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int, int]]:

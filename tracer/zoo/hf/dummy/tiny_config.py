@@ -72,29 +72,31 @@ def small(config, level: int = 0) -> Any:
     ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
     0 with the sizes of `OPEN`, `STAGED` also with all stages of a backbone, `GENTLE` is 0 with widths that stay larger.
     """
-    made = copy.deepcopy(config)
+    shrunk = copy.deepcopy(config)
     if level == 4:
-        return made
+        return shrunk
     if level in (FILLED, STAGED):
-        for part in parts(made):
+        for part in parts(shrunk):
             if level == STAGED:
                 _output_all_stages(part)
             for name, value in list(vars(part).items()):
-                found = next((size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None)
-                if found is not None:
-                    setattr(part, name, found)
+                usual_size = next(
+                    (size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None
+                )
+                if usual_size is not None:
+                    setattr(part, name, usual_size)
     asked, level = level, 0 if level in (FILLED, STAGED, GENTLE) else level
-    divisor = 1 if level == 3 else max(map(_divisor, parts(made)))
+    divisor = 1 if level == 3 else max(map(_divisor, parts(shrunk)))
     divisor = FEW if asked == GENTLE else divisor
-    heads = [width for width in map(_head, parts(made)) if width % 4 == 0]
+    heads = [width for width in map(_head, parts(shrunk)) if width % 4 == 0]
     while level == 0 and asked != GENTLE and divisor > 1 and any(width % (4 * divisor) for width in heads):
         divisor //= 2
-    for part in parts(made):
+    for part in parts(shrunk):
         _shrink(part, divisor, level, 1 if asked == 0 else MOST)
         if asked in (FILLED, STAGED, GENTLE):
             _set_rotary_angles(part)
-    clamp_token_ids(made)
-    return made
+    clamp_token_ids(shrunk)
+    return shrunk
 
 
 def _set_rotary_angles(config) -> None:
@@ -103,13 +105,13 @@ def _set_rotary_angles(config) -> None:
     width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
     if isinstance(width, int) and isinstance(heads, int) and heads and width % heads:
         config.num_attention_heads = gcd(width, heads)
-    turned, kinds, head = getattr(config, "rope_parameters", None), getattr(config, "layer_types", None), _head(config)
-    if turned == {} and kinds:
+    rope, kinds, head = getattr(config, "rope_parameters", None), getattr(config, "layer_types", None), _head(config)
+    if rope == {} and kinds:
         config.rope_parameters = {kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in kinds}
-    elif isinstance(turned, dict) and head and "mrope_section" not in turned:
-        pairs = int(head * turned.get("partial_rotary_factor", 1)) // 2
+    elif isinstance(rope, dict) and head and "mrope_section" not in rope:
+        pairs = int(head * rope.get("partial_rotary_factor", 1)) // 2
         third = (pairs + 1) // 3  # of height and width, which some models deal out in turns
-        turned["mrope_section"] = [third, third, pairs - 2 * third]
+        rope["mrope_section"] = [third, third, pairs - 2 * third]
 
 
 def _output_all_stages(config) -> None:
@@ -146,8 +148,8 @@ def clamp_token_ids(config) -> None:
             if isinstance(value, int) and not isinstance(value, bool) and value >= least:
                 place += 1
                 setattr(part, name, max(0, least - 1 - place % max(1, least // 2)))
-            elif isinstance(value, list) and any(isinstance(one, int) and one >= least for one in value):
-                setattr(part, name, [min(one, least - 1) for one in value])
+            elif isinstance(value, list) and any(isinstance(item, int) and item >= least for item in value):
+                setattr(part, name, [min(item, least - 1) for item in value])
 
 
 def _head(config) -> int:
@@ -167,7 +169,7 @@ def _divisor(config) -> int:
         width, heads, head = (
             getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim")
         )
-        turned = (getattr(config, "rope_parameters", None) or {}).get("mrope_section") or ()
+        section = (getattr(config, "rope_parameters", None) or {}).get("mrope_section") or ()
     except Exception:  # a configuration that has them by layers only
         return 1
     if not isinstance(width, int):
@@ -176,7 +178,7 @@ def _divisor(config) -> int:
         return 8 if width >= 512 else 1
     head = head if isinstance(head, int) else width // heads
     divisor = 1 << max(0, (head // HEAD).bit_length() - 1)
-    return min(divisor, *(one & -one for one in turned)) if turned else divisor
+    return min(divisor, *(part & -part for part in section)) if section else divisor
 
 
 def _shrink(config, divisor: int, level: int, most: int) -> None:
@@ -184,7 +186,7 @@ def _shrink(config, divisor: int, level: int, most: int) -> None:
     known = dict(vars(config))
     depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
     kinds = [value for value in known.values() if isinstance(value, (list, tuple)) and len(value) == depth > 0]
-    firsts = [value.index(one) + 1 for value in kinds for one in value if isinstance(one, str)]
+    firsts = [value.index(item) + 1 for value in kinds for item in value if isinstance(item, str)]
     blocks = max([BLOCKS, *(first for first in firsts if first <= most)])
     for name, value in known.items():
         if name == "vocab_size" and value is None:  # a configuration that waits for its tokenizer
@@ -197,6 +199,12 @@ def _shrink(config, divisor: int, level: int, most: int) -> None:
                 setattr(config, name, new)
             except Exception:  # a property, or a check of the configuration: it stays as it was
                 continue
+
+
+def has_entry_per_block(name: str, value: Any, depth: int) -> bool:
+    """Return whether an attribute is a list with an entry for each of the `depth` blocks, such as their kinds."""
+    listed = isinstance(value, (list, tuple)) and len(value) == depth > 0
+    return listed and (isinstance(value[0], str) or "layer" in name)
 
 
 def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, known: dict):
@@ -232,15 +240,15 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return value // divisor
         return value
     if isinstance(value, (list, tuple)) and value:
-        whole = all(type(one) is int for one in value)
+        whole = all(type(item) is int for item in value)
         if whole and name == "depths" and level != 2:
-            return type(value)(min(one, 1) for one in value)
-        if len(value) == depth and level != 2 and (isinstance(value[0], str) or "layer" in name):
+            return type(value)(min(item, 1) for item in value)
+        if level != 2 and has_entry_per_block(name, value, depth):
             return type(value)(value[:blocks])
         if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
-            fits = min(value) >= 2 * divisor and all(one % divisor == 0 for one in value)
-            return type(value)(one // divisor for one in value) if fits else value
+            fits = min(value) >= 2 * divisor and all(item % divisor == 0 for item in value)
+            return type(value)(item // divisor for item in value) if fits else value
     if isinstance(value, dict) and "mrope_section" in value and level != 1:
         section = value["mrope_section"]
-        return {**value, "mrope_section": [one // divisor for one in section]} if prod(section) else value
+        return {**value, "mrope_section": [item // divisor for item in section]} if prod(section) else value
     return value

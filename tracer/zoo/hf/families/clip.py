@@ -90,17 +90,17 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
     """Return the preparation of a photo and sentences, one a line, to `input_ids` `[K, T]` and `pixel_values` `[B,
     C, H, W]`."""
 
-    def prepare(model, image, text, given) -> Inputs:
+    def prepare(model, image, text, sizes) -> Inputs:
         sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]
         if not sentences:
             raise ValueError(f"the text {quote(text)} has no sentence; at least one was expected")
-        count, most = given.get("K", len(sentences)), model.sizes["T_max"]
+        count, most = sizes.get("K", len(sentences)), model.sizes["T_max"]
         sentences = (sentences * count)[:count]
         rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
-        length = min(given.get("T", max(map(len, rows)) + 1), most)
+        length = min(sizes.get("T", max(map(len, rows)) + 1), most)
         last = model.sizes["V"] - 1  # what the text tower takes for the end
         ids = torch.tensor([[*(row + [last] * length)[: length - 1], last] for row in rows])
-        seen = photo_input(model, image, None, {**given, "K": count, "T": length})
+        seen = photo_input(model, image, None, {**sizes, "K": count, "T": length})
         return replace(seen, tensors=(ids, seen[0]), sentences=tuple(sentences))
 
     return prepare

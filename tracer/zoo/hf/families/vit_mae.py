@@ -75,13 +75,13 @@ def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(B, N, generator=torch.Generator().manual_seed(seed))
 
 
-def prepare(model, image, text, given) -> Inputs:
+def prepare(model, image, text, sizes) -> Inputs:
     """Return a photo `[B, C, H, W]` and seeded noise. The patches with the largest numbers are masked; the encoder
     reads the others in the order of their numbers."""
-    seed = given.pop("seed")
-    inputs = photo_input(model, image, text, given)
+    seed = sizes.pop("seed")
+    inputs = photo_input(model, image, text, sizes)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
-    drawn = noise(given["B"], N, seed)
+    drawn = noise(sizes["B"], N, seed)
     segments = place_visible(inputs.segments, drawn[0].argsort().tolist())
     return replace(inputs, tensors=(*inputs, drawn), segments=segments)
 

@@ -36,12 +36,12 @@ def normalise_floors(expression: sympy.Expr) -> sympy.Expr:
         whole, left = divmod(added, over)
         return sympy.floor(rest + sympy.Rational(left, over)) + whole
 
-    def up(found) -> sympy.Expr:
+    def up(floor_term) -> sympy.Expr:
         """Rewrite ⌈x/k⌉ as ⌊(x + k − 1)/k⌋."""
-        inside = sympy.expand(found.args[0])
+        inside = sympy.expand(floor_term.args[0])
         terms = inside.as_coefficients_dict()
         if any(map(_is_divided_by_size, terms)):
-            return found
+            return floor_term
         over = _common_denominator(terms)
         return form(inside + sympy.Rational(over - 1, over))
 
@@ -64,9 +64,9 @@ def _common_denominator(terms: Mapping[sympy.Expr, sympy.Rational]) -> int:
 def to_ceilings(expression: sympy.Expr) -> sympy.Expr:
     """Return the expression in its usual form: ⌊x/k + (k − 1)/k⌋ as ⌈x/k⌉."""
 
-    def read(found) -> sympy.Expr:
-        part, rest = found.args[0].as_coeff_Add()
+    def read(floor_term) -> sympy.Expr:
+        part, rest = floor_term.args[0].as_coeff_Add()
         over = _common_denominator(rest.as_coefficients_dict())
-        return sympy.ceiling(rest) if over > 1 and part == sympy.Rational(over - 1, over) else found
+        return sympy.ceiling(rest) if over > 1 and part == sympy.Rational(over - 1, over) else floor_term
 
     return normalise_floors(expression).replace(lambda part: isinstance(part, sympy.floor), read)

@@ -31,7 +31,7 @@ OFFERS = (
     Offer(
         "timm:deit_tiny_patch16_224",
         "DeiT-tiny",
-        "names 1,000 classes of things",
+        "recognises 1,000 classes of things",
         "Apache 2.0",
         22_869_664,
         "timm/deit_tiny_patch16_224.fb_in1k",
@@ -40,7 +40,7 @@ OFFERS = (
     Offer(
         "hf:facebook/dinov2-small",
         "DINOv2-small",
-        "learned without labels; its maps follow objects",
+        "trained without labels; its attention maps follow objects",
         "Apache 2.0",
         88_226_304,
         "facebook/dinov2-small",
@@ -49,7 +49,7 @@ OFFERS = (
     Offer(
         "torchvision:vit_b_16",
         "ViT-B/16",
-        "the model of the textbooks, 1,000 classes",
+        "the ViT of the textbooks, 1,000 classes",
         "BSD 3-Clause",
         346_330_000,
         PYTORCH,
@@ -63,7 +63,7 @@ def offers() -> tuple[Offer, ...]:
     has none."""
     if limits().more is not None:
         return ()
-    return tuple(one for one in OFFERS if available(one.name.partition(":")[0]))
+    return tuple(offer for offer in OFFERS if available(offer.name.partition(":")[0]))
 
 
 def here(offer: Offer) -> bool:

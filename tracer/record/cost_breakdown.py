@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import cost
 from tracer.symbols.notation import parse
-
-if TYPE_CHECKING:
-    from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 
 OPEN = "?"
 
@@ -37,15 +35,17 @@ def of_module(trace: Trace, module: ModuleRecord) -> Cost:
     beneath = trace.ops[module.first : module.last]
     read: dict[str, TensorRecord] = {}
     for op in beneath:
-        read |= {one.maker: one for one in op.inputs if one.maker in op.parameters and one.maker not in read}
-    shapes = tuple(one.symbolic if one.symbolic is not None else (OPEN,) for one in read.values())
+        read |= {
+            tensor.maker: tensor for tensor in op.inputs if tensor.maker in op.parameters and tensor.maker not in read
+        }
+    shapes = tuple(tensor.symbolic if tensor.symbolic is not None else (OPEN,) for tensor in read.values())
     return _cost(module.params, cost.elements(shapes), beneath)
 
 
 def of_step(trace: Trace, step: Step) -> Cost:
     """Return the cost of one step: the ops that it covers; of a fused op, the part that belongs to it."""
     ops = [trace.ops[index] for index in step.ops if index < len(trace.ops)]
-    fused = {other.inside for other in trace.steps if other.inside is not None}
+    fused = {later.inside for later in trace.steps if later.inside is not None}
     if step.inside is None and not fused.intersection(step.ops):
         return _cost(sum(op.params for op in ops), _sum(op.params_symbolic for op in ops), ops)
     mine = [parts(trace, op).get(step.id, (0, "0")) for op in (fused & {*step.ops, step.inside})]
@@ -63,20 +63,20 @@ def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
     op, inside = trace.ops[index], [step for step in trace.steps if step.inside == index]
     owner = op.step or ""
     whole = {owner: (op.flops or 0, op.flops_symbolic)}
-    given = [one for one in op.inputs if len(one.shape) == 4][:3]
+    operands = [tensor for tensor in op.inputs if len(tensor.shape) == 4][:3]
     products = [step for step in inside if step.product is not None]
-    if len(products) != 1 or len(given) != 3 or not op.flops:
+    if len(products) != 1 or len(operands) != 3 or not op.flops:
         return whole
-    scores, (queries, keys, values) = products[0], given
-    found = {
+    scores, (queries, keys, values) = products[0], operands
+    costs = {
         scores.id: _product(scores.shape, scores.symbolic, queries),
         owner: _product((*queries.shape[:-1], keys.shape[-2]), _rows(queries, keys), values),
     }
-    if sum(flops for flops, _ in found.values()) != op.flops:
+    if sum(flops for flops, _ in costs.values()) != op.flops:
         return whole
-    if _sum(formula for _, formula in found.values()) != _sum([op.flops_symbolic]):
-        found = {id: (flops, OPEN) for id, (flops, _) in found.items()}
-    return found
+    if _sum(formula for _, formula in costs.values()) != _sum([op.flops_symbolic]):
+        costs = {id: (flops, OPEN) for id, (flops, _) in costs.items()}
+    return costs
 
 
 def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
@@ -86,10 +86,10 @@ def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
     return (*queries.symbolic[:-1], keys.symbolic[-2])
 
 
-def _product(shape: Sequence[int], symbolic: tuple[str, ...], other: TensorRecord) -> tuple[int, str]:
+def _product(shape: Sequence[int], symbolic: tuple[str, ...], right: TensorRecord) -> tuple[int, str]:
     """Return the cost of a matrix product whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
-    flops = 2 * prod(shape) * other.shape[-1]
-    width = OPEN if other.symbolic is None else other.symbolic[-1]
+    flops = 2 * prod(shape) * right.shape[-1]
+    width = OPEN if right.symbolic is None else right.symbolic[-1]
     formula = cost.elements((("2", *symbolic, width),))
     return flops, formula
 

@@ -35,21 +35,21 @@ def find_composites(vector: tuple[int, ...], known: Known) -> list[str]:
     if min(vector) < 1:
         return []
     products = known + [
-        (f"({a})*({b})", tuple(x * y for x, y in zip(one, other, strict=True)))
-        for (a, one), (b, other) in combinations_with_replacement(known, 2)
+        (f"({a})*({b})", tuple(x * y for x, y in zip(first, second, strict=True)))
+        for (a, first), (b, second) in combinations_with_replacement(known, 2)
     ]
     for rounds in (False, True):  # what needs no rounding is not rounded
-        found = list(_find_unscaled(vector, known, products, rounds))
+        formulas = list(_find_unscaled(vector, known, products, rounds))
         for factor, values in products:
             if any(v % x for v, x in zip(vector, values, strict=True) if x) or 0 in values:
                 continue
             rest = tuple(v // x for v, x in zip(vector, values, strict=True))
             if len(set(rest)) == 1:
-                found.append(f"{rest[0]}*({factor})")
+                formulas.append(f"{rest[0]}*({factor})")
             else:
-                found += [f"({factor})*({text})" for text in _find_unscaled(rest, known, products, rounds)]
-        if found:
-            return found
+                formulas += [f"({factor})*({text})" for text in _find_unscaled(rest, known, products, rounds)]
+        if formulas:
+            return formulas
     return []
 
 
@@ -63,10 +63,14 @@ def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Itera
             m, c = line
             yield f"{m}*({text}) + {c}"
     yield from _find_quotients(vector, known, rounds)
-    summed = known if rounds and len(set(vector)) >= SEVERAL else [one for one in known if not ROUNDED.search(one[0])]
-    for (a, one), (b, other) in combinations(summed, 2):
+    summed = (
+        known
+        if rounds and len(set(vector)) >= SEVERAL
+        else [addend for addend in known if not ROUNDED.search(addend[0])]
+    )
+    for (a, addend), (b, right) in combinations(summed, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
-            left = {v - first * x - second * y for v, x, y in zip(vector, one, other, strict=True)}
+            left = {v - first * x - second * y for v, x, y in zip(vector, addend, right, strict=True)}
             if len(left) == 1:
                 yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
 
@@ -101,8 +105,8 @@ def _fit_line(vector, values) -> tuple[int, int] | None:
     if len(set(values)) < FREE:
         return None
     x, v = values[0], vector[0]
-    other = next(i for i, value in enumerate(values) if value != x)
-    m, left = divmod(vector[other] - v, values[other] - x)
+    differing = next(i for i, value in enumerate(values) if value != x)
+    m, left = divmod(vector[differing] - v, values[differing] - x)
     if left or m == 0:
         return None
     c = v - m * x

@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
 
 import sympy
 
-from tracer.symbols import cost, cost_breakdown, formula_parser
+from tracer.record import Step, Trace, cost_breakdown
+from tracer.symbols import cost, formula_parser
 from tracer.symbols.notation import parse, symbol
-
-if TYPE_CHECKING:
-    from tracer.record import Step, Trace
 
 PROJECTIONS, SCORES, MIXED, MLP, ENDS = (
     "Q, K, V and output projections",
@@ -49,10 +46,10 @@ class Scaling:
         sentence where one that follows is no whole number."""
         full = {**self.sizes, **sizes}
         for name, equals in self.derived.items():
-            found = formula_parser.value(equals, full)
-            if found.denominator != 1:
+            size = formula_parser.value(equals, full)
+            if size.denominator != 1:
                 raise ValueError(f"{name} = {equals.replace('**', '^')} is no whole number at these sizes")
-            full[name] = int(found)
+            full[name] = int(size)
         return full
 
     def numbers(self, sizes: Mapping[str, int]) -> dict[str, int | None]:
@@ -74,15 +71,17 @@ class Scaling:
         """Return the FLOPs of each part as one size takes these values, and the others are as in `sizes`. Derived sizes
         follow; hidden or visible patches stay the same share, and a hidden width the same multiple."""
         full = self.complete(sizes)
-        found: dict[str, list[int]] = {part: [] for part in self.parts}
+        curves: dict[str, list[int]] = {part: [] for part in self.parts}
         for value in values:
-            moved = full | {other: round(full[other] * value / full[name]) for other in _with(name, full)}
+            moved = full | {
+                sizes_there: round(full[sizes_there] * value / full[name]) for sizes_there in _with(name, full)
+            }
             moved[name] = value
             if name == "D" and "d_k" in self.derived:
                 moved["d_k"] = value // full["h"]
             for part, text in self.parts.items():
-                found[part].append(evaluate(text, moved) or 0)
-        return found
+                curves[part].append(evaluate(text, moved) or 0)
+        return curves
 
     def crossing(self, sizes: Mapping[str, int]) -> float | None:
         """Return the length at which the two products of attention cost as much as the MLP, at the other sizes in
@@ -95,13 +94,13 @@ class Scaling:
         known |= {symbol(name): sympy.Rational(full[name], full[self.length]) * length for name in moved}
         gap = parse(self.parts[SCORES]) + parse(self.parts[MIXED]) - parse(self.parts[MLP])
         roots = sympy.Poly(sympy.expand(gap.subs(known)), length).real_roots()
-        found = [float(root) for root in roots if root > 0]
-        return max(found, default=None)
+        crossings = [float(root) for root in roots if root > 0]
+        return max(crossings, default=None)
 
 
 def _with(name: str, sizes: Mapping[str, int]) -> list[str]:
     """Return the sizes that grow with another one."""
-    return [other for other in {"N": ("N_v", "N_h"), "D": ("d_ff",)}.get(name, ()) if other in sizes]
+    return [alias for alias in {"N": ("N_v", "N_h"), "D": ("d_ff",)}.get(name, ()) if alias in sizes]
 
 
 def scaling(trace: Trace) -> Scaling:

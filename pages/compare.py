@@ -1,0 +1,76 @@
+"""Two runs side by side, step by step, the first difference open: equations, shapes, numbers, attention, answers."""
+
+import secrets
+from functools import partial
+
+import streamlit as st
+
+from pages import components
+from pages.jobs.render_cache import of
+from pages.sections.comparison import second_run
+from pages.state import session, url_state
+from pages.ui import page_frame, texts
+from tracer.figures import comparison_payload
+from tracer.figures.predictions import class_bars, model_output
+from tracer.record import Trace
+from tracer.utils.error_text import shorten
+
+TITLE = "Compare"
+ICON = ":material/compare_arrows:"
+ORDER = 6
+PLACES = ("beside", "other", "line", "step")
+
+page_frame.enter()
+trace = session.trace()
+st.title("Where two runs part")
+if not trace.steps:
+    st.info("This run was saved without steps, so it can’t be compared step by step.")
+    page_frame.leave()
+second = second_run.choose(trace)
+if second is None:
+    page_frame.leave()
+left_run = second.left or trace
+
+
+def pack(other: Trace) -> comparison_payload.Payload:
+    """Compare the run on the left with another, and pack the comparison."""
+    from tracer.record.comparison import compare  # torch, which pages start without
+
+    return comparison_payload.pack(compare(left_run, other))
+
+
+def answer(side: str, run: Trace, about: str) -> None:
+    """Draw the name of a run, its input, and its answer."""
+    st.markdown(texts.plain(f"**{side}: {shorten(run.model)}**, {about}"))
+    names = next((run.result[name] for name in ("classes", "sentences", "tokens") if name in run.result), None)
+    shares = run.result.get("probabilities")
+    try:
+        if names and shares and len(names) == len(shares) and run.result["kind"] != "tokens":
+            visible = [shorten(model_output.visible_token(str(name))) for name in names]
+            ranked = class_bars.ranking(visible, shares)[: class_bars.TOP]
+            markup = class_bars.bars([name for name, _ in ranked], [share for _, share in ranked], axis="answer")
+            components.drawing(markup, f"answer {side}")
+        elif sentence := model_output.answer_sentence(run):
+            st.markdown(texts.plain(sentence))
+        else:
+            st.caption("This run has no answer in words.")
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # from a file, which nobody checked
+        st.caption("The answer recorded in this run can’t be read.")
+
+
+payload = of(left_run, ("comparison", second.key), partial(pack, second.trace))
+first, *more = payload.summary
+st.markdown(first)
+st.caption(" ".join(more))
+chosen = session.user_input()
+url_state.check(step=list(dict.fromkeys(step.id for run in (left_run, second.trace) for step in run.steps)))
+components.comparison(
+    payload.packed, of(left_run, "name", lambda: secrets.token_hex(8)) + repr(second.key), " ".join(payload.summary)
+)
+st.header("The answers")
+left, right = st.columns(2, gap="large")
+own = "your text" if chosen.text else second_run.sample_text(chosen.name)
+with left:
+    answer("Left", left_run, own)
+with right:
+    answer("Right", second.trace, second.about)

@@ -1,0 +1,13 @@
+// All heads at a glance: the table comes from Python, with all text escaped; a click opens the head in the map above.
+
+export default function ({ data, parentElement }) {
+  const slot = parentElement.querySelector(".slot");
+  if (slot.markup !== data) slot.innerHTML = slot.markup = data;
+  slot.onclick = (event) => {
+    const cell = event.target.closest("[data-head]");
+    if (!cell) return;
+    for (const pressed of slot.querySelectorAll("[aria-pressed]")) pressed.removeAttribute("aria-pressed");
+    cell.setAttribute("aria-pressed", "true");
+    dispatchEvent(new CustomEvent("head", { detail: { layer: Number(cell.dataset.layer), view: cell.dataset.head } }));
+  };
+}

@@ -1,0 +1,151 @@
+// Two runs, step by step: a column for each pair of steps, as tall as they differ, and both sides of the chosen one.
+
+const PLACE = ["step"]; // what the address says of it
+const LEAST = -8; // the power of ten at which a column begins
+const MARKED = /^color:\s*(#d8486b|rgb\(216,\s*72,\s*107\))/;
+const NAMES = ["Left", "Right", "Right − left"];
+
+function unpacked(data) {
+  const [facts, packed] = headed(data);
+  const [header, at] = headed(data, packed);
+  const colours = { sequential: data.slice(at, at + 768), diverging: data.slice(at + 768, at + 1536) };
+  const { buffer } = data.slice(at + 1536);
+  for (const map of header.maps) for (const panel of map.panels) panel.buffer = buffer;
+  return { facts, header, colours };
+}
+
+/** How tall a column is, 0 to 1: the share of the largest value on a scale of powers of ten. */
+function height({ relation, share }) {
+  if (share === null) return relation === "shapes" || relation === "permuted" ? 1 : 0;
+  return share > 0 ? Math.min(1, Math.max(0.04, (Math.log10(share) - LEAST) / -LEAST)) : 0;
+}
+
+function begin(root) {
+  const find = (selector) => root.querySelector(selector);
+  const me = { find, path: location.pathname };
+  me.place = keeper(me);
+  me.go = (at, held = false) => {
+    if (at < 0 || at >= me.rows.length || at === me.at) return;
+    me.at = at;
+    show(me);
+    me.place.moved({ step: me.rows[at].id }, held);
+    find(".live").textContent = `Step ${at + 1} of ${me.rows.length}: ${me.rows[at].title}. ${me.rows[at].told[0]}`;
+  };
+  find("input").oninput = ({ target }) => {
+    me.go(Number(target.value), true);
+  };
+  find(".first").onclick = () => {
+    me.go(me.first);
+  };
+  find(".previous").onclick = () => {
+    me.go(me.at - 1);
+  };
+  find(".next").onclick = () => {
+    me.go(me.at + 1);
+  };
+  find(".columns").onclick = ({ target }) => {
+    const column = target.closest("[data-at]");
+    if (column) me.go(Number(column.dataset.at));
+  };
+  return me;
+}
+
+function drawColumns({ find, rows, first, said }) {
+  const columns = rows.map((row, at) => {
+    const column = element("span", "column", element("i"));
+    column.dataset.at = at;
+    column.dataset.relation = row.alone ? "alone" : row.relation;
+    column.title = `${row.title}${row.block ? `, block ${row.block}` : ""}: ${row.told[0]}`;
+    column.style.setProperty("--tall", height(row));
+    column.classList.toggle("differs", row.differs);
+    column.classList.toggle("begins", at === first);
+    return column;
+  });
+  const box = find(".columns");
+  box.replaceChildren(...columns);
+  box.style.setProperty("--count", rows.length);
+  box.setAttribute("aria-label", said);
+  find("input").max = rows.length - 1;
+}
+
+function drawSide(section, side, absent) {
+  section.classList.toggle("absent", absent);
+  const name = section.className.includes("left") ? "Left" : "Right";
+  section.querySelector("h3").textContent = absent && side ? `${name}: the step that the change replaces` : name;
+  const [equation, sizes, id] = [".equation", ".sizes", ".id"].map((name) => section.querySelector(name));
+  if (!side) {
+    equation.replaceChildren("This run has no such step.");
+    sizes.replaceChildren();
+    id.textContent = "";
+    return;
+  }
+  equation.replaceChildren(side.latex ? maths(side.latex, true) : "The equation is too long to be drawn here.");
+  for (const part of equation.querySelectorAll("[style]")) if (MARKED.test(part.getAttribute("style"))) part.classList.add("marked");
+  sizes.replaceChildren(maths(side.inside));
+  id.textContent = side.id;
+}
+
+function drawPanels({ find, maps, colours }, row) {
+  const map = row.map === null || row.map === undefined ? undefined : maps[row.map];
+  find(".attention").hidden = !map;
+  if (!map) return;
+  find(".attention h3").textContent = `Attention of block ${map.block}, the mean over heads${map.told && `: ${map.told}`}`;
+  find(".maps").replaceChildren(
+    ...map.panels.map((panel, number) => {
+      const canvas = element("canvas");
+      const cells = cellsOf(panel, 0);
+      paint(canvas, panel.shape, cells, ...panel.ends, colours[panel.scale]);
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", `${NAMES[number]}: ${panel.shape.join(" × ")}, query by key`);
+      canvas.style.aspectRatio = `${panel.shape[1]} / ${panel.shape[0]}`;
+      const stripe = element("span", "stripe");
+      stripe.style.background = gradient(colours[panel.scale]).replace("to top", "to right");
+      const [low, high] = panel.ends.map((end) => numeral(end, 2));
+      const figure = element("figure", "", element("figcaption", "", NAMES[number]), canvas, element("div", "ends", low, stripe, high));
+      figure.dataset.figure = `${NAMES[number]}: attention of block ${map.block}`;
+      return figure;
+    }),
+  );
+}
+
+function show(me) {
+  const { find, rows, at, first } = me;
+  const row = rows[at];
+  find("input").value = at;
+  find("input").setAttribute("aria-valuetext", `${row.title}: ${row.told[0]}`);
+  find(".columns .chosen")?.classList.remove("chosen");
+  find(".columns").children[at].classList.add("chosen");
+  find(".first").hidden = first < 0;
+  find(".first").disabled = at === first;
+  find(".previous").disabled = at === 0;
+  find(".next").disabled = at === rows.length - 1;
+  find(".count").textContent = `${at + 1} of ${rows.length}`;
+  find(".stage").textContent = row.block ? `${row.stage}, block ${row.block}` : row.stage;
+  find(".stage").style.setProperty("--stage", row.colour);
+  find(".title").textContent = at === first ? `${row.title}: the first difference` : row.title;
+  const verdict = find(".verdict");
+  verdict.textContent = row.told[0];
+  verdict.dataset.state = row.differs ? "differs" : ["identical", "rounding"].includes(row.relation) && !row.alone ? "equal" : "unknown";
+  find(".told").replaceChildren(...row.told.slice(1).filter(Boolean).map((sentence) => element("li", "", sentence)));
+  [".left", ".right"].forEach((name, number) => drawSide(find(name), row.sides[number], row.alone !== "" && row.alone !== name.slice(1)));
+  drawPanels(me, row);
+}
+
+export default function ({ data, parentElement }) {
+  const me = (parentElement.comparing ??= begin(parentElement));
+  const { facts, header, colours } = unpacked(data);
+  const other = me.key !== facts.key;
+  Object.assign(me, { facts, colours, rows: header.rows, maps: header.maps, first: header.first, key: facts.key, said: facts.said, path: location.pathname });
+  const opened = header.rows.findIndex((row) => row.id === placeInAddress(PLACE).step);
+  if (other) me.at = Math.max(0, opened < 0 ? header.first : opened);
+  me.find("figcaption").textContent = facts.scale;
+  drawColumns(me);
+  show(me);
+  if (!plugin) loadMaths(facts.katex).then(() => show(me));
+  const back = ({ step }) => {
+    const at = me.rows.findIndex((row) => row.id === step);
+    me.at = at < 0 ? Math.max(0, me.first) : at;
+    show(me);
+  };
+  return listen(me, me, PLACE, back);
+}

@@ -1,0 +1,136 @@
+"""All heads at a glance: what switching each one off does to the answer, and what each attends to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from pages import components
+from pages.sections.attention import mask_controls
+from pages.state import session, url_state
+from pages.ui import texts
+from tracer.attention import layers
+from tracer.figures.attention import head_grid
+from tracer.figures.attention.head_grid import Measure, with_sign
+from tracer.figures.predictions import class_bars, model_output
+from tracer.record import Trace
+from tracer.utils.error_text import shorten
+
+if TYPE_CHECKING:
+    from tracer.attention.head_effects import HeadEffects
+
+DOING = "Switching each head off"
+CHEAP = 2e10
+"""FLOPs of all runs together up to which they are made without asking."""
+NAMES = {"effect": "Effect on the answer", "entropy": "Entropy", "distance": "Distance", "special": "Weight on CLS"}
+
+
+@st.fragment
+def show(trace: Trace, part: str) -> None:
+    """Draw all heads of a tower as one table, coloured by the measure that the visitor chooses."""
+    count = sum(record.heads for record in layers(trace, part))
+    if count < 2:
+        return
+    st.header("All heads at a glance")
+    if session.user_input().kind == "trace":
+        st.caption(
+            "Switching heads off runs the model again, so it needs the model, which a saved run does not contain."
+        )
+        return
+    asked = f"heads of {trace.model}"
+    if (
+        trace.flops * count > CHEAP
+        and not st.session_state.get(asked)
+        and not st.button(f"Switch off each of the {count} heads", icon=":material/toggle_off:")
+    ):
+        st.caption(f"This runs the model {count} more times.")
+        return
+    st.session_state[asked] = True
+    found = _effects(trace, part)
+    if isinstance(found, str):
+        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {found}."))
+        return
+    known = [name for name in NAMES if np.isfinite(_table(found, name)).any()]
+    name = st.segmented_control(
+        "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
+    )
+    measure = _measure(trace, found, name)
+    components.head_grid(head_grid.grid(measure, found.layers, found.flips & (name == "effect")))
+    st.markdown(texts.plain(_describe(trace, found, measure, name)))
+    st.caption(
+        "Each head is switched off alone, in a run of its own: its weights are set to 0, and all else stays. "
+        "Effects need not add up, since another head may do the same. Choose a cell to open that head above "
+        "(Michel et al. 2019; distance: Dosovitskiy et al. 2021, figure 7)."
+    )
+
+
+def _effects(trace: Trace, part: str) -> HeadEffects | str:
+    asked = mask_controls.MaskRequest.now()
+
+    def run() -> HeadEffects | str:
+        from tracer.attention.head_effects import head_effects
+
+        try:
+            return asked.of(head_effects, trace, part)
+        except ValueError as error:
+            return str(error)
+
+    return mask_controls.once("heads", asked, (part,), run, DOING)
+
+
+def _table(found: HeadEffects, name: str) -> np.ndarray:
+    return found.change if name == "effect" else getattr(found, name)
+
+
+def _measure(trace: Trace, found: HeadEffects, name: str) -> Measure:
+    values, patches = _table(found, name), trace.picture is not None
+    unit = "patch widths" if patches else "tokens"
+    if name == "effect" and found.points:
+        title = "Points that the answer’s probability changes by without the head"
+        return Measure(title, values, with_sign, lambda value: f"{with_sign(value, 2)} points", signed=True)
+    if name in ("effect", "special"):
+        title = "Change of the output without the head" if name == "effect" else "Weight on CLS, registers and the like"
+        return Measure(title, values, lambda value: f"{100 * value:.0f}%", lambda value: f"{100 * value:.1f} %")
+    if name == "distance":
+        title = f"Mean distance that the head attends over, in {unit}"
+        return Measure(title, values, lambda value: f"{value:.1f}", lambda value: f"{value:.2f} {unit}")
+    title = "Mean entropy of the head’s weights, in nats"
+    return Measure(title, values, lambda value: f"{value:.1f}", lambda value: f"{value:.2f} nats")
+
+
+def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> str:
+    """Return what the table shows, in sentences that are computed from it."""
+    values = np.abs(measure.values) if measure.signed else measure.values
+    row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    which = f"head {head} of block {found.layers[row] + 1}"
+    most = measure.full(measure.values[row, head])
+    if name != "effect":
+        least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
+        return (
+            f"The largest value is {most}, of {which}. The least is {measure.full(values[least_row, least])}, of head "
+            f"{least} of block {found.layers[least_row] + 1}."
+        )
+    if not found.points:
+        return f"Without {which}, the output changes most: by {most} of its size."
+    count, flips = int(np.isfinite(values).sum()), int(found.flips.sum())
+    others = (
+        "No head alone changes which answer is the most probable."
+        if not flips
+        else f"Without {flips} of the {count} heads, another answer becomes the most probable: their cells are framed."
+    )
+    return (
+        f"With all heads, {_answer(trace)} of {class_bars.percent(found.probability or 0.0)}. Without {which}, it "
+        f"changes most: by {most}. {others}"
+    )
+
+
+def _answer(trace: Trace) -> str:
+    """Return whose probability is measured."""
+    result = trace.result
+    names = result.get("tokens") or result.get("classes") or result.get("sentences")
+    if result["kind"] in ("tokens", "labels") or not names:
+        return "the answers at all positions have a mean probability"
+    name, _ = class_bars.ranking(names, result["probabilities"])[0]
+    return f"the answer “{shorten(str(model_output.visible_token(name)), 40)}” has a probability"

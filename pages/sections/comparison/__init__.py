@@ -1,0 +1,1 @@
+"""The second run of the Compare page."""

@@ -1,0 +1,83 @@
+"""Patches of the photo hidden: those that the model attended to most, beside as many in the centre and at random."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from pages.jobs import run_cache
+from pages.sections.attention.mask_controls import MaskRequest, once
+from pages.sections.what_if import controls
+from pages.state import session
+from pages.state.visitor import model_name
+from pages.ui import texts
+from tracer.figures.predictions.class_bars import percent
+from tracer.record import Trace
+
+SHARES = (16, 8, 4, 2)
+"""One of so many patches is hidden."""
+FILLS = {"mean": "mean colour", "grey": "grey", "blur": "blurred"}
+"""What hidden patches show, and its name on screen."""
+
+
+def show(plain: Trace) -> None:
+    """Offer to hide patches of the photo; nothing for a run that names no class of a photo, or without attention over
+    it."""
+    if plain.picture is None or plain.result.get("kind") != "classes":
+        return
+    from tracer.attention import hiding_test  # torch, which pages start without
+    from tracer.changes.of_inputs import Hide
+    from tracer.changes.options import Option
+
+    try:
+        attended = hiding_test.most_attended(plain)
+    except ValueError:
+        return
+    counts = list(dict.fromkeys(max(1, len(attended) // share) for share in SHARES))
+    left, right = st.columns(2)
+    count = left.select_slider("Patches to hide", counts, counts[len(counts) // 2], key="what if patches")
+    fills = list(FILLS)
+    fill = right.segmented_control("They show", fills, format_func=FILLS.__getitem__, default=fills[0], required=True)
+    central = hiding_test.nearest_to_centre(plain.picture.rows, plain.picture.columns)
+    drawn = np.random.default_rng(0).choice(len(attended), count, replace=False).tolist()
+    known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": drawn}
+    offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
+    controls.toggles("Hide", offered, instead="image=hide(")
+    if st.toggle("Compare hiding what it looked at with hiding others"):
+        _compare(plain, count, fill)
+
+
+def _compare(plain: Trace, count: int, fill: str) -> None:
+    """Draw the probability of the plain answer with the patches of each choice hidden."""
+    asked = MaskRequest(model_name(), run_cache.without_changes(session.options()), session.user_input())
+
+    def run():
+        from tracer.attention import hiding_test
+
+        model = run_cache.load(asked.model, asked.options)
+        given = session.inputs(model, asked.chosen, asked.options)
+        return hiding_test.hide_attended(model, plain, count, fill, **given)
+
+    found = once("hidden", asked, (count, fill), run, "Hiding patches")
+    mean, spread = float(np.mean(found.random)), float(np.std(found.random))
+    ways = ["none", "most attended", "in the centre", f"at random, {len(found.random)} times"]
+    st.table(
+        {
+            f"{count} patches hidden": ways,
+            texts.escape(f"probability of {found.answer}"): [
+                percent(found.plain),
+                percent(found.attended),
+                percent(found.central),
+                f"{percent(mean)} ± {percent(spread)}",
+            ],
+        },
+        hide_index=True,
+    )
+    low, high = mean - spread, mean + spread
+    if found.attended < low:
+        said = "Hiding what it attended to costs more than chance: on this photo, the map says something on the answer."
+    elif found.attended > high:
+        said = "Hiding what it attended to costs less than chance: on this photo, the map does not show what it needs."
+    else:
+        said = "Hiding what it attended to costs about as much as chance: on this photo, the map says little."
+    st.caption(f"{said} “±” is the standard deviation over the random choices.")

@@ -1,0 +1,213 @@
+"""Changes as part of a visitor's request: in links, on every page, beside the plain run, and taken back."""
+
+import json
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import app
+import tracer
+from pages.sections.what_if import before_after, panel
+from tests.app.test_app import PAGES, SECONDS, text, upload, visited
+from tracer.attention import hiding_test
+from tracer.figures.predictions import class_bars
+from tracer.record.serialization import to_bytes
+
+HEAD = "block3.attention.weights=drop_heads(1)"
+UNIFORM = "block2.attention.scores=zero"
+
+
+def opened(**address: str) -> AppTest:
+    at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
+    for name, value in address.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+def run_of(at: AppTest):
+    return at.session_state["visitor"].run()
+
+
+def address(at: AppTest) -> dict:
+    return {name: value if isinstance(value, str) else value[-1] for name, value in at.query_params.items()}
+
+
+def test_a_link_names_the_changes_of_the_run():
+    at = opened(change=f"{HEAD};position=off")
+    assert run_of(at).changes == (HEAD, "position=off")
+    assert address(at)["change"] == f"{HEAD};position=off"
+
+
+def test_a_change_may_hold_a_semicolon():
+    closed = "block1.attention.scores=close(0,1;5,6)"
+    assert run_of(opened(change=f"{closed};position=off")).changes == (closed, "position=off")
+
+
+def test_several_parameters_are_several_changes():
+    at = opened(change=[HEAD, "position=off"])
+    assert run_of(at).changes == (HEAD, "position=off")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("block9.mlp.output=zero", "There is no line 'block9.mlp.output' to change; the nearest are"),
+        ("block1.mlp.output=explode", "There is no change 'explode'"),
+        ("block1.mlp.output", "'block1.mlp.output' is no change of a line"),
+        ("norm=drop_heads(1)", "'norm' has no axis of heads"),
+        ("block1.mlp.output=take(sequence)", None),
+        ("block1.mlp.output=take(block1.mlp.hidden)", "The change 'take(block1.mlp.hidden)' returned shape"),
+        (f"{HEAD};" * 40, "are too long"),
+    ],
+)
+def test_a_change_that_can_not_be_made_is_named_and_the_plain_run_is_shown(change, said):
+    at = opened(change=change)
+    if said is None:
+        assert run_of(at).changes == (change,) and not at.error
+        return
+    assert said in at.error[0].value and "The page shows the run without changes." in at.error[0].value
+    assert run_of(at).changes == () and "change" not in address(at)
+
+
+@pytest.mark.parametrize("model", ["vit", "nanogpt", "vit-text"])
+def test_every_page_of_a_changed_run_opens(model):
+    for page in PAGES:
+        at = visited(page.removeprefix("pages/").removesuffix(".py"), model=model, change=f"{HEAD};{UNIFORM}")
+        assert run_of(at).changes == (HEAD, UNIFORM) and at.title, page
+        assert "can’t be" not in text(at), page
+
+
+PANELS = {
+    "overview": ("No positions", "position=off"),
+    "trace": ("Set to 0", "block2.mlp.output=zero"),
+    "attention": ("Head 1 off", HEAD),
+    "mask": ("Uniform attention", "block1.attention.scores=zero"),
+}
+"""On each page with a panel, a change that it offers first, and the text of that change."""
+
+
+def unfolded(page: str, **address: str) -> AppTest:
+    """A page with its panel open."""
+    at = visited(page, **address)
+    assert not at.main.pills  # nothing of the panel is drawn while it is closed
+    at.session_state[panel.KEY] = True
+    at.run()
+    assert not at.exception
+    return at
+
+
+def pills_with(at: AppTest, title: str):
+    return next(pills for pills in at.main.pills if title in pills.options)
+
+
+def press(at: AppTest, label: str) -> None:
+    next(button for button in at.button if button.label.replace("\\", "") == label).click().run()
+    assert not at.exception and not at.error
+
+
+@pytest.mark.parametrize("page", PANELS)
+def test_the_panel_offers_what_is_on_screen_and_shows_both_runs(page):
+    title, change = PANELS[page]
+    at = unfolded(
+        page, **{"attention": {"block": "3", "head": "1"}, "trace": {"step": "block2.mlp.output"}}.get(page, {})
+    )
+    pills = pills_with(at, title)
+    pills.set_value([change]).run()
+    assert not at.exception and not at.error and run_of(at).changes == (change,)
+    assert address(at)["change"] == change and "Before and after the changes" in [head.value for head in at.header]
+    press(at, "Undo the changes")
+    assert run_of(at).changes == () and "change" not in address(at)
+    assert "Before and after the changes" not in [head.value for head in at.header]
+
+
+def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
+    at = opened(change=f"{HEAD};{UNIFORM}")
+    at.switch_page("pages/operations.py").run()
+    assert "**This run is changed:**" in text(at)
+    press(at, "Block 3: head 1 off")
+    assert run_of(at).changes == (UNIFORM,)
+    press(at, "Block 2: uniform attention")
+    assert run_of(at).changes == () and "This run is changed" not in text(at)
+
+
+def test_a_slider_replaces_its_own_factor_alone():
+    at = unfolded("attention", block="1", change="block1.attention.scores=unscale;norm=scale(2)")
+    slider = at.main.select_slider[0]
+    assert slider.value == 1.0
+    for factor in (0.5, 2.0):
+        at.main.select_slider[0].set_value(factor).run()
+        kept = "block1.attention.scores=unscale;norm=scale(2)"
+        assert address(at)["change"] == f"{kept};block1.attention.scores=scale({factor:g})"
+        assert "block1.attention.scores=unscale, scale" in run_of(at).changes[0]
+    at.main.select_slider[0].set_value(1.0).run()
+    assert run_of(at).changes == ("block1.attention.scores=unscale", "norm=scale(2)")
+
+
+def test_the_answer_before_and_after_is_that_of_both_runs():
+    at = opened(change="block1.mlp.output=zero")
+    changed, plain = run_of(at), tracer.load("vit").trace(image=at.session_state["visitor"].given.photo)
+    before, after = before_after.shares(plain.result), before_after.shares(changed.result)
+    (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
+    first, share = class_bars.ranking(*after)[0]
+    old = dict(zip(*before, strict=True))[first]
+    assert f"{class_bars.percent(share)} {class_bars.arrow(old, share)}" in drawn and class_bars.percent(old) in drawn
+    now = class_bars.ranking(*before)[0][0]
+    assert f"The answer changes from **{now}** to **{first}**." in text(at) or f"stays **{first}**" in text(at)
+
+
+def markups(at: AppTest) -> list[str]:
+    """What the page drew as markup."""
+    return [json.loads(part.proto.json) for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
+
+
+def test_changes_stay_with_another_photo_and_with_other_sizes():
+    at = opened(change=HEAD, sample="dog")
+    assert run_of(at).changes == (HEAD,) and address(at) == {"change": HEAD, "sample": "dog"}
+    at = visited("overview", model="nanogpt", text="KING", change="block1.attention.weights=drop_heads(0)")
+    assert run_of(at).changes and run_of(at).attentions[0].queries == 4
+    assert not run_of(at).attention(0)[:, 0].any()
+
+
+def test_a_saved_run_says_its_changes_and_can_not_be_changed():
+    ran = tracer.load("vit").trace(change={"position": "off"})
+    at = upload(opened(), to_bytes(ran), "run.safetensors")
+    assert "**The saved run was changed:** No positions." in text(at)
+    at.switch_page("pages/attention.py").run()
+    assert not at.exception and not [one for one in at.button if one.label == "Undo the changes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"), [(0.5, 0.62, "\u2191\xa012.0"), (0.62, 0.5, "\u2193\xa012.0"), (0.5, 0.5002, "=")]
+)
+def test_arrows_say_percentage_points(before, after, said):
+    assert class_bars.arrow(before, after) == said
+
+
+def test_bars_of_tokens_that_only_one_run_names_say_so():
+    drawn = class_bars.comparison((["a", "b"], [0.9, 0.1]), (["a", "c"], [0.2, 0.8]), "token")
+    assert drawn.count("not among the likeliest") >= 2 and "a 90.0" in drawn
+
+
+def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last():
+    model = tracer.load("vit")
+    found = before_after.differences(model.trace(), model.trace(change={"block5.mlp.output": "scale(2)"}))
+    titles = [title for title, _, _ in found]
+    assert titles == [*(f"Block {block}, Residual sum" for block in (1, 2, 3, 4)), "Block 5, Contract, changed",
+                      "Block 5, Residual sum", "Block 6, Residual sum", "Classify"]  # fmt: skip
+    assert [difference for _, difference, _ in found[:4]] == ["0"] * 4 and found[4][2] == "100.0\xa0%"
+    assert float(found[5][1]) > 0
+
+
+def test_what_it_looked_at_is_hidden_beside_others():
+    at = unfolded("overview")
+    hide = pills_with(at, "Most attended")
+    attended = hiding_test.most_attended(tracer.load("vit").trace(image=at.session_state["visitor"].given.photo))
+    change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"
+    hide.set_value([change]).run()
+    assert not at.exception and run_of(at).changes == (change,)
+    assert "16 patches hidden (mean)" in [button.label.replace("\\", "") for button in at.button]
+    at.main.toggle[0].set_value(True).run()
+    assert not at.exception and not at.error and "± " in str(at.main.table[0].value)
+    assert "“±” is the standard deviation over the random choices." in text(at)

@@ -1,0 +1,101 @@
+"""What heads do: equal to edited weights of plain PyTorch, and to distances and entropies that are computed anew."""
+
+import copy
+from math import hypot, log
+
+import numpy as np
+import pytest
+import torch
+
+import tracer
+from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects
+
+
+@pytest.fixture(scope="module")
+def vit():
+    return tracer.load("vit")
+
+
+@pytest.fixture(scope="module")
+def plain(vit):
+    return vit.trace(prove=False)
+
+
+@pytest.fixture(scope="module")
+def found(vit, plain):
+    return head_effects(vit, vit.inputs(), plain)
+
+
+def without(model, layer, head):
+    """Return the output of a copy of the net in which the output projection ignores a head."""
+    net, width = copy.deepcopy(model.net), model.sizes["D"] // model.sizes["h"]
+    with torch.no_grad():
+        net.get_submodule(f"block{layer + 1}.attention").output.weight[:, head * width : (head + 1) * width] = 0
+        return net(*model.inputs())
+
+
+@pytest.mark.parametrize(("name", "last"), [("vit", ...), ("nanogpt", -1)])
+def test_each_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(name, last):
+    model = tracer.load(name)
+    probe = HeadSwitchboard(model, model.inputs(), model.trace(prove=False)).probe(model.inputs())
+    assert [tuple(head) for head in probe.heads] == list(np.ndindex(model.sizes["L"], model.sizes["h"]))
+    found = effects(probe)
+    before = model.net(*model.inputs())[0, last].detach().softmax(-1)
+    for row, (layer, head) in enumerate(probe.heads, start=1):
+        output = without(model, layer, head)
+        torch.testing.assert_close(probe.outputs[row : row + 1], output, rtol=1e-4, atol=1e-4)
+        after = output[0, last].softmax(-1)
+        points = 100 * float(after[before.argmax()] - before.max())
+        assert found.change[layer, head] == pytest.approx(points, abs=1e-3)
+        assert found.flips[layer, head] == bool(after.argmax() != before.argmax())
+    assert found.probability == pytest.approx(float(before.max()))
+
+
+def test_a_batch_gives_what_single_runs_give(vit, plain, found):
+    board = HeadSwitchboard(vit, vit.inputs(), plain)
+    board._rows = 2
+    np.testing.assert_allclose(effects(board.probe(vit.inputs())).change, found.change, atol=1e-3)
+
+
+def test_entropy_and_distance_are_those_of_the_weights(plain, found):
+    weights, side = plain.attention(1, 2)[0].double().tolist(), plain.picture.columns
+    rows, distances = weights[1:], []
+    for query, row in enumerate(rows):
+        far = [hypot(query // side - key // side, query % side - key % side) for key in range(side * side)]
+        distances.append(sum(w * d for w, d in zip(row[1:], far, strict=True)) / sum(row[1:]))
+    entropy = [-sum(w * log(w) for w in row if w) for row in weights]
+    assert found.distance[1, 2] == pytest.approx(np.mean(distances), rel=1e-6)
+    assert found.entropy[1, 2] == pytest.approx(np.mean(entropy), rel=1e-6)
+    assert found.special[1, 2] == pytest.approx(np.mean([row[0] for row in rows]), rel=1e-6)
+
+
+def test_a_changed_model_keeps_its_changes(vit, found):
+    line = "block3.attention.weights"
+    changed = vit.with_changes({line: "drop_heads(1)"})
+    now = head_effects(changed, changed.inputs(), changed.trace(prove=False))
+    assert now.change[2, 1] == pytest.approx(0, abs=1e-4)
+    assert now.probability == pytest.approx(found.probability + found.change[2, 1] / 100, abs=1e-5)
+
+
+def test_a_model_without_probabilities_has_the_size_of_the_change():
+    model = tracer.load("mae")
+    found = head_effects(model, model.inputs(), model.trace(prove=False))
+    assert not found.points and found.probability is None and not found.flips.any()
+    assert (found.change[: len(found.layers)] > 0).all() and np.isnan(found.special).all()
+
+
+def test_fused_attention_of_a_library_is_opened():
+    model = tracer.load("hf:gpt2")
+    trace = model.trace(prove=False)
+    found = head_effects(model, model.inputs(), trace)
+    line = trace.ops[trace.attentions[1].op].step.replace(".context", ".weights")
+    off = model.trace(change={line: "drop_heads(3)"}, prove=False)
+    best = int(trace.output["logits"][0, -1].argmax())
+    after = float(off.output["logits"][0, -1].softmax(-1)[best])
+    assert found.change[1, 3] == pytest.approx(100 * (after - found.probability), abs=1e-4)
+
+
+def test_a_run_without_attention_is_refused_in_a_sentence(vit):
+    trace = tracer.trace(torch.nn.Linear(2, 2), torch.ones(1, 2), prove=False)
+    with pytest.raises(ValueError, match="ran no attention"):
+        HeadSwitchboard(vit, vit.inputs(), trace)

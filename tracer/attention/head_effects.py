@@ -1,0 +1,326 @@
+"""Effects of heads: what the answer becomes as each head is switched off, and what each head attends to.
+
+Source: heads switched off one at a time, Michel et al. 2019; attention distance, Dosovitskiy et al. 2021, figure 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracer.attention import layers, parts, places, segments
+from tracer.attention.answer_probabilities import answer_probability, choice_probabilities, floating_output
+from tracer.changes import Change, TargetLine
+from tracer.record import Trace
+from tracer.utils.error_text import quote
+from tracer.utils.progress import doing, tell
+
+if TYPE_CHECKING:
+    from tracer.inputs.model_inputs import Inputs
+    from tracer.models.shared.spec import Model
+
+ROWS = 32
+"""The most runs of one batch: the run as it is, and heads switched off."""
+SAME = 1e-4
+"""The largest difference of a run in a batch to the same run alone, as a share of the largest output."""
+
+
+class Head(NamedTuple):
+    """A head of a block, both counted from 0."""
+
+    layer: int
+    head: int
+
+
+class AttentionSummary(NamedTuple):
+    """What the heads of one block attend to, an array `[h]` each.
+
+    `entropy` of the weights in nats, the mean over queries. `distance` is the mean distance from a query to what it
+    attends to, in widths of a patch, or in tokens for a text; weights on other tokens are left out, and the rest is
+    scaled to 1. `special` is the share of weight on tokens that come from no input, such as CLS and registers. NaN
+    where a run has none of these.
+    """
+
+    entropy: np.ndarray
+    distance: np.ndarray
+    special: np.ndarray
+
+
+@dataclass(frozen=True)
+class HeadEffects:
+    """What the heads of one tower do in a run.
+
+    The arrays are `[blocks, heads]`; NaN where a block has fewer heads. `layers` are the numbers of the blocks, from 0.
+    `change` is what switching the head off does: with `points`, the answer's probability after it less that before, in
+    percentage points; else the size of the output's change as a share of the output's. `flips` is True where another
+    answer becomes the most probable. `probability` is that of the answer with all heads, None without `points`. The
+    others are as in `AttentionSummary`.
+    """
+
+    layers: tuple[int, ...]
+    change: np.ndarray
+    flips: np.ndarray
+    entropy: np.ndarray
+    distance: np.ndarray
+    special: np.ndarray
+    points: bool
+    probability: float | None
+
+
+class Probe(NamedTuple):
+    """One input run with all heads, and with each head off.
+
+    `outputs` has what forward returned, as numbers `[1 + heads, …]`: first with all heads, then with each of `heads`
+    off. `probabilities` are those of the choices, as in `choice_probabilities`; `weights` are those of all heads, `[h,
+    …, S_q, S_k]`, by layer.
+    """
+
+    heads: tuple[Head, ...]
+    outputs: Tensor
+    probabilities: Tensor | None
+    attended: Mapping[int, AttentionSummary]
+    weights: Mapping[int, Tensor]
+
+
+class _NotOneRowEach(Exception):
+    """The weights have another first axis than the batch, such as windows."""
+
+
+@dataclass
+class _Switch:
+    """What is off now: for each row of the batch a head, None for none. `seen` has the weights of the first row, by
+    layer, where `looks` is True."""
+
+    off: list[Head | None] = field(default_factory=lambda: [None])
+    looks: bool = False
+    seen: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _SwitchHeads(Change):
+    """The weights of the heads that are off in a row become 0."""
+
+    name: ClassVar[str] = "switch_heads"
+    layer: int
+    switch: _Switch = field(repr=False)
+
+    def apply(self, line: TargetLine) -> Any:
+        if (axis := line.head_axis) is None:
+            raise ValueError(f"{quote(line.id)} has no axis of heads, so none can be switched off")
+        return partial(_switched, layer=self.layer, switch=self.switch, axis=axis)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _switched(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
+    off, heads = switch.off, x.shape[axis]
+    if switch.looks:
+        first = x[:1] if len(off) > 1 else x
+        switch.seen[layer] = first.detach().movedim(axis, 0)
+    if not any(one is not None and one.layer == layer for one in off):
+        return x
+    kept = torch.ones(len(off), heads, dtype=x.dtype, device=x.device)
+    for row, one in enumerate(off):
+        if one is not None and one.layer == layer:
+            kept[row, one.head] = 0
+    shape = [1] * x.dim()
+    shape[axis] = heads
+    if len(off) > 1:
+        if axis == 0 or x.shape[0] != len(off):
+            raise _NotOneRowEach
+        shape[0] = len(off)
+    return x * kept.view(shape)
+
+
+class HeadSwitchboard:
+    """A model whose heads can be switched off one at a time, in plain runs that are not traced.
+
+    `trace` is a run of the model at the sizes of the inputs that come; its weights' lines are where heads are switched
+    off. A model with changes keeps them. ValueError for a tower without weights that can be changed. It holds the state
+    of a run, so each thread makes its own.
+    """
+
+    def __init__(self, model: Model, inputs: Inputs, trace: Trace, part: str | None = None):
+        part = parts(trace)[0] if part is None and parts(trace) else part
+        records, lines = layers(trace, part), {step.id for step in trace.steps}
+        ids = {record.layer: f"{_around(trace, record.op)}.weights" for record in records}
+        self.heads = tuple(
+            Head(record.layer, head)
+            for record in records
+            if ids[record.layer] in lines and record.over == "tokens"
+            for head in range(record.heads)
+        )
+        if not self.heads:
+            raise ValueError(f"{quote(trace.model)} has no line of attention weights, so no head can be switched off")
+        self._switch, self._rows = _Switch(), ROWS
+        self._kind = str(trace.result.get("kind"))
+        changes: dict[str, Any] = {
+            ids[layer]: [*((model.changes[ids[layer]],) if ids[layer] in model.changes else ()), switch]
+            for layer in dict.fromkeys(head.layer for head in self.heads)
+            for switch in (_SwitchHeads(layer, self._switch),)
+        }
+        self._net = model.with_changes(changes, inputs).net
+        self._lay = _Layout(trace, part)
+
+    @torch.no_grad()
+    def probe(self, inputs: Inputs) -> Probe:
+        """Run an input with all heads, then with each head off. Progress is reported in heads."""
+        self._switch.seen, self._switch.off, self._switch.looks = {}, [None], True
+        alone = self._net(*inputs, **inputs.named)
+        self._switch.looks = False
+        outputs, probabilities = [_plain(alone)], [choice_probabilities(self._kind, alone)]
+        with doing("Switching each head off"):
+            at = 0
+            while at < len(self.heads):
+                tell(at, len(self.heads), "heads")
+                off = self.heads[at : at + self._rows - 1]
+                made = self._run(inputs, off, alone)
+                outputs.append(_plain(made))
+                probabilities.append(choice_probabilities(self._kind, made))
+                at += len(off)
+        known = [one for one in probabilities if one is not None]
+        return Probe(
+            self.heads,
+            torch.cat(outputs),
+            torch.cat(known) if len(known) == len(probabilities) else None,
+            {layer: self._lay.describe(weights) for layer, weights in self._switch.seen.items()},
+            self._switch.seen,
+        )
+
+    def _run(self, inputs: Inputs, off: Sequence[Head], alone: Any) -> Any:
+        """Return the output with each of these heads off, a row for each: of one batch, whose first row has to be the
+        run as it is; else of a run for each."""
+        if self._rows > 2:
+            self._switch.off = [None, *off]
+            many = _repeat(inputs, 1 + len(off))
+            try:
+                made = self._net(*many, **many.named)
+                if _first_is(made, alone, 1 + len(off)):
+                    return _map(lambda tensor: tensor[1:], made)
+            except (_NotOneRowEach, RuntimeError, ValueError):
+                pass
+            self._rows = 2  # from here on one at a time
+        made = []
+        for head in off:
+            self._switch.off = [head]
+            made.append(self._net(*inputs, **inputs.named))
+            tell(len(made), len(off), "heads")
+        return _concatenate(made)
+
+
+def head_effects(model: Model, inputs: Inputs, trace: Trace, part: str | None = None) -> HeadEffects:
+    """Switch every head of a tower off, one at a time, and measure what becomes of this input's answer.
+
+    `trace` is a run of the model on an input of the same sizes.
+    """
+    return effects(HeadSwitchboard(model, inputs, trace, part).probe(inputs))
+
+
+def effects(probe: Probe) -> HeadEffects:
+    """Return the effects of the heads of one probe, as arrays."""
+    known = tuple(dict.fromkeys(head.layer for head in probe.heads))
+    shape = len(known), 1 + max(head.head for head in probe.heads)
+    tables = {name: np.full(shape, np.nan) for name in ("change", *AttentionSummary._fields)}
+    flips, probability = np.zeros(shape, dtype=bool), None
+    if probe.probabilities is not None:
+        answer = probe.probabilities[0].argmax(-1)
+        found = answer_probability(probe.probabilities, answer)
+        changes, probability = 100 * (found[1:] - found[0]), float(found[0])
+        others = (probe.probabilities[1:].argmax(-1) != answer).reshape(len(probe.heads), -1).any(-1).tolist()
+    else:
+        first = probe.outputs[:1].double()
+        changes = (probe.outputs[1:].double() - first).flatten(1).norm(dim=1) / first.norm()
+        others = [False] * len(probe.heads)
+    for head, change, other in zip(probe.heads, changes.tolist(), others, strict=True):
+        row = known.index(head.layer)
+        tables["change"][row, head.head], flips[row, head.head] = change, other
+    for layer, attended in probe.attended.items():
+        for name, values in attended._asdict().items():
+            tables[name][known.index(layer), : len(values)] = values
+    return HeadEffects(known, flips=flips, points=probability is not None, probability=probability, **tables)
+
+
+class _Layout:
+    """Where the tokens of a tower lie: the distances between them, and which come from no input."""
+
+    def __init__(self, trace: Trace, part: str | None):
+        named, patches = segments(trace, part), places(trace, part)
+        stop = max((segment.stop for segment in named), default=0)
+        texts = [token for one in named if one.name == "text" for token in range(one.start, one.stop)]
+        self.tokens = sorted(patches) or texts
+        if patches and trace.picture:
+            at = torch.tensor([divmod(patches[token], trace.picture.columns) for token in self.tokens]).double()
+        else:
+            at = torch.tensor([[float(token)] for token in self.tokens]).double().reshape(-1, 1)
+        self.distances = torch.cdist(at, at)
+        self.special = sorted(set(range(stop)) - set(patches) - set(texts))
+        self.stop = stop
+
+    def describe(self, weights: Tensor) -> AttentionSummary:
+        """Return what heads attend to, from weights `[h, …, S_q, S_k]`."""
+        weights = weights.double().cpu()
+        heads, (queries, keys) = weights.shape[0], weights.shape[-2:]
+        weights = weights.reshape(heads, -1, queries, keys)
+        entropy = torch.special.entr(weights).sum(-1).mean((1, 2))
+        nothing = torch.full((heads,), torch.nan, dtype=torch.float64)
+        distance, special = nothing, nothing
+        if queries == keys == self.stop:
+            inner = weights[..., self.tokens, :][..., self.tokens]
+            mass = inner.sum(-1)
+            if len(self.tokens) > 1 and bool((mass > 0).any()):
+                far = (inner * self.distances).sum(-1)
+                distance = (far / mass).nan_to_num(0.0).sum((1, 2)) / (mass > 0).sum((1, 2))
+            if self.special:
+                others = sorted(set(range(keys)) - set(self.special))
+                special = weights[..., others, :][..., self.special].sum(-1).mean((1, 2))
+        return AttentionSummary(*(table.numpy() for table in (entropy, distance, special)))
+
+
+def _around(trace: Trace, op: int) -> str:
+    """Return the beginning of the ids of the lines of one attention, from that of the step of an op of it."""
+    return str(next((one.step for one in trace.ops if one.index == op), "")).rpartition(".")[0]
+
+
+def _plain(output: Any) -> Tensor:
+    return floating_output(output).detach().cpu()
+
+
+def _map(change, output: Any) -> Any:
+    """Return an output with `change(tensor)` for its first tensors: those that answers are read from."""
+    if isinstance(output, Mapping):
+        return {name: change(value) for name, value in output.items() if isinstance(value, Tensor) and value.dim()}
+    return change(output if isinstance(output, Tensor) else floating_output(output))
+
+
+def _concatenate(outputs: Sequence[Any]) -> Any:
+    made = [_map(lambda tensor: tensor, output) for output in outputs]
+    if isinstance(made[0], Mapping):
+        return {name: torch.cat([one[name] for one in made]) for name in made[0]}
+    return torch.cat(made)
+
+
+def _repeat(inputs: Inputs, count: int) -> Inputs:
+    """Return inputs of one as a batch of `count` of the same."""
+
+    def repeat(tensor: Any) -> Any:
+        if isinstance(tensor, Tensor) and tensor.dim() and tensor.shape[0] == 1:
+            return tensor.expand(count, *tensor.shape[1:])
+        return tensor
+
+    named = {name: repeat(value) for name, value in inputs.named.items()}
+    return replace(inputs, tensors=tuple(map(repeat, inputs.tensors)), named=named)
+
+
+def _first_is(made: Any, alone: Any, rows: int) -> bool:
+    """Return whether a batch has an output for each of its rows, the first of which is that of a run alone."""
+    batch, one = _plain(made), _plain(alone)
+    if batch.shape[0] != rows or one.shape[0] != 1 or batch.shape[1:] != one.shape[1:]:
+        return False
+    return bool((batch[:1] - one).abs().max() <= SAME * one.abs().max())

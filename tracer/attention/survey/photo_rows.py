@@ -1,0 +1,132 @@
+"""The rows of one photo: one for each head, and one of the hiding test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracer.attention import places
+from tracer.attention.answer_probabilities import choice_probabilities
+from tracer.attention.head_effects import HeadSwitchboard, Probe, effects
+from tracer.attention.survey.photo_source import Photo, PhotoSource
+from tracer.changes import hide
+from tracer.inputs.images import open_photo
+from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.spec import Model
+from tracer.record import Trace
+
+SHARE = 4
+"""One of so many patches is hidden."""
+SEEDS = 20
+"""Random choices of patches that are hidden, whose mean is compared with the most attended ones."""
+
+
+class PhotoRows:
+    """The rows of photos of one model. The first photo that can be read is traced once, for the lines of the heads."""
+
+    def __init__(self, model: Model, source: PhotoSource):
+        self.model, self.source = model, source
+        self._board: HeadSwitchboard | None = None
+        self._trace: Trace | None = None
+
+    def of(self, photo: Photo) -> list[dict[str, Any]]:
+        """Return the rows of a photo; one that says why, for a photo that can't be read."""
+        problem, image = photo.problem, None
+        if not problem:
+            try:
+                image = open_photo(photo.data)
+            except ValueError as error:
+                problem = str(error)
+        common: dict[str, Any] = {"photo": photo.name, "label": None if photo.label is None else str(photo.label)}
+        if image is None:
+            return [{**common, "row": "unreadable", "problem": problem}]
+        inputs = self.model.inputs(image)
+        if self._board is None or self._trace is None:
+            self._trace = self.model.trace(image, prove=False)
+            self._board = HeadSwitchboard(self.model, inputs, self._trace)
+        probe, names = self._board.probe(inputs), self._choices()
+        label = _number(photo.label, names)
+        if probe.probabilities is not None and probe.probabilities.dim() == 2:
+            first = probe.probabilities[0]
+            best = int(first.argmax())
+            common |= {"answer": names[best] if best < len(names) else str(best), "probability": float(first[best])}
+            common |= {"loss": _loss(first, label)}
+        hiding = self._hiding(inputs, probe)
+        return [*self._heads(common, probe, label), *([{**common, **hiding}] if hiding else [])]
+
+    def _choices(self) -> list[str]:
+        assert self._trace is not None
+        return [str(name) for name in self._trace.result.get("classes", ())]
+
+    def _heads(self, common: dict[str, Any], probe: Probe, label: int | None) -> list[dict[str, Any]]:
+        found, rows = effects(probe), []
+        for at, (layer, head) in enumerate(probe.heads, start=1):
+            cell = found.layers.index(layer), head
+            numbers = {name: _known(float(getattr(found, name)[cell])) for name in ("distance", "entropy", "special")}
+            row = {**common, "row": "head", "layer": layer, "head": head, **numbers}
+            if found.points:
+                row |= {"change": _known(float(found.change[cell])), "flips": bool(found.flips[cell])}
+            if label is not None and probe.probabilities is not None and common["loss"] is not None:
+                row["loss_change"] = (_loss(probe.probabilities[at], label) or 0.0) - common["loss"]
+            rows.append(row)
+        return rows
+
+    @torch.no_grad()
+    def _hiding(self, inputs: Inputs, probe: Probe) -> dict[str, Any]:
+        """Return the changes of the answer's probability with a quarter of the patches grey: those that CLS attends to
+        most in the last block, as many at random, and as many in the centre; nothing without CLS and one answer."""
+        trace = self._trace
+        assert trace is not None
+        patches, shares = places(trace), probe.probabilities
+        cls = next((one.start for one in trace.segments if one.name == "CLS"), None)
+        if cls is None or not patches or shares is None or shares.dim() != 2 or trace.picture is None:
+            return {}
+        last = max(probe.weights)
+        row = probe.weights[last].reshape(-1, *probe.weights[last].shape[-2:])[:, cls].mean(0)
+        order = sorted(patches, key=patches.__getitem__)
+        attention = row[order].numpy()
+        rows, columns, count = trace.picture.rows, trace.picture.columns, len(order) // SHARE
+        y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (rows, columns))
+        centre = -np.maximum(np.abs(y)[:, None], np.abs(x)).ravel()
+        ranks = [attention, centre, *(np.random.default_rng(seed).random(len(order)) for seed in range(SEEDS))]
+        chosen = [np.argsort(-rank, kind="stable")[:count].tolist() for rank in ranks]
+        points = 100 * (self._answers(inputs, chosen, int(shares[0].argmax())) - float(shares[0].max()))
+        return {
+            "row": "hiding",
+            "hidden": count,
+            "attended": float(points[0]),
+            "centre": float(points[1]),
+            "random": float(points[2:].mean()),
+            "random_std": float(points[2:].std(correction=1)),
+        }
+
+    def _answers(self, inputs: Inputs, hidden: list[list[int]], answer: int) -> Tensor:
+        """Return the probability of an answer with these patches grey, `[choices of patches]`."""
+        model = self.model
+        sizes = model.vocabulary.complete({**inputs.sizes, **model.sizes})
+        card = {name: (model.card or {})[name] for name in ("mean", "std")}
+        many = [hide(patches, "grey").change(inputs, sizes, card) for patches in hidden]
+        batch = replace(inputs, tensors=tuple(map(torch.cat, zip(*many, strict=True))))
+        shares = choice_probabilities(str(self._trace.result["kind"]), model.net(*batch, **batch.named))  # type: ignore[union-attr]
+        assert shares is not None
+        return shares[:, answer]
+
+
+def _number(label: str | int | None, names: list[str]) -> int | None:
+    """Return the number of a label's class, None for one that is no class."""
+    if isinstance(label, str):
+        return names.index(label) if label in names else None
+    return label if label is not None and 0 <= label < len(names) else None
+
+
+def _loss(probabilities: Tensor, label: int | None) -> float | None:
+    """Return the cross-entropy in nats, None without a label."""
+    return None if label is None else -float(probabilities[label].clamp_min(1e-300).log())
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,51 @@
+"""A copy of a module that shares its parameters, with interventions in every forward."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from torch import nn
+
+from tracer.capture.interventions.call_sites import CallSite
+from tracer.capture.interventions.mode import Intervention, intervening
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def with_interventions(module: Module, interventions: Iterable[Intervention]) -> Module:
+    """Return a copy of a module that shares its parameters and submodules, whose forward has these interventions.
+
+    The module itself is left alone. Copies of the copy, also deep ones, have them, too.
+    """
+    at: dict[CallSite, tuple[Intervention, ...]] = {}
+    for intervention in interventions:
+        at[intervention.site] = (*at.get(intervention.site, ()), intervention)
+    changed: Module = object.__new__(_class(type(module)))  # type: ignore[arg-type, assignment] # a subclass
+    vars(changed).update(vars(module))
+    vars(changed)["_interventions"] = at
+    if "forward" in vars(module):  # a function that is traced like a module
+        vars(changed)["forward"] = _wrap(vars(module)["forward"], changed)
+    return changed
+
+
+@functools.cache
+def _class(kind: type[Any]) -> type[nn.Module]:
+    """Return a subclass by the same name whose forward runs under the module's interventions."""
+
+    def forward(self, *args, **kwargs):
+        with intervening(self, self._interventions):
+            return kind.forward(self, *args, **kwargs)
+
+    functools.update_wrapper(forward, kind.forward)
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+
+
+def _wrap(function: Callable, module: nn.Module) -> Callable:
+    @functools.wraps(function)
+    def forward(*args, **kwargs):
+        with intervening(module, module._interventions):  # type: ignore[arg-type] # no submodule
+            return function(*args, **kwargs)
+
+    return forward

@@ -1,0 +1,522 @@
+"""The kinds of changes, as plain data: each becomes a function of the tensor once its line is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from math import isfinite, sqrt
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracer.record import Trace
+from tracer.utils.error_text import quote, shorten
+
+HEADS = ("query", "key", "value", "scores", "weights")
+"""Ends of the ids of lines with an axis of heads, the third from the last, whatever the size is called."""
+
+SEEDS = 2**32
+"""Number of seeds."""
+
+
+class TargetLine(NamedTuple):
+    """The line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
+    its first and its last term if it is a sum ("" for a term that is no line of its shape), the line that it
+    normalises ("" if it is no norm), and whether it has a quotient."""
+
+    id: str
+    symbolic: tuple[str, ...]
+    shape: tuple[int, ...]
+    operands: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    normalises: str = ""
+    quotient: bool = False
+
+    @property
+    def head_axis(self) -> int | None:
+        """The axis of heads; None if there is none."""
+        if "h" in self.symbolic:
+            return self.symbolic.index("h")
+        ending = self.id.rpartition(".")[2].rpartition(" ")[2]
+        return len(self.shape) - 3 if ending in HEADS and len(self.shape) > 2 else None
+
+    @property
+    def token_axes(self) -> tuple[int, ...]:
+        """The axes of positions: rows and columns of a feature map, else the last but one."""
+        rank = len(self.shape)
+        if rank == 4 and self.head_axis is None:
+            return 2, 3
+        return (rank - 2,) if rank > 1 else (0,)
+
+
+Applied = Callable[..., Tensor]
+"""A function from the value of a line, and from those of the lines that it reads, to the new value."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The base class of changes. `name` is the name in texts, and the arguments are the fields, in order; `example` is
+    such a text. `checks_sizes` is True for one that fits lines of some sizes only."""
+
+    name: ClassVar[str] = ""
+    example: ClassVar[str] = ""
+    checks_sizes: ClassVar[bool] = False
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        """Return the change with these arguments, as they stand between the brackets. Raise ValueError or TypeError if
+        they do not fit."""
+        return cls(*map(_read_number, split(arguments)))
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        """Return the ids of other lines whose values the change needs."""
+        return ()
+
+    def apply(self, line: TargetLine) -> Applied:
+        """Return the function that computes the new value. Raise ValueError if the line has none."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Return the change as text, which `parse` reads: `scale(0.5)`."""
+        arguments = ",".join(map(_plain, (getattr(self, field.name) for field in fields(self))))
+        return f"{self.name}({arguments})" if arguments else self.name
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if type(value) is float:
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Zero(Change):
+    """Every number becomes 0."""
+
+    name: ClassVar[str] = "zero"
+
+    def apply(self, line: TargetLine) -> Applied:
+        return torch.zeros_like
+
+
+@dataclass(frozen=True)
+class Scale(Change):
+    """Every number is multiplied by a factor."""
+
+    name: ClassVar[str] = "scale"
+    example: ClassVar[str] = "scale(0.5)"
+    factor: float
+
+    def __post_init__(self):
+        object.__setattr__(self, "factor", _number("factor", self.factor))
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_scale, factor=self.factor)
+
+
+def _scale(x: Tensor, factor: float) -> Tensor:
+    return x * factor
+
+
+@dataclass(frozen=True)
+class _Heads(Change):
+    heads: tuple[int, ...]
+
+    def __init__(self, heads: int | Iterable[int]):
+        object.__setattr__(self, "heads", whole_numbers("head", (heads,) if isinstance(heads, int) else heads))
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        return cls(map(int, split(arguments)))
+
+    def axis(self, line: TargetLine) -> int:
+        """Return the axis of heads. Raise ValueError for a line without one, or with fewer heads."""
+        if (axis := line.head_axis) is None:
+            raise ValueError(f"{quote(line.id)} has no axis of heads, expected a line such as scores or weights")
+        if (last := max(self.heads)) >= line.shape[axis]:
+            raise ValueError(
+                f"{shorten(str(self))}: there is no head {shorten(str(last))}, expected 0 to {line.shape[axis] - 1}"
+            )
+        return axis
+
+
+class Drop(_Heads):
+    """The numbers of these heads, counted from 0, become 0."""
+
+    name: ClassVar[str] = "drop_heads"
+    example: ClassVar[str] = "drop_heads(0,2)"
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=True)
+
+
+class Keep(_Heads):
+    """The numbers of all heads but these become 0."""
+
+    name: ClassVar[str] = "keep_heads"
+    example: ClassVar[str] = "keep_heads(0,2)"
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=False)
+
+
+def _mask_heads(x: Tensor, axis: int, heads: tuple[int, ...], dropped: bool) -> Tensor:
+    """Return a tensor with some heads at 0; heads that it does not have are left out."""
+    numbers = torch.arange(x.shape[axis], device=x.device)
+    kept = None
+    for head in heads:
+        here = numbers != head if dropped else numbers == head
+        kept = here if kept is None else kept & here if dropped else kept | here
+    assert kept is not None
+    return torch.where(kept.view(-1, *[1] * (x.dim() - axis - 1)), x, 0.0)
+
+
+@dataclass(frozen=True)
+class Mean(Change):
+    """Every position gets the mean over all positions."""
+
+    name: ClassVar[str] = "mean"
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_mean, axes=line.token_axes)
+
+
+def _mean(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    _check_real(x, "mean")
+    return x.mean(dim=axes, keepdim=True).expand_as(x) if x.dim() else x
+
+
+def _check_real(x: Tensor, name: str) -> None:
+    if not (x.is_floating_point() or x.is_complex()):
+        raise ValueError(f"a line of {str(x.dtype).removeprefix('torch.')} can't be changed by {name}, expected floats")
+
+
+@dataclass(frozen=True)
+class Noise(Change):
+    """Normal noise of this standard deviation is added, drawn from a seed."""
+
+    name: ClassVar[str] = "noise"
+    example: ClassVar[str] = "noise(0.1,7)"
+    std: float
+    seed: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "std", _number("std", self.std))
+        check_seed(self.seed)
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_add_noise, std=self.std, seed=self.seed)
+
+
+def _add_noise(x: Tensor, std: float, seed: int) -> Tensor:
+    _check_real(x, "noise")
+    drawn = np.random.default_rng(seed).standard_normal(tuple(x.shape)) * std
+    return x + _constant(np.asarray(drawn), x)
+
+
+@dataclass(frozen=True)
+class _Seeded(Change):
+    """The base class of changes that are drawn from a seed alone."""
+
+    seed: int = 0
+
+    def __post_init__(self):
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class Shuffle(_Seeded):
+    """The positions are put in another order, drawn from a seed."""
+
+    name: ClassVar[str] = "shuffle"
+    example: ClassVar[str] = "shuffle(0)"
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_shuffle, axis=line.token_axes[-1], seed=self.seed)
+
+
+@dataclass(frozen=True)
+class ShufflePositions(_Seeded):
+    """A change that puts a line's position embeddings in another order, drawn from a seed."""
+
+    name: ClassVar[str] = "shuffle_positions"
+    example: ClassVar[str] = "shuffle_positions(0)"
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        if not any(line.terms[:1]):
+            raise ValueError(f"{quote(line.id)} adds no positions, expected a sum of tokens and positions")
+        return line.terms[:1]
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_shuffle_positions, axis=line.token_axes[-1], seed=self.seed)
+
+
+def _shuffle_positions(x: Tensor, tokens: Tensor, axis: int, seed: int) -> Tensor:
+    return tokens + _shuffle(x - tokens, axis, seed)
+
+
+@dataclass(frozen=True)
+class Unscale(Change):
+    """Scores are not divided by the square root of the width of a head."""
+
+    name: ClassVar[str] = "unscale"
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        _check_scores(self, line)
+        added = [id for id in line.operands[2:] if not id.endswith("mask")]
+        if not line.quotient or added:
+            why = f"{quote(added[0])} is added to them" if added else "they are not divided by √d_k"
+            raise ValueError(f"{quote(line.id)} can't be changed by {self.name}: {why}")
+        return line.operands[:1]
+
+    def apply(self, line: TargetLine) -> Applied:
+        return _unscale
+
+
+def _unscale(scores: Tensor, queries: Tensor) -> Tensor:
+    return scores * sqrt(queries.shape[-1])
+
+
+@dataclass(frozen=True)
+class Causal(Change):
+    """No query may look at a later key: the scores of these become −∞."""
+
+    name: ClassVar[str] = "causal"
+
+    def apply(self, line: TargetLine) -> Applied:
+        _check_scores(self, line)
+        return _causal
+
+
+def _causal(scores: Tensor) -> Tensor:
+    closed = torch.full(scores.shape[-2:], -torch.inf, dtype=scores.dtype, device=scores.device)
+    return scores + closed.triu(1)
+
+
+@dataclass(frozen=True)
+class Window(Change):
+    """No query may look at a key that is as many places away, or more: the scores of these become −∞."""
+
+    name: ClassVar[str] = "window"
+    example: ClassVar[str] = "window(8)"
+    places: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "places", *whole_numbers("places", [self.places]))
+        if not self.places:
+            raise ValueError("places=0: a query may look at itself at least, expected 1 or more")
+
+    def apply(self, line: TargetLine) -> Applied:
+        _check_scores(self, line)
+        return partial(_window, places=self.places)
+
+
+def _window(scores: Tensor, places: int) -> Tensor:
+    rows, columns = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
+    near = (rows[:, None] - columns).abs() < min(places, len(rows) + len(columns))
+    return torch.where(near, scores, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Close(Change):
+    """These keys are closed to these queries, both counted from 0: the scores between them become −∞."""
+
+    name: ClassVar[str] = "close"
+    example: ClassVar[str] = "close(0,1;5,6)"
+    checks_sizes: ClassVar[bool] = True
+    keys: tuple[int, ...]
+    queries: tuple[int, ...]
+
+    def __init__(self, keys: Iterable[int], queries: Iterable[int]):
+        object.__setattr__(self, "keys", whole_numbers("key", keys))
+        object.__setattr__(self, "queries", whole_numbers("query", queries))
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        keys, _, queries = arguments.partition(";")
+        return cls(map(int, split(keys)), map(int, split(queries)))
+
+    def apply(self, line: TargetLine) -> Applied:
+        _check_scores(self, line)
+        for what, numbers, size in (("key", self.keys, line.shape[-1]), ("query", self.queries, line.shape[-2])):
+            if max(numbers) >= size:
+                raise ValueError(f"{self}: there is no {what} {max(numbers)}, expected 0 to {size - 1}")
+        return partial(_close, keys=self.keys, queries=self.queries)
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(map(str, self.keys))};{','.join(map(str, self.queries))})"
+
+
+def _close(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> Tensor:
+    """Return scores with some cells at −∞; cells that there are not at other sizes are left out."""
+    rows, columns = scores.shape[-2:]
+    is_open = np.ones((rows, columns), dtype=bool)
+    is_open[np.ix_([at for at in queries if at < rows], [at for at in keys if at < columns])] = False
+    return torch.where(torch.from_numpy(is_open).to(scores.device), scores, -torch.inf)
+
+
+def _check_scores(change: Change, line: TargetLine) -> None:
+    if line.id.rpartition(".")[2] != "scores":
+        raise ValueError(f"{quote(line.id)} can't be changed by {change.name}, expected the scores of an attention")
+
+
+def _shuffle(x: Tensor, axis: int, seed: int) -> Tensor:
+    if not x.dim():
+        raise ValueError("a line of a single number can't be changed by shuffle, expected positions")
+    order = np.random.default_rng(seed).permutation(x.shape[axis])
+    return x.index_select(axis, torch.from_numpy(order).to(x.device))
+
+
+@dataclass(frozen=True)
+class Replace(Change):
+    """The value becomes this tensor, or the value of the same line in another run, at the same sizes."""
+
+    name: ClassVar[str] = "replace"
+    checks_sizes: ClassVar[bool] = True
+    source: Tensor | Trace = field(repr=False)
+
+    def apply(self, line: TargetLine) -> Applied:
+        value = self.source.value(line.id) if isinstance(self.source, Trace) else self.source
+        if not isinstance(value, Tensor):
+            raise ValueError(f"the other run did not keep the value of {quote(line.id)}: trace it with a larger keep")
+        if tuple(value.shape) != line.shape:
+            raise ValueError(
+                f"{quote(line.id)} has shape {list(line.shape)}, but was to be replaced by one of {list(value.shape)}"
+            )
+        return partial(_replace, value=value.detach())
+
+    def __str__(self) -> str:
+        return f"replace({'run' if isinstance(self.source, Trace) else 'tensor'})"
+
+
+def _replace(x: Tensor, value: Tensor) -> Tensor:
+    """Return the value; at other sizes, at which a model is only run to solve its sizes, as much of it as fits."""
+    if value.shape == x.shape:
+        return value.to(x.device, x.dtype)
+    return _constant(np.resize(value.to("cpu", torch.float64).numpy(), tuple(x.shape)), x)
+
+
+@dataclass(frozen=True)
+class Take(Change):
+    """The value becomes that of another line of the same run, which was computed before."""
+
+    name: ClassVar[str] = "take"
+    example: ClassVar[str] = "take(position)"
+    line: str
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        return cls(*split(arguments))
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return (self.line,)
+
+    def apply(self, line: TargetLine) -> Applied:
+        return _take
+
+
+def _take(x: Tensor, source: Tensor) -> Tensor:
+    return source
+
+
+@dataclass(frozen=True)
+class Off(Change):
+    """The line does nothing: a residual sum keeps its branch, a norm or added positions give what they took, and any
+    other value becomes 0."""
+
+    name: ClassVar[str] = "off"
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        if line.normalises:
+            return (line.normalises,)
+        term = line.terms[-1 if line.id.endswith("residual") else 0] if line.terms else ""
+        return (term,) if term else ()
+
+    def apply(self, line: TargetLine) -> Applied:
+        return _take if self.reads(line) else torch.zeros_like
+
+
+@dataclass(frozen=True)
+class Function(Change):
+    """Any function of the value. One without a name can be neither linked nor saved."""
+
+    name: ClassVar[str] = "function"
+    function: Callable[[Tensor], Tensor]
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_call, function=self.function)
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__).strip("<>")
+
+
+def _call(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    return function(x.clone())  # it may write into what it is given
+
+
+@dataclass(frozen=True)
+class Several(Change):
+    """Changes of one line, one after another."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def checks_sizes(self) -> bool:  # type: ignore[override] # of those that it has
+        return any(change.checks_sizes for change in self.changes)
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return tuple(read for change in self.changes for read in change.reads(line))
+
+    def apply(self, line: TargetLine) -> Applied:
+        applied = [(change.apply(line), len(change.reads(line))) for change in self.changes]
+        return partial(_in_turn, applied=applied)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.changes))
+
+
+def _in_turn(x: Tensor, *others: Tensor, applied: Sequence[tuple[Applied, int]]) -> Tensor:
+    for function, reads in applied:
+        x, others = function(x, *others[:reads]), others[reads:]
+    return x
+
+
+def _constant(values: np.ndarray, like: Tensor) -> Tensor:
+    """Return numbers as a tensor that no op of the run computed."""
+    exact = {torch.float32: np.float32, torch.complex64: np.complex64}.get(like.dtype, np.float64)
+    return torch.from_numpy(values.astype(exact)).to(like.device, like.dtype)
+
+
+def split(arguments: str) -> list[str]:
+    """Return the arguments in a text, which commas divide."""
+    return [one.strip() for one in arguments.split(",") if one.strip()]
+
+
+def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:
+    """Return whole numbers from 0 in order, each once. Raise ValueError for others, or for none."""
+    wanted = tuple(values)
+    if not wanted or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in wanted):
+        raise ValueError(f"{name}={quote(wanted)}: whole numbers from 0 up were expected")
+    return tuple(sorted(set(wanted)))
+
+
+def check_seed(seed: Any) -> None:
+    """Raise ValueError for what is no seed."""
+    whole_numbers("seed", [seed])
+    if seed >= SEEDS:
+        raise ValueError(f"seed={shorten(str(seed))}: a whole number below {SEEDS} was expected")
+
+
+def _read_number(text: str) -> float:
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise ValueError(f"{name}={quote(value)}: a number was expected")
+    return float(value)

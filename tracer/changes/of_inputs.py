@@ -1,0 +1,178 @@
+"""Changes of what goes into a run: patches of the photo, tokens of the text, and the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageFilter
+from torch import Tensor, nn
+
+from tracer.changes.kinds import Applied, Change, TargetLine, check_seed, split, whole_numbers
+from tracer.inputs.hidden_patches import FILLS, hide_patches
+from tracer.inputs.model_inputs import Inputs
+from tracer.utils.error_text import quote, shorten
+
+MASKED = "▢"
+"""How a word that was masked is written."""
+
+
+@dataclass(frozen=True)
+class InputChange(Change):
+    """The base class of changes of inputs: `key` is what stands for the input in the place of a line."""
+
+    key: ClassVar[str] = ""
+
+    def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
+        """Return the changed inputs of a run with these sizes; `card` has the mean and the standard deviation of the
+        pixels. Raise ValueError if they do not have what is to be changed."""
+        return inputs
+
+    def apply(self, line: TargetLine) -> Applied:
+        raise ValueError(f"{quote(line.id)} can't be changed by {self.name}, which is a change of {quote(self.key)}")
+
+
+@dataclass(frozen=True)
+class Hide(InputChange):
+    """These patches of the photo, counted from 0 row by row, show mid-grey, the mean colour, or the photo blurred."""
+
+    name: ClassVar[str] = "hide"
+    key: ClassVar[str] = "image"
+    example: ClassVar[str] = "hide(27,28,grey)"
+    patches: tuple[int, ...]
+    fill: str = "mean"
+
+    def __init__(self, patches: Iterable[int], fill: str = "mean"):
+        if fill not in FILLS:
+            raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join(FILLS)}")
+        object.__setattr__(self, "patches", whole_numbers("patch", patches))
+        object.__setattr__(self, "fill", fill)
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        given = split(arguments)
+        fill = given.pop() if given and not given[-1].isdecimal() else "mean"
+        return cls(map(int, given), fill)
+
+    def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
+        """Return inputs with the patches hidden, in the photo that is shown, too.
+
+        Raise ValueError for inputs without a photo in patches, or with fewer.
+        """
+        if inputs.crop is None or not {"H", "W", "P"} <= sizes.keys():
+            raise ValueError(f"{shorten(str(self))}: the model takes no photo in patches")
+        rows, columns = sizes["H"] // sizes["P"], sizes["W"] // sizes["P"]
+        if max(self.patches) >= rows * columns:
+            patch, last = shorten(str(max(self.patches))), rows * columns - 1
+            raise ValueError(f"{shorten(str(self))}: there is no patch {patch}, expected 0 to {last}")
+        hidden = torch.zeros(rows * columns, dtype=torch.bool)
+        hidden[list(self.patches)] = True
+        hidden = hidden.view(1, rows, columns)
+        grey = [(0.5 - mean) / std for mean, std in zip(card["mean"], card["std"], strict=True)]
+
+        def paint(tensor: Tensor) -> Tensor:
+            if tensor.dim() != 4 or tuple(tensor.shape[-2:]) != (sizes["H"], sizes["W"]):
+                return tensor
+            channels = (grey * tensor.shape[1])[: tensor.shape[1]]
+            return hide_patches(tensor, hidden.to(tensor.device), self.fill, channels)
+
+        return replace(
+            inputs,
+            tensors=tuple(paint(one) if isinstance(one, Tensor) else one for one in inputs.tensors),
+            named={name: paint(one) if isinstance(one, Tensor) else one for name, one in inputs.named.items()},
+            photo=self._paint_photo(inputs, hidden[0].numpy()),
+        )
+
+    def _paint_photo(self, inputs: Inputs, hidden: np.ndarray) -> np.ndarray:
+        """Return the photo that is shown, `[H, W, 3]`, with the patches of its crop hidden."""
+        assert inputs.photo is not None and inputs.crop is not None
+        photo, (left, top, right, bottom) = inputs.photo.copy(), inputs.crop.box
+        (rows, columns), other = hidden.shape, photo
+        y, x = (
+            np.linspace(*ends).round().astype(int) for ends in ((top, bottom, rows + 1), (left, right, columns + 1))
+        )
+        if self.fill == "blur":
+            radius = 1.5 * max((bottom - top) / rows, (right - left) / columns)
+            other = np.asarray(Image.fromarray(photo).filter(ImageFilter.BoxBlur(radius)))
+        colour = photo[y[0] : y[-1], x[0] : x[-1]].mean((0, 1)) if self.fill == "mean" else 127.5
+        for row, column in np.argwhere(hidden):
+            place = slice(y[row], y[row + 1]), slice(x[column], x[column + 1])
+            photo[place] = other[place] if self.fill == "blur" else colour
+        return photo
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(map(str, self.patches))},{self.fill})"
+
+
+@dataclass(frozen=True)
+class MaskWords(InputChange):
+    """The tokens at these places of the text, counted from 0, become another token, by its number."""
+
+    name: ClassVar[str] = "mask_words"
+    key: ClassVar[str] = "text"
+    example: ClassVar[str] = "mask_words(3,4;0)"
+    places: tuple[int, ...]
+    token: int = 0
+
+    def __init__(self, places: Iterable[int], token: int = 0):
+        object.__setattr__(self, "places", whole_numbers("place", places))
+        object.__setattr__(self, "token", *whole_numbers("token", [token]))
+
+    @classmethod
+    def read(cls, arguments: str) -> Change:
+        places, _, token = arguments.partition(";")
+        return cls(map(int, split(places)), int(token or 0))
+
+    def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
+        """Return inputs with the tokens replaced. Raise ValueError for inputs without a text, or with a shorter one."""
+        length, known = inputs.sizes.get("T", 0), sizes.get("V")
+        if not length:
+            raise ValueError(f"{shorten(str(self))}: the model takes no text")
+        if max(self.places) >= length:
+            raise ValueError(
+                f"{shorten(str(self))}: there is no token {shorten(str(max(self.places)))}, expected 0 to {length - 1}"
+            )
+        if known is not None and self.token >= known:
+            raise ValueError(
+                f"{shorten(str(self))}: there is no token number {shorten(str(self.token))}, expected 0 to {known - 1}"
+            )
+
+        def mask(tensor: Tensor) -> Tensor:
+            if tensor.is_floating_point() or tensor.dim() != 2 or tensor.shape[1] != length:
+                return tensor
+            return tensor.index_fill(1, torch.tensor(self.places, device=tensor.device), self.token)
+
+        first = len(inputs.words) - length
+        words = tuple(MASKED if at - first in self.places else word for at, word in enumerate(inputs.words))
+        ids = {name: mask(one) for name, one in inputs.named.items() if name.endswith("ids")}
+        tensors = tuple(mask(one) if isinstance(one, Tensor) else one for one in inputs.tensors)
+        return replace(inputs, tensors=tensors, named=inputs.named | ids, words=words)
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(map(str, self.places))};{self.token})"
+
+
+@dataclass(frozen=True)
+class Permute(InputChange):
+    """The numbers of each parameter are put in another order, drawn from a seed: what was learned is gone, and the
+    distribution of the weights stays (Adebayo et al. 2018, section 3)."""
+
+    name: ClassVar[str] = "permute"
+    key: ClassVar[str] = "weights"
+    example: ClassVar[str] = "permute(0)"
+    seed: int = 0
+
+    def __post_init__(self):
+        check_seed(self.seed)
+
+    def change_net(self, net: nn.Module) -> nn.Module:
+        """Permute all parameters of a net, in place, and return it."""
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.no_grad():
+            for parameter in net.parameters():
+                order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+        return net

@@ -1,0 +1,211 @@
+"""The changes that can be offered for a run, with titles in plain words, by the roles of its lines.
+
+Everything is read from the trace, so it works for any model. As on screen, blocks count from 1 in titles and heads
+from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tracer.changes.kinds import (
+    Change,
+    Drop,
+    Keep,
+    Mean,
+    Noise,
+    Off,
+    Replace,
+    Scale,
+    Several,
+    Shuffle,
+    Take,
+    TargetLine,
+    Unscale,
+    Zero,
+)
+from tracer.changes.of_inputs import Hide, InputChange, MaskWords, Permute
+from tracer.record import AttentionRecord, Step, Trace
+
+PARTS = {"attention": "attention", "cross": "cross-attention", "mlp": "MLP"}
+"""What the parts of a block are called, by their names in ids."""
+SCALINGS = {"div", "mul"}
+"""Ops in the chain of an attention that multiply all scores by one number."""
+
+
+class Option(NamedTuple):
+    """A change that can be offered: the id of its line, the change, and its title."""
+
+    line: str
+    change: Change
+    title: str
+
+    @property
+    def text(self) -> str:
+        """The change as text, as in links."""
+        return f"{self.line}={self.change}"
+
+
+def options(trace: Trace) -> tuple[Option, ...]:
+    """Return the changes of whole parts of a model, then those of each attention."""
+    found = [*of_model(trace)]
+    for block in blocks(trace):
+        found += of_block(trace, block)
+    for record in trace.attentions:
+        for head in range(record.heads):
+            found += of_attention(trace, record, head)
+    return tuple({option.text: option for option in found}.values())
+
+
+def blocks(trace: Trace) -> dict[str, str]:
+    """Return the blocks of a run that have attention: the start of the ids of their lines, and their titles."""
+    found: dict[str, str] = {}
+    for step in trace.steps:
+        start, _, end = step.id.rpartition(".")
+        if end == "weights" and step.layer is not None and "." in start:
+            found.setdefault(start.rpartition(".")[0], block_title(trace, step))
+    return found
+
+
+def block_title(trace: Trace, step: Step) -> str:
+    """Return the block that a line belongs to, such as "Block 3" or "Image block 3"; "" outside of blocks."""
+    if step.layer is None:
+        return ""
+    tower = next((part for part in {record.part for record in trace.attentions} if _is_in(step, part)), "")
+    return f"{tower} block {step.layer + 1}".strip().capitalize()
+
+
+def _is_in(step: Step, part: str) -> bool:
+    return bool(part) and step.id.startswith(f"{part}.")
+
+
+def of_model(trace: Trace) -> Iterator[Option]:
+    """Yield the changes outside of blocks: positions off."""
+    for step in trace.steps:
+        end = step.id.rpartition(".")[2]
+        if step.layer is not None or step.recomputed or not _has_numbers(step):
+            continue
+        if step.stage == "position" and end.endswith("position") and "+" in step.latex:
+            which = end.removesuffix("position").strip("_")
+            yield Option(step.id, Off(), f"No {which} positions" if which else "No positions")
+        elif end == "angles":
+            yield Option(step.id, Zero(), "No rotation by position")
+
+
+def of_block(trace: Trace, block: str) -> Iterator[Option]:
+    """Yield the changes of whole parts of a block: attention, MLP, norms and residual connections off."""
+    for step in trace.steps:
+        start, _, rest = step.id.partition(f"{block}.")
+        part, _, end = rest.rpartition(".")
+        if start or not rest or step.recomputed:
+            continue
+        name = PARTS.get(part, part.replace(".", " "))
+        if end == "output" and part in PARTS:
+            yield Option(step.id, Zero(), f"No {name}")
+        elif end == "residual":
+            yield Option(step.id, Off(), f"No residual connection around the {name}")
+        elif step.stage == "norm" and not part:
+            numbered = re.sub(r"(?<=[a-z])(?=[0-9])", " ", end)
+            yield Option(step.id, Off(), f"No {numbered}")
+
+
+def of_attention(trace: Trace, record: AttentionRecord, head: int | None = None) -> Iterator[Option]:
+    """Yield the changes of an attention: of one head, counted from 0, and then of all of them."""
+    lines = attention_lines(trace, record)
+    weights, scores, queries = (lines.get(name) for name in ("weights", "scores", "query"))
+    if weights is not None and head is not None and record.heads > 1 and _target(weights).head_axis is not None:
+        yield Option(weights.id, Drop(head), f"Head {head} off")
+        yield Option(weights.id, Keep(head), f"Only head {head}")
+    chain = [name for name, _ in record.chain]
+    factors = [value[1] for name, value in record.chain if name in SCALINGS and len(value) > 1]
+    if scores is not None and set(chain) <= SCALINGS and record.mask == "none":
+        yield Option(scores.id, Zero(), "Uniform attention")
+    elif queries is not None and chain and set(chain) <= SCALINGS | {"causal"}:
+        yield Option(queries.id, Zero(), "Uniform attention, as the mask allows")
+    if scores is not None and set(chain) <= SCALINGS | {"causal"} and len(factors) == 1 and factors[0] != 1:
+        yield Option(scores.id, Unscale(), "No division by √d_k")
+
+
+def attention_lines(trace: Trace, record: AttentionRecord) -> Mapping[str, Step]:
+    """Return the lines of an attention by the ends of their ids, such as "query", "scores" and "weights"."""
+    inside = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
+    weights = next((step for step in inside if step.id.endswith(".weights")), None)
+    if weights is None:
+        return {}
+    start = weights.id.removesuffix("weights")
+    return {step.id.removeprefix(start): step for step in trace.steps if step.id.startswith(start)}
+
+
+def of_step(trace: Trace, step: Step) -> Iterator[Option]:
+    """Yield the changes of one line: off, 0, the mean over positions, positions shuffled, and noise."""
+    if not _has_numbers(step) or not step.shape:
+        return
+    target = _target(step)
+    if step.stage == "norm" or step.id.endswith(("residual", "position")):
+        yield Option(step.id, Off(), "Off")
+    yield Option(step.id, Zero(), "Set to 0")
+    if len(step.shape) > 2 and all(step.shape[axis] > 1 for axis in target.token_axes):
+        yield Option(step.id, Mean(), "Mean over positions")
+        yield Option(step.id, Shuffle(), "Shuffle positions")
+    if (spread := _spread(trace, step)) > 0:
+        yield Option(step.id, Noise(spread), "Noise of its own size")
+
+
+def _has_numbers(step: Step) -> bool:
+    return "float" in step.dtype
+
+
+def _target(step: Step) -> TargetLine:
+    return TargetLine(step.id, step.symbolic, step.shape)
+
+
+def _spread(trace: Trace, step: Step) -> float:
+    """Return the standard deviation of the value of a line, to two digits; 0 if it was not kept or is not finite."""
+    value = trace.value(step)
+    if value is None or value.numel() < 2:
+        return 0.0
+    spread = float(value.double().std())
+    return float(f"{spread:.2g}") if spread < float("inf") else 0.0
+
+
+def describe(trace: Trace, line: str, change: Change) -> str:
+    """Return a change of a run in plain words, such as "Block 3: head 1 off" or "Block 1, scores × 0.5"."""
+    if isinstance(change, Several):
+        return ", ".join(describe(trace, line, each) for each in change.changes)
+    if isinstance(change, InputChange):
+        return _describe_input(change)
+    step = next((step for step in trace.steps if step.id == line), None)
+    where, title = (line, "") if step is None else (block_title(trace, step), step.title)
+    known = next((one.title for one in options(trace) if one.text == f"{line}={change}"), "")
+    if known:
+        return f"{where}: {known[0].lower()}{known[1:]}" if where else known
+    what = f"{title[:1].lower()}{title[1:]}" if where else title
+    return f"{', '.join(filter(None, (where, what)))} {_words(change)}"
+
+
+def _describe_input(change: InputChange) -> str:
+    """Return a change of an input or of the weights in words."""
+    if isinstance(change, Hide):
+        many = "1 patch" if len(change.patches) == 1 else f"{len(change.patches)} patches"
+        return f"{many} hidden ({change.fill})"
+    if isinstance(change, MaskWords):
+        return f"{len(change.places)} word{'s' * (len(change.places) > 1)} masked"
+    return "Weights in random order" if isinstance(change, Permute) else str(change)
+
+
+def _words(change: Change) -> str:
+    """Return a change in words that follow the title of its line."""
+    if isinstance(change, Scale):
+        return f"× {change.factor:g}"
+    if isinstance(change, (Keep, Drop)):
+        heads = " and ".join(map(str, change.heads))
+        name = f"head{'s' * (len(change.heads) > 1)} {heads}"
+        return f"of {name} alone" if isinstance(change, Keep) else f"without {name}"
+    if isinstance(change, Noise):
+        return f"with noise of {change.std:g}"
+    if isinstance(change, Take):
+        return f"replaced by {change.line}"
+    words = {Zero: "set to 0", Off: "off", Mean: "averaged over positions", Replace: "replaced"}
+    return "with its positions shuffled" if isinstance(change, Shuffle) else words.get(type(change), str(change))

@@ -1,0 +1,126 @@
+"""Changes as text, as they stand in links and on the command line: `block3.attention.weights=drop_heads(1)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from torch import Tensor
+
+from tracer.changes import kinds, of_inputs
+from tracer.changes.kinds import Change, Function, Replace, Several
+from tracer.changes.of_inputs import InputChange
+from tracer.record import Trace
+from tracer.utils.error_text import quote, shorten
+
+KINDS: dict[str, type[Change]] = {
+    kind.name: kind
+    for module in (kinds, of_inputs)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Change) and kind.name and kind not in (Function, Replace)
+}
+"""The kinds of changes that a text can name."""
+KEYS = {
+    key: [kind.example for kind in KINDS.values() if issubclass(kind, InputChange) and kind.key == key]
+    for key in ("image", "text", "weights")
+}
+"""What stands in the place of a line for inputs and weights, with examples of their changes."""
+LONGEST = max(map(len, KINDS)) + 8
+"""Number of characters of an unknown name that are compared with the known ones."""
+CALL = re.compile(r"([a-z_]+)(?:\(([^()]*)\))?")
+
+
+def parse(text: str) -> Change:
+    """Return the change that a text names, such as `zero`, `scale(0.5)` or `drop_heads(1,3)`.
+
+    Raise ValueError in one sentence that quotes the text.
+    """
+    match = CALL.fullmatch(text.strip())
+    if match is None or match[1] not in KINDS:
+        near = get_close_matches((match[1] if match else text)[:LONGEST], KINDS, n=1)
+        hint = f"did you mean {quote(near[0])}?" if near else f"known are {', '.join(KINDS)}"
+        raise ValueError(f"there is no change {quote(text)}; {hint}")
+    kind = KINDS[match[1]]
+    try:
+        return kind.read(match[2] or "")
+    except (TypeError, ValueError) as error:
+        expected = f"expected such as {kind.example}" if kind.example else f"{kind.name} takes nothing"
+        raise ValueError(f"the change {quote(text)} can't be read: {expected}") from error
+
+
+def parse_all(texts: Iterable[str]) -> dict[str, Change]:
+    """Return the changes of texts such as `block3.attention.weights=zero`, by line; several of one line in order.
+
+    Raise ValueError in one sentence that quotes the text.
+    """
+    by_line: dict[str, list[Change]] = {}
+    for text in texts:
+        line, equals, change = text.rpartition("=")
+        if not equals or not line.strip():
+            raise ValueError(
+                f"{quote(text)} is no change of a line, expected such as 'block1.attention.weights=drop_heads(0)'"
+            )
+        by_line.setdefault(line.strip(), []).append(parse(change))
+    return {
+        line: line_changes[0] if len(line_changes) == 1 else Several(tuple(line_changes))
+        for line, line_changes in by_line.items()
+    }
+
+
+def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[InputChange]]:
+    """Return the changes of lines, and those of inputs and weights, in order.
+
+    Raise ValueError for a change of an input that stands beside another name.
+    """
+    lines, of_inputs = {}, list[InputChange]()
+    for line, change in changes.items():
+        several = change.changes if isinstance(change, Several) else (change,)
+        if line not in KEYS:
+            lines[line] = change
+            continue
+        for one in several:
+            if not isinstance(one, InputChange) or one.key != line:
+                raise ValueError(
+                    f"{quote(line)} can't be changed by {shorten(str(one))}, expected {' or '.join(KEYS[line])}"
+                )
+            of_inputs.append(one)
+    return lines, of_inputs
+
+
+def change_of(value: Any) -> Change:
+    """Return a change, a tensor, a trace, a function, a text, or several of these, as one change."""
+    if isinstance(value, Change):
+        return value
+    if isinstance(value, (Tensor, Trace)):
+        return Replace(value)
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, (list, tuple)) and value:
+        return Several(tuple(map(change_of, value)))
+    if isinstance(value, type) and issubclass(value, Change):
+        raise ValueError(
+            f"{quote(value.name)} is a kind of change, expected one with its arguments, as in {value.name}()"
+        )
+    if callable(value):
+        return Function(value)
+    raise ValueError(f"{quote(value)} is no change, expected one of tracer.changes, a tensor, a trace or a function")
+
+
+def has_name(change: Change) -> bool:
+    """Return whether a change can be written as text: a tensor, a trace and a function can't."""
+    return all(
+        change_part.name in KINDS for change_part in (change.changes if isinstance(change, Several) else (change,))
+    )
+
+
+def write(changes: Mapping[str, Change]) -> tuple[str, ...]:
+    """Return changes as texts that `parse_all` reads. Raise ValueError for one that has no name."""
+    texts = []
+    for line, change in changes.items():
+        for change_part in change.changes if isinstance(change, Several) else (change,):
+            if change_part.name not in KINDS:
+                raise ValueError(f"the change of {quote(line)} is {change_part}, which has no name that can be written")
+            texts.append(f"{line}={change_part}")
+    return tuple(texts)

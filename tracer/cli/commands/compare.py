@@ -1,0 +1,178 @@
+"""Compare two runs, line by line: saved files, or models by their names, each run once.
+
+Values, equations, shapes, attention and answers. --image and --text are for the models that are run, --change for B
+alone: `compare vit vit --change block3.attention.weights="drop_heads(1)"` shows what that head does. The exit status is
+0 where all values that both runs kept are equal up to rounding, 1 where they differ, 2 for bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from tracer.cli import shared_options as shared
+from tracer.export import rows, to_table
+from tracer.export.math_labels import scientific
+from tracer.record import Trace
+from tracer.utils.error_text import quote, shorten
+
+if TYPE_CHECKING:
+    from tracer.record.comparison import Comparison, Values
+
+MOST = 5
+"""Answers that are listed with their probabilities."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add A, B, the inputs, the change, --json."""
+    for name in "ab":
+        parser.add_argument(name, metavar=name.upper(), help=f"a saved run (*{shared.SAVED}), or the name of a model")
+    shared.inputs(parser)
+    shared.change(parser)
+    parser.add_argument("--json", action="store_true", help="the comparison as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print, and return 0 where the runs are equal up to rounding, else 1."""
+    import tracer
+
+    saved = [name for name in (options.a, options.b) if name.endswith(shared.SAVED)]
+    for given in ("image", "text"):
+        if (value := getattr(options, given)) is not None and len(saved) == 2:
+            raise ValueError(f"--{given} {quote(value)}: both runs are saved ones, expected the name of a model")
+    if options.change and options.b in saved:
+        raise ValueError(f"--change {quote(options.change[0])}: {quote(options.b)} is a saved run, expected a model")
+    a, b = _trace(options.a, options, []), _trace(options.b, options, options.change)
+    comparison = tracer.compare(a, b)
+    if options.json:
+        print(json.dumps(tree(comparison), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        sys.stdout.write(text(comparison))
+    return 0 if comparison.equal else 1
+
+
+def _trace(name: str, options: argparse.Namespace, change: list[str]) -> Trace:
+    """Open a saved run, or run a model by its name."""
+    import tracer
+    from tracer import changes, models, zoo
+    from tracer.record import serialization
+
+    if name.endswith(shared.SAVED):
+        return serialization.open(name)
+    models.spec_of(name)  # refuses an unknown name
+    model = tracer.load(name)
+    given: dict[str, Any] = {}
+    for kind, value in (("image", shared.photo(options.image)), ("text", options.text)):
+        if value is not None and kind in model.takes:
+            given[kind] = value
+    for kind in ("image", "text"):
+        if getattr(options, kind) is not None and kind not in model.takes:
+            known = " and ".join(model.takes) or "its own sample"
+            raise ValueError(
+                f"--{kind} {quote(getattr(options, kind))}: {quote(name)} takes no {kind}, expected {known}"
+            )
+    if zoo.is_foreign(name):
+        print(f"{name}: {model.weights}", file=sys.stderr)
+    return model.trace(**given, change=changes.parse_all(change))
+
+
+def tree(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as dictionaries and lists; an infinite number is the string "inf"."""
+    answers = comparison.answers
+    return {
+        "a": comparison.a.model,
+        "b": comparison.b.model,
+        "equal": comparison.equal,
+        "first": comparison.first and comparison.first.id,
+        "counts": comparison.counts(),
+        "rows": [{name: _plain(value) for name, value in row.items()} for row in comparison.records()],
+        "output": _values(comparison.output),
+        "attention": [{"part": one.part, "layer": one.layer, **_values(one.values)} for one in comparison.attention],
+        "answers": answers and {"a": answers.a, "b": answers.b, "shares": [one._asdict() for one in answers.shares]},
+    }
+
+
+def _values(values: Values) -> dict[str, Any]:
+    return {
+        "values": str(values.relation),
+        "difference": _plain(values.difference),
+        "relative": _plain(values.relative),
+        "note": values.note,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def text(comparison: Comparison) -> str:
+    """Return the comparison as an aligned table, with what it comes to above it."""
+    return "\n".join([*_summary(comparison), "", to_table.align(_table(comparison))]).rstrip("\n") + "\n"
+
+
+def _summary(comparison: Comparison) -> list[str]:
+    """Return the outcome, the answers and the attention in a line each."""
+    a, b, first = comparison.a, comparison.b, comparison.first
+    counted = ", ".join(f"{count} {what}" for what, count in comparison.counts().items())
+    lines = [
+        f"a: {shorten(a.model)}{_changes(a)}",
+        f"b: {shorten(b.model)}{_changes(b)}",
+        f"lines: {counted or 'none'}",
+        f"output: {_words(comparison.output)}",
+    ]
+    if first is not None:
+        lines.append(f"first difference: {first.id}: {_words(first.values)}")
+    else:
+        lines.append("first difference: none" if comparison.equal else "first difference: in no line")
+    if comparison.attention:
+        told = [
+            f"{f'{one.part} ' if one.part else ''}{one.layer}: {_number(one.values.difference, one.values)}"
+            for one in comparison.attention
+        ]
+        lines.append(f"attention, max difference by layer: {', '.join(told)}")
+    if answers := comparison.answers:
+        lines.append(f"answer: {quote(answers.a)} / {quote(answers.b)}")
+        for one in answers.shares[:MOST]:
+            shares = " / ".join("–" if share is None else f"{share:.4f}" for share in (one.a, one.b))
+            lines.append(f"  {quote(one.name)}: {shares}")
+    return lines
+
+
+def _changes(trace: Trace) -> str:
+    return f" with {', '.join(trace.changes)}" if trace.changes else ""
+
+
+def _words(values: Values) -> str:
+    """Return the relation of values, with the difference and the note."""
+    amount = "" if not values.difference else f", at most {scientific(values.difference)}"
+    share = "" if not values.relative else f" ({scientific(values.relative)} of the largest value)"
+    return f"{values.relation}{amount}{share}{f' ({values.note})' if values.note else ''}"
+
+
+def _number(difference: float | None, values: Values) -> str:
+    return str(values.relation) if difference is None else f"{difference:.2g}"
+
+
+def _table(comparison: Comparison) -> list[dict[str, str]]:
+    """Return the cells of a table, with the id and the shape of `b` where they are others."""
+    table = []
+    for row in comparison.rows:
+        a, b = row.a, row.b
+        shapes = list(dict.fromkeys(rows.numbers(step.shape) for step in (a, b) if step))
+        ids = list(dict.fromkeys(step.id for step in (a, b) if step))
+        table.append(
+            {
+                "": ">" if row is comparison.first else "≠" if row.differs else "",
+                "line": " / ".join(ids),
+                "values": str(row.values.relation),
+                "difference": "" if row.values.difference is None else f"{row.values.difference:.1e}",
+                "relative": "" if row.values.relative is None else f"{row.values.relative:.1e}",
+                "equations": str(row.equations or f"only in {'b' if a is None else 'a'}"),
+                "shapes": " / ".join(shapes),
+                "note": row.values.note if not row.alone or row.beside else "",
+            }
+        )
+    return table

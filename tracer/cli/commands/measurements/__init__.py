@@ -1,0 +1,1 @@
+"""Commands that measure many runs."""

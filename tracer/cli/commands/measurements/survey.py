@@ -1,0 +1,39 @@
+"""Measure what every head does over many photos, as rows of a Parquet file.
+
+For each photo and head: the mean attention distance, the entropy of the weights, the weight on CLS and registers, and
+what switching the head off does to the answer, and to the loss where the label is known (the name of a photo's folder,
+or the column `label`). For each photo: the answer with the most attended quarter of its patches hidden, beside as many
+at random and as many in the centre. A survey that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add NAME, --data, --out."""
+    parser.add_argument("name", metavar="NAME", help="a model that takes photos")
+    parser.add_argument("--data", metavar="FOLDER|PARQUET", required=True, help="a folder of photos, or a Parquet file")
+    parser.add_argument("--out", metavar="F", required=True, help="the Parquet file of the rows")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the survey with a bar on standard error, and print the file. Photos that can't be read are listed there."""
+    import tracer  # here, so that --help answers at once
+    from tracer.attention.survey import Survey
+    from tracer.utils import extras
+
+    tqdm = extras.require("tqdm", "a survey").tqdm
+    survey, bad = Survey(tracer.load(options.name), options.data, options.out), 0
+    with tqdm(total=len(survey), initial=survey.progress(), unit="photo", desc="survey", file=sys.stderr) as bar:
+        for count, problems in survey.run():
+            for photo in problems:
+                tqdm.write(f"{photo.name}: {photo.problem}", file=sys.stderr)
+            bar.update(count)
+            bad += len(problems)
+    if bad:
+        print(f"{bad} {'photo' if bad == 1 else 'photos'} could not be read", file=sys.stderr)
+    print(options.out)
+    return 0

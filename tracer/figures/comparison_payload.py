@@ -1,0 +1,263 @@
+"""Two runs packed for drawing in the browser: every pair of steps, their equations with what differs marked, maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracer.attention import layers, parts
+from tracer.export import rows as text
+from tracer.export.math_labels import scientific
+from tracer.figures.equation_marks import mark_differences
+from tracer.figures.palette import DIVERGING, SEQUENTIAL, stage_colour, table
+from tracer.figures.payload_budget import ROWS, can_draw
+from tracer.figures.predictions.class_bars import percent
+from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
+from tracer.record import AttentionRecord, Step, Trace
+from tracer.record.comparison import Comparison, LayerAttention, Relation, Row, Spelling
+from tracer.record.comparison.alignment import CHANGED
+from tracer.symbols import notation
+
+LETTERS = 1200
+"""Letters of an equation that is sent; a longer one is left out."""
+SIDE = 96
+"""Rows and columns of a map at most; a larger one is reduced."""
+MAPS = 1_500_000
+"""Bytes of all maps together."""
+SIDES = ("left", "right")
+
+
+class Payload(NamedTuple):
+    """The packed comparison, and in sentences what it comes to."""
+
+    packed: bytes
+    summary: tuple[str, ...]
+
+    def weight(self) -> int:
+        """Return its size in bytes, about."""
+        return len(self.packed) + sum(map(len, self.summary))
+
+
+def pack(comparison: Comparison) -> Payload:
+    """Return a comparison for drawing: the length of the JSON in four bytes, little end first, the JSON, two colour
+    scales of 256 RGB triples, and the cells of the maps."""
+    maps, places, cells = _maps(comparison)
+    shown = comparison.rows[:ROWS]
+    names = frozenset(name for run in (comparison.a, comparison.b) for name in _letters(run))
+    facts = {
+        "rows": [_row(row, names) | {"map": places.get(_around(row.step))} for row in shown],
+        "first": next((at for at, row in enumerate(shown) if row is comparison.first), -1),
+        "left_out": len(comparison.rows) - len(shown),
+        "maps": maps,
+    }
+    header = json.dumps(facts, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 4)
+    packed = b"".join((len(header).to_bytes(4, "little"), header, table(SEQUENTIAL), table(DIVERGING), *cells))
+    return Payload(packed, tuple(summary(comparison)))
+
+
+def _letters(trace: Trace) -> Iterator[str]:
+    for step in trace.steps:
+        yield step.symbol
+        yield from (name.symbol for name in step.names)
+
+
+def summary(comparison: Comparison) -> Iterator[str]:
+    """Yield what a comparison comes to, in sentences."""
+    pairs = [row for row in comparison.rows if not row.alone]
+    count = len(pairs)
+    if not comparison.rows:
+        yield "These runs have no steps that could be compared."
+        return
+    parts = [
+        (sum(row.values.relation is Relation.IDENTICAL for row in pairs), "equal bit by bit"),
+        (sum(row.values.relation is Relation.ROUNDING for row in pairs), "equal up to rounding"),
+        (sum(row.values.relation is Relation.PERMUTED for row in pairs), "equal up to a permutation"),
+        (sum(row.values.relation is Relation.DIFFERENT for row in pairs), "different"),
+        (sum(row.values.relation is Relation.SHAPES for row in pairs), "of different shapes"),
+        (sum(row.values.relation is Relation.MISSING for row in pairs), "not kept in both runs"),
+    ]
+    told = [f"{number:,} {'is' if number == 1 else 'are'} {what}" for number, what in parts if number]
+    said = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
+    yield f"{said}: {_listed(told)}." if told else f"{said}."
+    spelled = sum(row.equations is Spelling.RESPELLED for row in pairs)
+    other = sum(row.equations is Spelling.DIFFERENT for row in pairs)
+    if not other:
+        yield f"All {count:,} equations are the same mathematics." if count else "No two equations can be compared."
+    else:
+        yield f"{other:,} of their equations {'is' if other == 1 else 'are'} different mathematics" + (
+            f", and {spelled:,} the same in another spelling." if spelled else "."
+        )
+    for side, run in zip(SIDES, ("b", "a"), strict=True):
+        if alone := sum(getattr(row, run) is None for row in comparison.rows):
+            yield f"{alone:,} step{'s stand' if alone > 1 else ' stands'} on the {side} alone."
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _row(row: Row, names: frozenset[str]) -> dict[str, Any]:
+    step, values = row.step, row.values
+    sides = row.a or row.beside, row.b or row.beside
+    marked = [side and _latex(side) for side in sides]
+    if row.a and row.b and row.equations is not Spelling.SAME and None not in marked:
+        marked = list(mark_differences(row.a.latex, row.b.latex, names))
+    return {
+        "id": step.id,
+        "title": step.title,
+        "stage": step.stage,
+        "colour": stage_colour(step.stage),
+        "block": None if step.layer is None else step.layer + 1,
+        "relation": values.relation.name.lower() if not row.alone or values.difference is None else "different",
+        "alone": "" if not row.alone else SIDES[row.a is None],
+        "share": None if values.relative is None else min(values.relative, 1e30),
+        "differs": row.differs,
+        "told": [_values_text(row), _equations_text(row), _shapes_text(row)],
+        "sides": [
+            side and {"latex": latex or "", "id": side.id, "inside": _inside(side)}
+            for side, latex in zip(sides, marked, strict=True)
+        ],
+    }
+
+
+def _around(step: Step) -> str:
+    """Return the id of what is around a step: "block3.attention"."""
+    return step.id.removesuffix(CHANGED).rpartition(".")[0]
+
+
+def _latex(step: Step) -> str | None:
+    return step.latex if len(step.latex) <= LETTERS else None
+
+
+def _inside(step: Step) -> str:
+    """Return the symbol with its shape, in symbols and in numbers."""
+    if not step.shape:
+        return rf"{step.symbol} \text{{ is a number}}"
+    return rf"{step.symbol} \in {notation.shape_latex(step.symbolic)} = {text.numbers(step.shape)}"
+
+
+def _values_text(row: Row) -> str:
+    """Return the relation of the values of a pair as a sentence."""
+    values, beside = row.values, ""
+    if row.alone:
+        side = SIDES[row.a is None]
+        if values.relative is None:
+            return f"This step stands on the {side} alone."
+        beside = f"This step stands on the {side} alone: a change added it. Beside the step that it changes, "
+    relation = values.relation
+    if relation is Relation.IDENTICAL:
+        return f"{beside}{'its values are' if beside else 'The values are'} equal bit by bit."
+    if values.difference == inf:
+        its = "its values are" if beside else "The values are"
+        return f"{beside}{its} different: some are infinite, or no numbers, on one side alone."
+    if relation in (Relation.ROUNDING, Relation.DIFFERENT):
+        told = "equal up to rounding" if relation is Relation.ROUNDING else "different"
+        return (
+            f"{beside}{'its values are' if beside else 'The values are'} {told}: the largest difference is "
+            f"{_amount(values.difference)}, {_share(values.relative)} of the largest on the left."
+        )
+    if relation is Relation.PERMUTED:
+        return f"The values are the same in another order: {values.note}."
+    if relation is Relation.SHAPES:
+        return "The shapes differ, so the values can’t be subtracted."
+    if "fused" in values.note:
+        return "The values are inside a fused operation in both runs, which never stores them."
+    return "The values were not kept in both runs."
+
+
+def _equations_text(row: Row) -> str:
+    return {
+        None: "",
+        Spelling.SAME: "The equations have the same text.",
+        Spelling.RESPELLED: "The equations are the same mathematics in another spelling.",
+        Spelling.DIFFERENT: "The equations are different mathematics.",
+        Spelling.UNREAD: "The equations have another text; whether they are the same mathematics is not known.",
+    }[row.equations]
+
+
+def _shapes_text(row: Row) -> str:
+    if row.alone or (row.same_shape and row.same_symbols):
+        return ""
+    if row.same_symbols:
+        return "The shape is the same in symbols, with other numbers."
+    return (
+        "The shape has the same numbers, but other symbols." if row.same_shape else "The shape differs in symbols, too."
+    )
+
+
+def _amount(value: float | None) -> str:
+    if value is None or value == 0:
+        return "0"
+    return f"{value:.3g}" if 1e-3 <= value < 1e6 else scientific(value)
+
+
+def _share(value: float | None) -> str:
+    if value is None or value >= 10 or 0 < value < 1e-4:
+        return f"{_amount(value)} times" if value is not None and value >= 10 else _amount(value)
+    return percent(value)
+
+
+def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[bytes]]:
+    """Return the maps of each layer of both runs, the number of the map for the steps around it, and the cells of
+    all."""
+    maps: list[dict] = []
+    places: dict[str, int] = {}
+    cells: list[bytes] = []
+    at = 0
+    for one in comparison.attention:
+        if (pair := _weights(comparison, one)) is None:
+            continue
+        panels = []
+        for weights, low, high, scale in _panels(*pair):
+            known = {"shape": weights.shape, "which": [0], "at": at, "ends": [low, high], "scale": scale}
+            known, blob = pack_cells(known, np.ascontiguousarray(weights, dtype=np.float32))
+            panels.append(known)
+            cells.append(blob + bytes(-len(blob) % 4))
+            at += len(cells[-1])
+        differ = one.values.difference
+        told = "" if differ is None else f"the largest difference in any head is {_amount(differ)}"
+        for run in (comparison.a, comparison.b):
+            records = layers(run, _part(comparison, one, run))
+            places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[one.layer])}
+        maps.append({"block": one.layer + 1, "panels": panels, "told": told})
+        if at > MAPS:
+            break
+    return maps, places, cells
+
+
+def _panels(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, float, float, str]]:
+    """Yield the maps of both runs on one scale, and their difference, with the ends and the kind of its scale."""
+    high = float(max(np.nanmax(a), np.nanmax(b))) or 1.0
+    yield from ((weights, 0.0, high, "sequential") for weights in (a, b))
+    if a.shape == b.shape:
+        edge = float(np.nanmax(np.abs(b - a))) or 1.0
+        yield b - a, -edge, edge, "diverging"
+
+
+def _computes(step: Step, record: AttentionRecord) -> bool:
+    return record.op in step.ops or step.inside == record.op
+
+
+def _part(comparison: Comparison, one: LayerAttention, run: Trace) -> str:
+    """Return the tower of a run that is compared."""
+    return parts(run)[parts(comparison.a).index(one.part)]
+
+
+def _weights(comparison: Comparison, one: LayerAttention) -> list[np.ndarray] | None:
+    """Return the mean over heads of the first input's attention, of both runs; None where it can't be drawn."""
+    found = []
+    for run in (comparison.a, comparison.b):
+        part = _part(comparison, one, run)
+        try:
+            if not can_draw(run, layers(run, part)[one.layer]):
+                return None
+            weights = run.attention(one.layer, part=part)[0].mean(dim=0)
+        except (ValueError, LookupError):
+            return None
+        found.append(reduce(as_array(weights), SIDE, SIDE)[0])
+    return found

@@ -1,0 +1,88 @@
+r"""Two equations with the parts that differ marked: `\textcolor` around each, in both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from difflib import SequenceMatcher
+
+from tracer.record.latex_reader.lexer import Signs
+
+MARK = "#d8486b"
+"""The colour of a part that differs; a page replaces it by its own."""
+OPENING, CLOSING = {"{", r"\left", r"\begin"}, {"}", r"\right", r"\end"}
+SCRIPTS = {"^", "_"}
+UNMARKED = (r"\begin", "&", r"\\", r"\text")
+"""Signs of an equation of several lines, or of words, that no colour can go around."""
+COMMANDS = frozenset(
+    r"\frac \sqrt \mathbf \mathrm \boldsymbol \mathcal \mathbb \check \tilde \hat \bar \left \right".split()
+)
+"""Commands whose argument, or bracket, comes behind them."""
+
+
+def mark_differences(a: str, b: str, names: Collection[str]) -> tuple[str, str]:
+    """Return two lines of LaTeX with what differs in colour; `names` are the letters of tensors, each taken whole.
+
+    A part that no colour can go around stays as it is.
+    """
+    if a == b:
+        return a, b
+    first, second = _units(a, names), _units(b, names)
+    codes = SequenceMatcher(a=first, b=second, autojunk=False).get_opcodes()
+    parts = [(code[1:3], code[3:5]) for code in codes if code[0] != "equal"]
+    return _marked(first, [part[0] for part in parts]), _marked(second, [part[1] for part in parts])
+
+
+def _units(latex: str, names: Collection[str]) -> list[str]:
+    """Return the letters of tensors, and the other signs, of a line."""
+    signs, found = Signs(latex, names), []
+    while signs.next:
+        if name := signs.name():
+            found.append(name)
+        else:
+            found.append(signs.next)
+            signs.at += 1
+    return found
+
+
+def _marked(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
+    """Return a line with a colour around these parts of it, widened to what a colour can go around."""
+    ends: dict[int, int] = {}
+    for start, stop in parts:
+        if start < stop and (found := _widened(units, start, stop)):
+            ends[found[0]] = max(found[1], ends.get(found[0], 0))
+    return "".join(_colour(units, ends))
+
+
+def _widened(units: Sequence[str], start: int, stop: int) -> tuple[int, int] | None:
+    """Return the nearest part around this one whose brackets are closed in it; None where there is none."""
+    for wide in range(len(units)):
+        for before in range(wide + 1):
+            low, high = start - before, stop + wide - before
+            if low >= 0 and high <= len(units) and _whole(units, low, high):
+                return low, high
+    return None
+
+
+def _whole(units: Sequence[str], low: int, high: int) -> bool:
+    inside, before, after = units[low:high], units[low - 1] if low else "", units[high] if high < len(units) else ""
+    if any(sign.startswith(UNMARKED) for sign in inside) or inside[0] in SCRIPTS or inside[-1] in SCRIPTS | COMMANDS:
+        return False
+    if before in SCRIPTS | COMMANDS or (before == "}" and inside[0] == "{") or (after == "{" and inside[-1] == "}"):
+        return False
+    depth = 0
+    for sign in inside:
+        depth += (sign in OPENING) - (sign in CLOSING)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _colour(units: Sequence[str], ends: dict[int, int]) -> Iterator[str]:
+    stop = 0
+    for at, sign in enumerate(units):
+        if at in ends and at >= stop:
+            stop = ends[at]
+            yield rf"\textcolor{{{MARK}}}{{"
+        yield sign + (" " if sign.startswith("\\") and sign[-1].isalpha() else "")
+        if at + 1 == stop:
+            yield "}"

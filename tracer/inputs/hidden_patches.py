@@ -1,0 +1,36 @@
+"""Photos with some patches hidden, to see what an answer depends on (Zeiler and Fergus 2014, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+FILLS = ("grey", "mean", "blur")
+"""What hidden patches show: mid-grey, the mean colour of the photo, or the photo blurred."""
+
+
+def hide_patches(images: Tensor, hidden: Tensor, fill: str = "mean", grey: Sequence[float] | None = None) -> Tensor:
+    """Return images `[B, C, H, W]` with the patches at which `hidden`, `[B, rows, columns]`, is True filled.
+
+    `grey` is the mid-grey of each channel in the numbers of the images, 0 by default. The blur is a mean over three
+    patches in each direction. Raise ValueError for an unknown fill, or patches that do not divide the images.
+    """
+    if fill not in FILLS:
+        raise ValueError(f"fill={fill!r} is unknown, expected one of {', '.join(FILLS)}")
+    height, width = (side // count for side, count in zip(images.shape[-2:], hidden.shape[-2:], strict=True))
+    if (height * hidden.shape[-2], width * hidden.shape[-1]) != tuple(images.shape[-2:]):
+        raise ValueError(f"{list(hidden.shape[-2:])} patches do not divide images of {list(images.shape[-2:])} pixels")
+    if fill == "grey":
+        colour = torch.zeros(images.shape[1]) if grey is None else torch.tensor(grey, dtype=torch.float32)
+        other = colour.to(images).view(1, -1, 1, 1)
+    elif fill == "mean":
+        other = images.mean((-2, -1), keepdim=True)
+    else:
+        window = [3 * side // 2 * 2 + 1 for side in (height, width)]
+        around = (window[1] // 2,) * 2 + (window[0] // 2,) * 2
+        other = functional.avg_pool2d(functional.pad(images, around, mode="replicate"), window, stride=1)
+    pixels = hidden.repeat_interleave(height, -2).repeat_interleave(width, -1).unsqueeze(1)
+    return torch.where(pixels, other, images)

@@ -1,0 +1,74 @@
+"""Comparison of two runs, line by line: values, equations, shapes, attention, answers.
+
+Two inputs, two models, two saved runs, eager beside fused, before beside after a refactor, a run and the run with a
+change: whatever was traced. `tracer.compare(a, b).first` is where they part.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tracer.record.comparison.alignment import CHANGED, align
+from tracer.record.comparison.answers import Answers, Share
+from tracer.record.comparison.equations import Equations, Spelling
+from tracer.record.comparison.result import Comparison, LayerAttention, Row
+from tracer.record.comparison.tensors import Relation, Values, compare_outputs, compare_tensors
+from tracer.record.steps import Step
+from tracer.record.trace import Trace
+from tracer.utils.error_text import quote
+
+__all__ = ["Answers", "Comparison", "LayerAttention", "Relation", "Row", "Share", "Spelling", "Values", "compare"]
+
+
+def compare(a: Trace, b: Trace) -> Comparison:
+    """Return the comparison of two runs. Raise ValueError for what is no trace.
+
+    Examples:
+        >>> import tracer
+        >>> model = tracer.load("vit")
+        >>> off = model.trace(change={"block3.attention.weights": "drop_heads(1)"})
+        >>> tracer.compare(model.trace(), off).first.id
+        'block3.attention.weights.changed'
+    """
+    for one in (a, b):
+        if not isinstance(one, Trace):
+            raise ValueError(
+                f"{quote(one)} is no trace, expected what tracer.trace, Model.trace or tracer.open returns"
+            )
+    pairs = align(a.steps, b.steps)
+    equations, first, second = Equations(a, b, pairs), _Tensors(a), _Tensors(b)
+    partner = {two.id: one for one, two in pairs if one and two}
+    partner_in_b = {one.id: two for one, two in pairs if one and two}
+
+    def row(one: Step | None, two: Step | None) -> Row:
+        if one and two:
+            return Row(one, two, _values(one, two, first, second), equations.relation(one, two))
+        base = _unchanged(two, partner) or _unchanged(one, partner_in_b)
+        if base is None:
+            return Row(one, two, Values(Relation.ALONE, note=f"only in {'a' if one else 'b'}"), None)
+        values = _values(one or base, two or base, first, second)
+        return Row(one, two, values._replace(note=values.note or f"beside {base.id}"), None, base)
+
+    return Comparison(a, b, tuple(row(*pair) for pair in pairs), compare_outputs(a.output, b.output))
+
+
+def _unchanged(step: Step | None, partner: dict[str, Step]) -> Step | None:
+    """Return the line of the other run that a changed line stands for; None for any other line."""
+    return partner.get(step.id.removesuffix(CHANGED)) if step and step.id.endswith(CHANGED) else None
+
+
+class _Tensors:
+    """The values of a run's lines; those inside a fused op are recomputed while the model is there."""
+
+    def __init__(self, trace: Trace):
+        self._trace, self._recomputed = trace, trace.later and trace.later.values()
+
+    def __call__(self, step: Step) -> torch.Tensor | None:
+        held = self._trace.value(step)
+        return self._recomputed(step.id) if held is None and step.recomputed and self._recomputed else held
+
+
+def _values(one: Step, two: Step, first: _Tensors, second: _Tensors) -> Values:
+    if one.recomputed and two.recomputed:
+        return Values(Relation.MISSING, note="inside a fused op in both runs")
+    return compare_tensors(first(one), second(two))

@@ -1,0 +1,88 @@
+"""Alignment of the lines of two runs: by id, else by what a line is in its block, else by its place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from tracer.record.steps import Step
+
+CHANGED = ".changed"
+"""The end of the id of a line that a change added (`tracer.tracing.changed_runs`): it is aligned by its id alone."""
+
+Aligned = tuple[Step | None, Step | None]
+"""A line of each run; None where the other run has none."""
+
+
+def align(first: Sequence[Step], second: Sequence[Step]) -> list[Aligned]:
+    """Return the lines of two runs in pairs, in the order of the first run; a line that stands alone comes after the
+    line before it in its own run.
+
+    Two models name their modules as they like, so lines without an equal id are the same where layer, stage and symbol
+    are, or layer, stage and title; what is left between two aligned lines is paired by its shape.
+    """
+    partner: dict[str, str] = {}
+    for key in (_id, _symbol, _title):
+        _pair(partner, first, second, key, key)
+    _pair(partner, first, second, *_place_keys(partner, first, second))
+    return list(_in_order(partner, first, second))
+
+
+Key = Callable[[Step], Hashable]
+
+
+def _id(step: Step) -> Hashable:
+    return step.id
+
+
+def _symbol(step: Step) -> Hashable:
+    return step.layer, step.stage, step.symbol
+
+
+def _title(step: Step) -> Hashable:
+    return step.layer, step.stage, step.title
+
+
+def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step], key: Key, other: Key) -> None:
+    """Add the lines with equal keys that have no partner yet, several of one key in their order."""
+    taken, waiting = set(partner.values()), defaultdict(list)
+    for step in second:
+        if step.id not in taken and (key is _id or not step.id.endswith(CHANGED)):
+            waiting[other(step)].append(step.id)
+    for step in first:
+        if step.id not in partner and (key is _id or not step.id.endswith(CHANGED)) and waiting.get(key(step)):
+            partner[step.id] = waiting[key(step)].pop(0)
+
+
+def _place_keys(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]) -> tuple[Key, Key]:
+    """Return keys of lines that have no partner: the pair that comes before them, their layer, stage and shape."""
+    before = _line_before(first, partner)
+    after = _line_before(second, {theirs: ours for ours, theirs in partner.items()})
+    return (
+        lambda step: (partner.get(before[step.id]), step.layer, step.stage, step.symbolic),
+        lambda step: (after[step.id] or None, step.layer, step.stage, step.symbolic),
+    )
+
+
+def _line_before(steps: Sequence[Step], partner: dict[str, str]) -> dict[str, str]:
+    """Return the last line with a partner before each line, "" where there is none."""
+    before, last = {}, ""
+    for step in steps:
+        before[step.id] = last
+        last = step.id if step.id in partner else last
+    return before
+
+
+def _in_order(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]) -> Iterator[Aligned]:
+    theirs = {step.id: step for step in second}
+    taken, alone, last = set(partner.values()), defaultdict(list), ""
+    for step in second:
+        if step.id in taken:
+            last = step.id
+        else:
+            alone[last].append(step)
+    yield from ((None, step) for step in alone[""])
+    for step in first:
+        other = partner.get(step.id, "")
+        yield step, theirs.get(other)
+        yield from ((None, one) for one in alone[other] if other)

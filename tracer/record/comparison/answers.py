@@ -1,0 +1,66 @@
+"""The answers of two runs: what each says first, and the probability of each name in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+NAMES = {"classes": "classes", "next": "tokens", "caption": "tokens", "sentences": "sentences", "labels": "classes"}
+"""By the kind of a result, the key of the names that have a probability, or a share of the picture, each."""
+SHARES = {"labels": "shares"}
+TEXTS = {"caption": "caption", "tokens": "tokens"}
+"""By the kind of a result, the key of what it says as a whole."""
+
+
+class Share(NamedTuple):
+    """The probability of a name in both runs, 0 to 1; None where a run does not list it."""
+
+    name: str
+    a: float | None
+    b: float | None
+
+
+class Answers(NamedTuple):
+    """The answers of two runs, and the probabilities of the names that they rank, the likeliest first."""
+
+    a: str
+    b: str
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """True if both runs answer the same."""
+        return self.a == self.b
+
+
+def compare_answers(a: Mapping[str, Any], b: Mapping[str, Any]) -> Answers | None:
+    """Return the answers of two results (`Trace.result`); None where one of them has none in words, or can't be
+    read."""
+    try:
+        first, second = _shares(a), _shares(b)
+        said = _answer_text(a, first), _answer_text(b, second)
+    except (KeyError, TypeError, ValueError):  # the result of a file, whose fields nobody checked
+        return None
+    if None in said:
+        return None
+    names = dict.fromkeys((*first, *second))
+    ranked = sorted(names, key=lambda name: -max(first.get(name) or 0, second.get(name) or 0))
+    return Answers(str(said[0]), str(said[1]), tuple(Share(name, first.get(name), second.get(name)) for name in ranked))
+
+
+def _shares(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the probability of each name that a result ranks; of equal names the first."""
+    kind = str(result.get("kind"))
+    if kind not in NAMES:
+        return {}
+    pairs = zip(result[NAMES[kind]], result[SHARES.get(kind, "probabilities")], strict=True)
+    return {str(name): float(share) for name, share in reversed(list(pairs))}
+
+
+def _answer_text(result: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
+    """Return what a result says first; None where that is nothing in words."""
+    kind = str(result.get("kind"))
+    if kind in TEXTS:
+        said = result[TEXTS[kind]]
+        return said if isinstance(said, str) else ("" if all(len(one) == 1 for one in said) else " ").join(said)
+    return max(shares, key=lambda name: shares[name]) if shares else None

@@ -1,0 +1,179 @@
+"""The outcome of comparing two runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracer.record.comparison.answers import Answers, compare_answers
+from tracer.record.comparison.equations import Spelling
+from tracer.record.comparison.tensors import Relation, Values, compare_tensors
+from tracer.record.steps import Step
+from tracer.record.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = (
+    "a", "b", "layer", "stage", "title", "values", "difference", "relative", "equations", "shape_a", "shape_b",
+    "symbolic_a", "symbolic_b", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Two aligned lines, or a line that stands alone: the other is None, and so is `equations`.
+
+    The value of a line that a change added is compared with that of the line that it changes, in the other run
+    (`beside`).
+    """
+
+    a: Step | None
+    b: Step | None
+    values: Values
+    equations: Spelling | None
+    beside: Step | None = None
+
+    @property
+    def step(self) -> Step:
+        """The line of the second run; of the first, where the second has none."""
+        step = self.b or self.a
+        assert step is not None
+        return step
+
+    @property
+    def id(self) -> str:
+        """The id of `step`."""
+        return self.step.id
+
+    @property
+    def alone(self) -> bool:
+        """True if one run alone has this line."""
+        return self.a is None or self.b is None
+
+    @property
+    def differs(self) -> bool:
+        """True if the values differ by more than rounding; where a value was not kept, if the equations are not
+        the same mathematics."""
+        if self.values.relation is Relation.MISSING:
+            return self.equations is Spelling.DIFFERENT
+        return self.values.relation.differs
+
+    @property
+    def same_shape(self) -> bool:
+        """True if both lines have one shape, in numbers."""
+        return not self.alone and self.a.shape == self.b.shape  # type: ignore[union-attr] # neither is None
+
+    @property
+    def same_symbols(self) -> bool:
+        """True if both lines have one shape, in symbols."""
+        return not self.alone and self.a.symbolic == self.b.symbolic  # type: ignore[union-attr] # neither is None
+
+
+class LayerAttention(NamedTuple):
+    """The attention weights of a layer of both runs, compared; layers count from 0."""
+
+    part: str
+    layer: int
+    values: Values
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Two runs, line by line: `rows` in the order of the runs, and the tensors that forward returned (`output`)."""
+
+    a: Trace
+    b: Trace
+    rows: tuple[Row, ...]
+    output: Values
+
+    @property
+    def equal(self) -> bool:
+        """True if all values that were kept in both runs, and the outputs, are equal up to rounding; False where there
+        was nothing to compare."""
+        found = [self.output, *(row.values for row in self.rows)]
+        return any(one.relation.equal for one in found) and not (
+            self.output.relation.differs or any(row.differs for row in self.rows)
+        )
+
+    @property
+    def first(self) -> Row | None:
+        """The first line that differs; a line that stands alone where no other does and the outputs differ."""
+        differing = next((row for row in self.rows if row.differs), None)
+        if differing or self.equal:
+            return differing
+        return next((row for row in self.rows if row.alone), None)
+
+    @cached_property
+    def attention(self) -> tuple[LayerAttention, ...]:
+        """The attention of each layer that both runs have."""
+        from tracer.attention import parts  # stands above the record: looked up
+
+        found = []
+        for part, other in zip(parts(self.a), parts(self.b), strict=False):
+            counts = [sum(one.part == name for one in run.attentions) for run, name in self._runs(part, other)]
+            for layer in range(min(counts)):
+                found.append(LayerAttention(part, layer, self._attention(layer, part, other)))
+        return tuple(found)
+
+    def _runs(self, part: str, other: str) -> tuple[tuple[Trace, str], tuple[Trace, str]]:
+        return (self.a, part), (self.b, other)
+
+    def _attention(self, layer: int, part: str, other: str) -> Values:
+        try:
+            weights = [run.attention(layer, part=name) for run, name in self._runs(part, other)]
+        except (ValueError, LookupError) as error:
+            return Values(Relation.MISSING, note=str(error) if isinstance(error, ValueError) else "not kept")
+        return compare_tensors(*weights)
+
+    @cached_property
+    def answers(self) -> Answers | None:
+        """The answers of the two runs; None where one of them has no answer in words."""
+        return compare_answers(self.a.result, self.b.result)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of rows of each relation of values, and of lines that stand alone."""
+        counts = Counter(str(row.values.relation) for row in self.rows if not row.alone)
+        known = {str(relation): counts[str(relation)] for relation in Relation}
+        for name, lacking in (("a", "b"), ("b", "a")):
+            known[f"only in {name}"] = sum(getattr(row, lacking) is None for row in self.rows)
+        return {name: count for name, count in known.items() if count}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each row, keyed by `COLUMNS`."""
+        return [_record(row) for row in self.rows]
+
+    def table(self) -> pandas.DataFrame:
+        """Return the rows as a data frame. Raise ModuleNotFoundError with the package to install if pandas is
+        missing."""
+        from tracer.utils.extras import require  # pandas takes long to import
+
+        frame = require("pandas", "comparison.table()").DataFrame(self.records(), columns=COLUMNS)
+        return frame.astype({"layer": "Int64"})
+
+    def __repr__(self) -> str:
+        counted = ", ".join(f"{count} {what}" for what, count in self.counts().items())
+        first = f"; the first difference is {self.first.id}" if self.first else ""
+        return f"<Comparison of {self.a.model} and {self.b.model}: {counted}{first}>"
+
+
+def _record(row: Row) -> dict[str, Any]:
+    a, b = row.a, row.b
+    return {
+        "a": a and a.id,
+        "b": b and b.id,
+        "layer": row.step.layer,
+        "stage": row.step.stage,
+        "title": row.step.title,
+        "values": str(row.values.relation),
+        "difference": row.values.difference,
+        "relative": row.values.relative,
+        "equations": row.equations and str(row.equations),
+        "shape_a": a and list(a.shape),
+        "shape_b": b and list(b.shape),
+        "symbolic_a": a and list(a.symbolic),
+        "symbolic_b": b and list(b.symbolic),
+        "note": row.values.note,
+    }

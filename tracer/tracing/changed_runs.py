@@ -1,0 +1,182 @@
+"""Changes of lines as interventions: the calls whose results they replace, from a run without changes."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from typing import NamedTuple
+
+from tracer.capture import Recording
+from tracer.capture.composite_calls import Calls
+from tracer.capture.interventions import CallSite, Intervention, call_sites, with_interventions
+from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.changes import Change, TargetLine
+from tracer.changes.kinds import Several
+from tracer.expr import Node, Tensor, tensors
+from tracer.expr.math.algebra import Over, Plus
+from tracer.ops import ATTENTION
+from tracer.record import CHANGED, AttentionRecord
+from tracer.textbook.steps import DerivedStep
+from tracer.utils.error_text import quote
+
+NEAREST = 3
+"""Number of known lines that an error names."""
+
+
+class LineSite(NamedTuple):
+    """A line that can be changed: the call that returns its value, or the fused attention inside which it is computed
+    (`fused`)."""
+
+    line: TargetLine
+    site: CallSite | None
+    position: int = 0
+    fused: bool = False
+
+
+def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
+    """Return all lines of a run, by their ids; those without a site are computed inside of other calls. A fused
+    attention with dropout stays closed: written out, values are multiplied by another line than its weights."""
+    calls = recording.calls or Calls()
+    sites, ids = call_sites(calls), {step.line.id for step in steps}
+    kernels = {
+        op: sites[call.outputs[0].key][0]
+        for call in calls.made
+        if call.name == ATTENTION and call.outputs[0].key in sites and not call.arguments.get("dropout_p")
+        for op in range(call.first, call.last)
+    }
+    return {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+
+
+def _line_site(step: DerivedStep, sites: Mapping, ids: set[str], kernels: Mapping[int, CallSite]) -> LineSite:
+    line, shape = step.line, step.line.tensor.shape
+    named = [operand.key for operand in line.equation.operands if isinstance(operand, Tensor) and operand.key in ids]
+    terms = _terms(line.equation.operands, ids, line.tensor.shape) if isinstance(line.equation, Plus) else ()
+    operands = dict.fromkeys(operand.key for operand in tensors(line.equation) if operand.key in ids)
+    target = TargetLine(
+        line.id,
+        tuple(map(str, shape)),
+        tuple(step.shape) if step.shape else tuple(int(n) if n.is_Integer else -1 for n in shape),
+        tuple(operands),
+        terms,
+        named[0] if line.stage == "norm" and named else "",
+        line.equation.has(Over),
+    )
+    if line.place is None:
+        return LineSite(target, kernels.get(step.op), fused=True)
+    site, position = sites.get(step.value, (None, 0))
+    return LineSite(target, site, position)
+
+
+def _terms(operands: Sequence[Node], ids: set[str], shape: tuple) -> tuple[str, str]:
+    """Return the lines that are the first and the last term of a sum; "" for a term that is no line of its shape."""
+    first, last = (
+        term.key if isinstance(term, Tensor) and term.key in ids and term.shape == shape else ""
+        for term in (operands[0], operands[-1])
+    )
+    return first, last
+
+
+def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tuple[Intervention, ...]:
+    """Return the interventions that make these changes, or those that open fused attention first, which have no
+    `change`: the lines inside have sites only in a run with these.
+
+    Raise ValueError in one sentence for an unknown line, or one that can't be changed.
+    """
+    by_line: dict[str, list[Change]] = {}
+    for pattern, change in changes.items():
+        for id in _matching(pattern, lines):
+            by_line.setdefault(id, []).append(change)
+    wanted = {id: several[0] if len(several) == 1 else Several(tuple(several)) for id, several in by_line.items()}
+    for id, change in wanted.items():
+        for read in change.reads(lines[id].line):
+            if list(lines).index(_known(read, lines)) >= list(lines).index(id):
+                raise ValueError(f"{quote(read)} is computed after {quote(id)}, expected a line before it")
+    needed = [lines[name] for id, change in wanted.items() for name in (id, *change.reads(lines[id].line))]
+    if fused := {line_name.site for line_name in needed if line_name.fused and line_name.site is not None}:
+        return tuple(map(Intervention, fused))
+    for line_name in needed:
+        if line_name.site is None:
+            raise ValueError(f"{quote(line_name.line.id)} can't be changed: no call of the model returns it by itself")
+    return tuple(_intervention(lines, id, change) for id, change in wanted.items())
+
+
+def _intervention(lines: Mapping[str, LineSite], id: str, change: Change) -> Intervention:
+    line, site, position, _ = lines[id]
+    assert site is not None
+    reads = tuple((lines[read].site, lines[read].position) for read in change.reads(line))
+    return Intervention(site, position, change.apply(line), str(change), reads)  # type: ignore[arg-type] # all have one
+
+
+def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
+    """Return the lines that a pattern such as `*.attention.scores` matches; an id matches itself."""
+    known = list(lines)
+    return (
+        fnmatch.filter(known, pattern)
+        if "*" in pattern and fnmatch.filter(known, pattern)
+        else [_known(pattern, known)]
+    )
+
+
+def _known(id: str, lines: Iterable[str]) -> str:
+    """Return the id of a line. Raise ValueError for an unknown one, with the nearest."""
+    known = list(lines)
+    if id in known:
+        return id
+    near = get_close_matches(str(id), known, n=NEAREST, cutoff=0.3) or known[:NEAREST]
+    raise ValueError(f"there is no line {quote(id)} to change; the nearest are {', '.join(map(quote, near))}")
+
+
+def interventions_of(
+    changes: Mapping[str, Change], lines_of: Callable[[tuple[Intervention, ...]], Mapping[str, LineSite]]
+) -> tuple[Intervention, ...]:
+    """Return the interventions that make these changes; `lines_of(interventions)` returns the lines of a run with
+    some. Fused attention that has a changed line inside is opened."""
+    lines = lines_of(())
+    openings = resolve(changes, lines)
+    if all(opening.change is not None for opening in openings):
+        return openings
+    return (*openings, *resolve(changes, lines_of(openings)))
+
+
+def changing_build(build: Callable, interventions: tuple[Intervention, ...]) -> Callable:
+    """Return a `build(sizes)` whose modules have these interventions."""
+    return partial(_build, build, interventions)
+
+
+def _build(build: Callable, interventions: tuple[Intervention, ...], sizes: dict[str, int]) -> tuple:
+    module, *rest = build(sizes)
+    return with_interventions(module, interventions), *rest
+
+
+def with_changed_weights(
+    attentions: Iterable[AttentionRecord], derived: Sequence[DerivedStep], kept: TensorStore
+) -> tuple[AttentionRecord, ...]:
+    """Return the attentions of a run, with the weights that values were multiplied by where scores or weights were
+    changed: these do not follow from queries and keys. Changed scores that lead to no queries are named, too."""
+    steps = {step.line.id: step for step in derived}
+    used: dict[str, DerivedStep] = {}
+    for id, step in steps.items():
+        around, _, end = id.removesuffix(CHANGED).rpartition(".")
+        if id.endswith(CHANGED) and end in ("scores", "weights") and step.line.place:
+            weights = steps.get(f"{around}.weights{CHANGED}") or steps.get(f"{around}.weights")
+            if weights is not None and kept.get(weights.value) is not None:
+                used[step.line.place.module] = weights
+    return tuple(
+        _with_weights(record, used[record.module], steps, kept) if record.module in used else record
+        for record in attentions
+    )
+
+
+def _with_weights(
+    record: AttentionRecord, weights: DerivedStep, steps: Mapping[str, DerivedStep], kept: TensorStore
+) -> AttentionRecord:
+    """Return the record of an attention with its changed weights; as it is where its scores were not kept."""
+    changed = replace(record, weights=weights.value, problem="", after=())
+    if record.q:
+        return changed
+    around = weights.line.id.removesuffix(CHANGED).removesuffix("weights")
+    scores = steps.get(f"{around}scores{CHANGED}")
+    return record if scores is None or kept.get(scores.value) is None else replace(changed, scores=scores.value)

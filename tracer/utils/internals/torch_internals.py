@@ -1,0 +1,168 @@
+"""Private names of PyTorch that the project needs, each with the reason. Tested with torch 2.13.
+
+| what | why no public name serves |
+|---|---|
+| the walk over nested values | `torch.utils.pytree` is not public in Python. |
+| dispatch modes, and the stack of them | They are documented, but only under `torch.utils._python_dispatch`. |
+| the keys of autograd | Only they show composite ops, such as `linear`, to a dispatch mode. |
+| schemas of ops | An `OpOverload` gives its name in public, but not its arguments. |
+| decompositions | `torch.export` opens ops only down to a set of its own, and not one at a time. |
+| storages | Tensors without values have no `data_ptr` to tell their storages apart by. |
+| fake tensors | They are tensors without values that keep their device. |
+| the members of a module | A function that is a method shares its module's, which may come and go in a run. |
+| the marks of `torch.compile` | What is compiled is refused, without loading the compiler to ask. |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree_map_only
+
+__all__ = [
+    "DispatchMode",
+    "HigherOrderOperator",
+    "OpOverloadPacket",
+    "composite_ops_are_visible",
+    "count_storage_owners",
+    "disable_dispatch_modes",
+    "eager_kernel",
+    "exclude_autograd_keys",
+    "fake_tensor",
+    "fake_tensor_mode",
+    "function_schema",
+    "has_composite_kernel",
+    "is_compiled",
+    "is_decomposable",
+    "keystr",
+    "op_decomposition",
+    "pop_dispatch_mode",
+    "push_dispatch_mode",
+    "restore_autograd_keys",
+    "share_members",
+    "storage_id",
+    "tree_leaves",
+    "tree_leaves_with_path",
+    "tree_map_only",
+    "write_count",
+]
+
+_AUTOGRAD_KEYS = (
+    torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
+    | torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradOther)
+    | torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+)
+"""The keys under which PyTorch takes composite ops apart."""
+
+disable_dispatch_modes = _disable_current_modes
+"""A context in which the ops of this thread pass by its dispatch modes."""
+push_dispatch_mode = torch._C._push_on_torch_dispatch_stack
+"""Pass the ops of this thread to a mode. `TorchDispatchMode.__enter__` also writes process-wide flags that stay set
+after concurrent traces."""
+
+
+def pop_dispatch_mode() -> None:
+    """Take the mode that was pushed last off the stack of this thread."""
+    torch._C._pop_torch_dispatch_stack(None)
+
+
+class DispatchMode(TorchDispatchMode):
+    """The base of dispatch modes, without the guard against being compiled: it costs as much as a small op at every op,
+    and loads PyTorch's compiler, a good second at the start."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+@contextmanager
+def exclude_autograd_keys() -> Iterator[None]:
+    """Show composite ops to the dispatch mode of this thread."""
+    with torch._C._ExcludeDispatchKeyGuard(_AUTOGRAD_KEYS):
+        yield
+
+
+def composite_ops_are_visible() -> bool:
+    """Return whether a dispatch mode of this thread meets composite ops now."""
+    return torch._C._dispatch_tls_local_exclude_set().has(torch._C.DispatchKey.AutogradFunctionality)
+
+
+def restore_autograd_keys() -> AbstractContextManager:
+    """Return a guard under which PyTorch decomposes composite ops again, and handles derivatives and views."""
+    excluded = torch._C._dispatch_tls_local_exclude_set() - _AUTOGRAD_KEYS
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+
+
+def function_schema(func) -> Any:
+    """Return the schema of an op: its name, `aten::add`, and its arguments. A stand-in for an op has it in public."""
+    return func._schema if isinstance(func, OpOverload) else func.schema
+
+
+def has_composite_kernel(func) -> bool:
+    """Return whether autograd takes an op apart into others."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+def is_decomposable(func) -> bool:
+    """Return whether an op has a composite kernel in Python or in C++, whose ops `func.decompose` runs."""
+    return func._can_decompose()
+
+
+@lru_cache(maxsize=4096)
+def op_decomposition(func) -> Callable | None:
+    """Return PyTorch's own decomposition of an op, or None if it has none."""
+    from torch._decomp import decomposition_table  # importing it takes a second, and few runs ask for it
+
+    return func.decompose if is_decomposable(func) else decomposition_table.get(func)
+
+
+def eager_kernel(func: HigherOrderOperator) -> Callable | None:
+    """Return the eager code of an op that takes functions, in other ops, or None if it has none."""
+    return func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Return the address of a storage's record, which differs between storages without values, too, while they live."""
+    return storage._cdata
+
+
+def count_storage_owners(id: int) -> int:
+    """Return how many tensors and storages share the memory of the storage with that `storage_id`."""
+    return torch._C._storage_Use_Count(id)
+
+
+def write_count(tensor: Tensor) -> int:
+    """Return how often a tensor's memory was written into; inference tensors don't count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def share_members(module: torch.nn.Module, owner: torch.nn.Module) -> None:
+    """Give a module the parameters, buffers and submodules of another, also those that either gets later."""
+    module._parameters, module._buffers, module._modules = owner._parameters, owner._buffers, owner._modules
+
+
+def is_compiled(function: Callable) -> bool:
+    """Return whether a module or a function comes from `torch.compile`, whose compiler is not loaded for the answer."""
+    marks = ("_compiled_call_impl", "_torchdynamo_orig_callable", "_orig_mod")
+    return any(getattr(function, mark, None) is not None for mark in marks)
+
+
+def fake_tensor_mode() -> Any:
+    """Return a mode in which tensors have shapes but no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # loads a part of PyTorch that takes a second
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_tensor(mode, tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor without values that has the shape of one on `meta` and reports another device."""
+    from torch._subclasses.fake_tensor import FakeTensor  # as above
+
+    return FakeTensor(mode, tensor, device)
