@@ -68,6 +68,7 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def chromium() -> Iterator:
     """Starts a headless Chromium, by `launch` or `launch_persistent_context`: that on the PATH, or Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api") if "CI" not in os.environ else _playwright()
+    playwright.expect.set_options(timeout=120_000)  # milliseconds: for a machine under load
     with playwright.sync_playwright() as driver:
 
         def start(how: str, *folder: str, **options):

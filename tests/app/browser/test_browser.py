@@ -8,6 +8,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.support.sweeping import cases
 
@@ -71,8 +72,8 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     page.locator("svg.patches text").nth(63).wait_for()
     settled(page)
     page.locator(".photo-grid").wait_for()
-    assert page.locator(".photo-grid").count() == 1
-    assert page.locator("svg.patches text").count() == 64
+    expect(page.locator(".photo-grid")).to_have_count(1)
+    expect(page.locator("svg.patches text")).to_have_count(64)
     give(page, jpeg(), "noise.jpg")
     page.get_by_text("Your photo: noise.jpg").wait_for()
     settled(page)
@@ -146,7 +147,7 @@ def test_next_leads_from_step_to_step_and_stops_at_the_last(page):
         for number in range(steps):
             page.locator(".stepper .equation .katex").first.wait_for()
             settled(page)
-            assert page.locator("[data-testid=stMain] .katex-error").count() == 0, page.url
+            expect(page.locator("[data-testid=stMain] .katex-error")).to_have_count(0)
             if number < steps - 1:
                 before = page.url
                 page.get_by_role("button", name="Next").click()
@@ -170,7 +171,7 @@ def test_a_step_of_the_pipeline_opens_and_its_tensor_and_product_are_drawn(page)
     page.get_by_role("heading", name="Scores").wait_for()
     assert "step=block1.attention.scores" in page.url
     page.locator("svg.product").wait_for()
-    assert page.locator("svg.product rect").count() == 6
+    expect(page.locator("svg.product rect")).to_have_count(6)
     cells = page.get_by_role("img", name=re.compile("Heatmap of S.*65 rows × 65 columns"))
     coloured = "c => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, 65, 65).data.buffer)).size"
     assert cells.evaluate(coloured) > 50

@@ -6,6 +6,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 import tracer
 from tests.app.browser.test_browser import SLOW, quiet, settled
@@ -108,7 +109,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
     assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout
-    assert blocks.locator("input:checked").count() == 0
+    expect(blocks.locator("input:checked")).to_have_count(0)
     said, lead = page.locator(".map").inner_text(), page.locator(".lead")
     assert "attends" not in said and "attention propagated through all" in said
     last = len(tracer.load("nanogpt").inputs().words) - 1

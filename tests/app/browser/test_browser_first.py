@@ -1,6 +1,7 @@
 """The first look of a new visitor, in a real browser: what comes over the wire, and what is seen meanwhile."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, quiet, settled, until
 
@@ -59,5 +60,5 @@ def test_heading_and_photo_are_there_before_the_server_says_anything(page, theme
     page.locator("#first").wait_for(state="detached")
     page.goto("/?model=nanogpt")
     page.locator("#root").wait_for(state="attached")
-    assert page.locator("#first").count() == 0  # it would be another model's
+    expect(page.locator("#first")).to_have_count(0)  # it would be another model's
     quiet(page)

@@ -1,6 +1,7 @@
 """Back and forward in a real browser: each move is one entry, and what was on screen comes back."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, give, go, jpeg, quiet, settled
 
@@ -39,8 +40,6 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
 
 
 def test_back_and_forward_bring_model_text_and_photo_back(page):
-    from playwright.sync_api import expect
-
     go(page, "Attention")
     settled(page)
     model, text = page.get_by_role("combobox", name="Model"), page.get_by_role("textbox", name="Your text")

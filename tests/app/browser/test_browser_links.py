@@ -1,6 +1,7 @@
 """The address in a real browser: it holds what is on screen, Back walks through it, and a link of it is handed out."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, settled
 
@@ -160,7 +161,7 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.get_by_role("link", name="Operations").click()
     page.wait_for_url(address)
     flop.and_(page.locator("[aria-sort=descending]")).wait_for()
-    assert rows.count() == 6
+    expect(rows).to_have_count(6)
     page.goto(address)  # as whoever is handed the link
     flop.and_(page.locator("[aria-sort=descending]")).wait_for()
     settled(page)

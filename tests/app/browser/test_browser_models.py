@@ -1,6 +1,7 @@
 """Models of text, and of image and text, in a real browser: chosen, given a text, their masks proven."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, go, quiet, settled
 
@@ -50,8 +51,6 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
 
 @pytest.mark.sweep
 def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
-    from playwright.sync_api import expect  # not there where no browser is
-
     go(page)
     choose(page, "nanogpt")
     page.get_by_role("button", name="Write the next 24 characters").click()
@@ -174,7 +173,7 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     assert heading.inner_text() != before  # without a server, so at once
     page.locator(".mask .cells").click(position={"x": 1, "y": 1})
     assert heading.inner_text() == "The row of patch 0 (token 0)"
-    assert page.get_by_text("1 of 75 keys are open to this query. The highest weight is that of").count() == 1
+    expect(page.get_by_text("1 of 75 keys are open to this query. The highest weight is that of")).to_have_count(1)
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390

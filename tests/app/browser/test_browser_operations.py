@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
 from tests.support.sweeping import cases
@@ -90,7 +91,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     page.get_by_role("heading", name="_softmax").wait_for()
     settled(page)
     assert "op=" in page.url
-    assert page.locator(".operations tr.chosen").count() == 1
+    expect(page.locator(".operations tr.chosen")).to_have_count(1)
     assert page.locator(".operations [role=status]").inner_text() == "1 of 333 ops"
     page.get_by_role("button", name="Open it into its primitives").click()
     page.get_by_text("PyTorch’s own decomposition, run on the arguments").wait_for()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, quiet, until
 from tests.support import oracle
@@ -347,7 +348,7 @@ def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
     for (name, width, text), at in zip(bars, order, strict=True):
         assert name == trace.result["classes"][at] and says(text, shares[at])
         assert abs(width / bars[0][1] - shares[at] / shares.max()) < 0.02
-    assert page.get_by_role("heading", name=f"The answer: {bars[0][0]}").count() == 1
+    expect(page.get_by_role("heading", name=f"The answer: {bars[0][0]}")).to_have_count(1)
     boxes = page.locator(".pipeline [data-step]").evaluate_all(
         "all => all.map((one) => [one.dataset.step, one.textContent])"
     )

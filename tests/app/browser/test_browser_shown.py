@@ -5,6 +5,7 @@ import time
 from importlib.resources import files
 
 import pytest
+from playwright.sync_api import expect
 
 from pages.state import page_registry
 from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
@@ -126,8 +127,6 @@ def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, p
 
 @pytest.mark.parametrize("address", cases(PAGES, ("attention",)))
 def test_paper_has_no_controls_and_cuts_nothing(page, address):
-    from playwright.sync_api import expect  # not there where no browser is
-
     page.emulate_media(color_scheme="dark")
     opened(page, address)
     page.emulate_media(media="print", color_scheme="dark")
@@ -251,7 +250,7 @@ def test_another_run_and_another_page_are_said_to_who_sees_neither(page):
     assert page.title() == "Tensor tracer"
     said = page.locator(".st-key-spoken [role=status]")
     said.filter(has_text="vit has run on horse. The answer: horse, ").wait_for(state="attached")
-    assert said.count() == 1
+    expect(said).to_have_count(1)
     page.get_by_role("navigation", name="Lessons").get_by_role("link", name="Sizes").wait_for()
     page.get_by_test_id("stSidebar").get_by_text("dog", exact=True).click()
     said.filter(has_text="vit has run on dog. The answer: ").wait_for(state="attached")

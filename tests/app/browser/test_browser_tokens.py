@@ -1,6 +1,7 @@
 """The page Tokens in a real browser: a sentence as pieces that join as merges go on, on every screen."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import FIT, SLOW, quiet, settled
 
@@ -18,7 +19,7 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     pairs.get_by_text("n = 12", exact=True).wait_for()
     page.get_by_role("slider", name="Merges").press("Home")
     page.get_by_text("Without merges, the tokens are bytes.").wait_for()
-    assert pairs.locator(".pieces > span").count() == 12
+    expect(pairs.locator(".pieces > span")).to_have_count(12)
     page.get_by_role("slider", name="Merges").press("End")
     pairs.get_by_text("V = 1,000", exact=True).wait_for()
     assert pairs.locator("bdi").all_inner_texts()[:2] == ["My", "␣lord"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import tracer
 from tests.app.browser.test_browser import FIT, SLOW, give, jpeg, quiet, settled, until
@@ -85,8 +86,6 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
 
 
 def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
-    from playwright.sync_api import expect  # not there where no browser is
-
     opened(page)
     for name in ("Embed", "CLS in front", "Add positions"):
         page.keyboard.press("ArrowRight")
@@ -110,7 +109,7 @@ def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
     page.wait_for_url("**/trace?model=segmenter*")
     settled(page)
     expect(page.locator(".stepper .count")).not_to_have_text(re.compile(f"of {len(tracer.load('vit').trace().steps)}$"))
-    assert page.locator("[data-stale=true]").count() == 0
+    expect(page.locator("[data-stale=true]")).to_have_count(0)
     quiet(page)
 
 
@@ -123,7 +122,7 @@ def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
         assert box["y"] >= 60 and box["y"] + box["height"] <= height, part
     assert page.locator(".stepper .cells").bounding_box()["height"] > 150
     assert page.evaluate(FIT)
-    assert page.locator(".modebar-btn").count() == 0
+    expect(page.locator(".modebar-btn")).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", cases((1400, 1024, 390), (1024,)))
@@ -155,8 +154,6 @@ def test_the_list_of_steps_ends_above_the_operations(page):
 
 def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
     """A saved run of more than a message takes: steps that did not come are asked for, and heads one by one."""
-    from playwright.sync_api import expect  # not there where no browser is
-
     big = torch.randn(1, 4, 256, 512)
     step = replace(sample().steps[0], value="big", shape=tuple(big.shape), symbolic=("B", "?", "?", "?"), product=None)
     steps = tuple(
@@ -191,7 +188,7 @@ def test_formulas_and_drawings_of_a_strangers_run_are_no_markup(page):
     give(page, written(sample(steps=(step, sample().steps[1]))), "bad.safetensors")
     page.get_by_role("heading", name="<b>no</b>").wait_for()
     settled(page)
-    assert page.locator(":is(.stepper, svg.product) :is(a, b, u, img, image, script, foreignObject)").count() == 0
+    expect(page.locator(":is(.stepper, svg.product) :is(a, b, u, img, image, script, foreignObject)")).to_have_count(0)
     assert "<u>x</u>" in page.locator(".stepper .why").inner_text()
     quiet(page)
 
