@@ -410,11 +410,16 @@ def reversed_power_bound(r: Rounding, func, output, exponent, base) -> torch.Ten
 
 @of("sum", "mean", "cumsum", "diff")
 def reduction_bound(r: Rounding, func, output, x, *arguments, **settings) -> torch.Tensor | None:
-    """Return the sum of the bounds and u·Σ|terms|."""
+    """Return the sum of the bounds and u·Σ|terms|; infinite, with care, where Σ|terms| is beyond the range."""
     bound = total(bound_of(x), r.size(x).mul_(r.unit) if fractional(x) else None)
     if bound is None:
         return None
-    return bound[..., 1:] + bound[..., :-1] if func.__name__ == "diff" else func(bound, *arguments, **settings)
+    if func.__name__ == "diff":
+        return bound[..., 1:] + bound[..., :-1]
+    summed = func(bound, *arguments, **settings)
+    return (
+        summed.masked_fill(func(r.size(x), *arguments, **settings) > r.within.max, torch.inf) if r.careful else summed
+    )
 
 
 @of("bincount")
