@@ -463,3 +463,27 @@ def test_texts_of_strangers_are_refused_in_one_short_sentence(vit, text):
 def test_places_have_no_mean_and_no_noise(change, what):
     with pytest.raises(ValueError, match=what):
         tracer.trace(lambda x: x.argmax(), torch.arange(3.0), change={"logits": change})
+
+
+def test_weights_of_cross_attention_inside_of_a_kernel_are_changed():
+    torch.manual_seed(0)
+    net = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True).eval()
+    target, memory = torch.randn(1, 4, 8), torch.randn(1, 5, 8)
+    with torch.no_grad():
+        trace = tracer.trace(net, target, memory, change={"attention.weights2": "drop_heads(0)"})
+        net.multihead_attn.out_proj.weight[:, :4] = 0
+        torch.testing.assert_close(trace.output, net(target, memory))
+    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+    assert not trace.attention(1)[:, 0].any()
+
+
+def test_a_mean_of_the_lowest_numbers_goes_beyond_the_range_and_says_so():
+    lowest = torch.finfo(torch.float32).min
+
+    def attend(x):
+        scores = x @ x.mT + torch.full((4, 4), lowest).triu(1)
+        return torch.softmax(scores, -1) @ x
+
+    trace = tracer.trace(attend, torch.randn(1, 4, 3), change={"attention.scores": "mean"})
+    changed = trace.step("attention.scores.changed")
+    assert changed.verdict == "proven" and "8 of 16 cells go beyond the range" in changed.note

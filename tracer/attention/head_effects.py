@@ -17,6 +17,7 @@ from torch import Tensor
 from tracer.attention import layers, parts, places, segments
 from tracer.attention.answer_probabilities import answer_probability, choice_probabilities, floating_output
 from tracer.changes import Change, TargetLine
+from tracer.changes.options import attention_lines
 from tracer.record import Trace
 from tracer.utils.error_text import quote
 from tracer.utils.progress import doing, tell
@@ -149,12 +150,13 @@ class HeadSwitchboard:
 
     def __init__(self, model: Model, inputs: Inputs, trace: Trace, part: str | None = None):
         part = parts(trace)[0] if part is None and parts(trace) else part
-        records, lines = layers(trace, part), {step.id for step in trace.steps}
-        ids = {record.layer: f"{_around(trace, record.op)}.weights" for record in records}
+        records = layers(trace, part)
+        weights = {record.layer: attention_lines(trace, record).get("weights") for record in records}
+        ids = {layer: step.id for layer, step in weights.items() if step is not None}
         self.heads = tuple(
             Head(record.layer, head)
             for record in records
-            if ids[record.layer] in lines and record.over == "tokens"
+            if record.layer in ids and record.over == "tokens"
             for head in range(record.heads)
         )
         if not self.heads:
@@ -281,11 +283,6 @@ class _Layout:
                 others = sorted(set(range(keys)) - set(self.special))
                 special = weights[..., others, :][..., self.special].sum(-1).mean((1, 2))
         return AttentionSummary(*(table.numpy() for table in (entropy, distance, special)))
-
-
-def _around(trace: Trace, op: int) -> str:
-    """Return the beginning of the ids of the lines of one attention, from that of the step of an op of it."""
-    return str(next((one.step for one in trace.ops if one.index == op), "")).rpartition(".")[0]
 
 
 def _plain(output: Any) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracer.record import Trace
+from tracer.record import Trace, split_id
 from tracer.utils.error_text import quote, shorten
 
 HEADS = ("query", "key", "value", "scores", "weights")
@@ -40,7 +40,7 @@ class TargetLine(NamedTuple):
         """The axis of heads; None if there is none."""
         if "h" in self.symbolic:
             return self.symbolic.index("h")
-        ending = self.id.rpartition(".")[2].rpartition(" ")[2]
+        ending = split_id(self.id)[1].rpartition(" ")[2]
         return len(self.shape) - 3 if ending in HEADS and len(self.shape) > 2 else None
 
     @property
@@ -361,7 +361,7 @@ def _close(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> T
 
 
 def _check_scores(change: Change, line: TargetLine) -> None:
-    if line.id.rpartition(".")[2] != "scores":
+    if split_id(line.id)[1] != "scores":
         raise ValueError(f"{quote(line.id)} can't be changed by {change.name}, expected the scores of an attention")
 
 

@@ -27,7 +27,7 @@ from tracer.changes.kinds import (
     Zero,
 )
 from tracer.changes.of_inputs import Hide, InputChange, MaskWords, Permute
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import CHANGED, AttentionRecord, Step, Trace, split_id
 
 PARTS = {"attention": "attention", "cross": "cross-attention", "mlp": "MLP"}
 """What the parts of a block are called, by their names in ids."""
@@ -63,7 +63,7 @@ def blocks(trace: Trace) -> dict[str, str]:
     """Return the blocks of a run that have attention: the start of the ids of their lines, and their titles."""
     found: dict[str, str] = {}
     for step in trace.steps:
-        start, _, end = step.id.rpartition(".")
+        start, end, _ = split_id(step.id)
         if end == "weights" and step.layer is not None and "." in start:
             found.setdefault(start.rpartition(".")[0], block_title(trace, step))
     return found
@@ -131,11 +131,12 @@ def of_attention(trace: Trace, record: AttentionRecord, head: int | None = None)
 def attention_lines(trace: Trace, record: AttentionRecord) -> Mapping[str, Step]:
     """Return the lines of an attention by the ends of their ids, such as "query", "scores" and "weights"."""
     inside = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
-    weights = next((step for step in inside if step.id.endswith(".weights")), None)
+    weights = next((step for step in inside if split_id(step.id)[1] == "weights"), None)
     if weights is None:
         return {}
-    start = weights.id.removesuffix("weights")
-    return {step.id.removeprefix(start): step for step in trace.steps if step.id.startswith(start)}
+    around, _, number = split_id(weights.id)
+    lines = {split_id(step.id): step for step in trace.steps if not step.id.endswith(CHANGED)}
+    return {name: step for (start, name, of), step in lines.items() if (start, of) == (around, number)}
 
 
 def of_step(trace: Trace, step: Step) -> Iterator[Option]:

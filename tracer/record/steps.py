@@ -36,6 +36,16 @@ class Name:
 
 CHANGED = ".changed"
 """The end of the id of a line that changes the value of the line before it."""
+
+
+def split_id(id: str) -> tuple[str, str, str]:
+    """Return where a line stands, its name there, and its number among lines of that name, "" for the first, from its
+    id: ("block1.attention", "scores", "2") for `block1.attention.scores2`, whether it was changed or not."""
+    around, _, end = id.removesuffix(CHANGED).rpartition(".")
+    name = end.rstrip("0123456789")
+    return around, name, end[len(name) :]
+
+
 TOLERANCES = {"float64": 1e-11, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """By the dtype in which the model computed, the largest difference of two tensors that are called the same where
 nothing is known of how each cell came about, as a share of the largest value. Proofs have a bound for each cell."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import sympy
 
 from tracer.expr import Node, Tensor
@@ -41,7 +43,7 @@ def fused_lines(
     if bound.get("enable_gqa") and heads != shared:
         k, v = RepeatKV(k, heads[0]), RepeatKV(v, heads[0])
     result, lines = writer.line(key), []
-    base = result.key.removesuffix(".context")
+    base, number = _split(result.key)
     q, scaling = _split_scale(writer, bound, q)
     scores = Over(q @ k.T, sympy.sqrt(shapes["query"][-1])) if scaling is None else scale(bound, q @ k.T, scaling)
     S_q, S_k = shapes["query"][-2], shapes["key"][-2]
@@ -61,14 +63,20 @@ def fused_lines(
         shown = str(bound.dtype("attn_mask")) == "torch.bool"
         scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
     shape = (*shapes["query"][:-2], S_q, S_k)
-    score_tensor = Tensor(_letter(result, "S"), shape, _free(writer, f"{base}.scores"))
-    weights = Tensor(_letter(result, "A"), shape, _free(writer, f"{base}.weights"))
+    score_tensor = Tensor(_letter(result, "S"), shape, _free(writer, f"{base}.scores{number}"))
+    weights = Tensor(_letter(result, "A"), shape, _free(writer, f"{base}.weights{number}"))
     reason = WHY.get(reason_of(scores, subject.masks), ())
     lines += [
         _line("scores", score_tensor, scores, reason),
         _line("weights", weights, Softmax(score_tensor), WHY["weights"]),
     ]
     return tuple(_apply_hints(line, hints, subject, key) for line in lines), laid(weights @ v)
+
+
+def _split(id: str) -> tuple[str, str]:
+    """Return what the lines of an attention stand in, and their number there, from the id of its context."""
+    match = re.fullmatch(r"(.*)\.context(\d*)", id)
+    return (match[1], match[2]) if match else (id, "")
 
 
 def _free(writer, id: str) -> str:

@@ -18,7 +18,7 @@ from tracer.changes.kinds import Several
 from tracer.expr import Node, Tensor, tensors
 from tracer.expr.math.algebra import Over, Plus
 from tracer.ops import ATTENTION
-from tracer.record import CHANGED, AttentionRecord
+from tracer.record import CHANGED, AttentionRecord, split_id
 from tracer.textbook.steps import DerivedStep
 from tracer.utils.error_text import quote
 
@@ -95,8 +95,9 @@ def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tup
             if list(lines).index(_known(read, lines)) >= list(lines).index(id):
                 raise ValueError(f"{quote(read)} is computed after {quote(id)}, expected a line before it")
     needed = [lines[name] for id, change in wanted.items() for name in (id, *change.reads(lines[id].line))]
-    if fused := {line_name.site for line_name in needed if line_name.fused and line_name.site is not None}:
-        return tuple(map(Intervention, fused))
+    if around := {split_id(entry.line.id)[0] for entry in needed if entry.fused and entry.site is not None}:
+        beside = (entry for id, entry in lines.items() if split_id(id)[0] in around)  # so that numbers in ids stay
+        return tuple(map(Intervention, dict.fromkeys(entry.site for entry in beside if entry.fused and entry.site)))
     for line_name in needed:
         if line_name.site is None:
             raise ValueError(f"{quote(line_name.line.id)} can't be changed: no call of the model returns it by itself")
@@ -159,9 +160,9 @@ def with_changed_weights(
     steps = {step.line.id: step for step in derived}
     used: dict[str, DerivedStep] = {}
     for id, step in steps.items():
-        around, _, end = id.removesuffix(CHANGED).rpartition(".")
-        if id.endswith(CHANGED) and end in ("scores", "weights") and step.line.place:
-            weights = steps.get(f"{around}.weights{CHANGED}") or steps.get(f"{around}.weights")
+        changed = id.endswith(CHANGED) and id.removesuffix(CHANGED) in steps  # a parameter has no other line
+        if changed and split_id(id)[1] in ("scores", "weights") and step.line.place:
+            weights = _beside(steps, id, "weights", CHANGED) or _beside(steps, id, "weights")
             if weights is not None and kept.get(weights.value) is not None:
                 used[step.line.place.module] = weights
     return tuple(
@@ -177,6 +178,11 @@ def _with_weights(
     changed = replace(record, weights=weights.value, problem="", after=())
     if record.q:
         return changed
-    around = weights.line.id.removesuffix(CHANGED).removesuffix("weights")
-    scores = steps.get(f"{around}scores{CHANGED}")
+    scores = _beside(steps, weights.line.id, "scores", CHANGED)
     return record if scores is None or kept.get(scores.value) is None else replace(changed, scores=scores.value)
+
+
+def _beside(steps: Mapping[str, DerivedStep], id: str, name: str, end: str = "") -> DerivedStep | None:
+    """Return the line of another name in the same attention."""
+    around, _, number = split_id(id)
+    return steps.get(f"{f'{around}.' if around else ''}{name}{number}{end}")
