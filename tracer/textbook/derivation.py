@@ -52,7 +52,8 @@ CHANGED = "The model does not do this: the run was changed here ({})."
 LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
 """The letter at the start of a tensor's name, with its accent."""
 
-GIVEN = ("input ", "parameter ", "constant ")
+PARAMETER = "parameter "
+GIVEN = ("input ", PARAMETER, "constant ")
 """Prefixes of the keys of values that no op of the run computed."""
 
 HELD = 64
@@ -175,7 +176,11 @@ def _derive(
     writer = ExpressionBuilder(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     changes = {change.before.key: change for change in recorded.changes}
-    writer.changed = {key: _mark_changed(writer.line(key)) for key in changes if key in ids}
+    writer.changed = {
+        key: _mark_changed(writer.line(key) if key in ids else writer.tensor(key))
+        for key in changes
+        if key in ids or key.startswith(PARAMETER)
+    }
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts)
     book, owned, masks = Textbook(fitted=hints.fitted, idioms=frozenset(named)), set(), {}
@@ -246,6 +251,9 @@ def _derive(
         book.found.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
         if key in changes:
             book.found.append(_changed_line(writer, line, changes[key], recorded, shapes))
+    for key, change in changes.items():
+        if key.startswith(PARAMETER):
+            _add_changed_parameter(writer, book, change, recorded, shapes)
     lines = {step.key for step in book.found}
     held = (plan.unchanged_source(ref.key) for ref in graph.outputs)
     held = (changes[key].after.key if key in changes else key for key in held)
@@ -255,7 +263,26 @@ def _derive(
 
 def _mark_changed(line: Tensor) -> Tensor:
     """Return the tensor that stands in the place of a line whose value was changed: its letter with a caron."""
-    return Tensor(LETTER.sub(r"\\check{\g<0>}", line.name, count=1), line.shape, f"{line.key}.changed")
+    id = f"parameters.{line.key.removeprefix(PARAMETER)}" if line.key.startswith(PARAMETER) else line.key
+    return Tensor(LETTER.sub(r"\\check{\g<0>}", line.name, count=1), line.shape, f"{id}.changed")
+
+
+def _add_changed_parameter(
+    writer: ExpressionBuilder, book: Textbook, change: ChangedValue, calls: Calls, shapes: Shapes
+) -> None:
+    """Add the line of a changed parameter to a book, in front of the first line that reads it."""
+    key = change.before.key
+    changed, equations = writer.changed[key], [step.line.equation for step in book.found]
+    readers = [number for number, equation in enumerate(equations) if changed in tensors(equation)]
+    if not readers:
+        return
+    read = {tensor.key for equation in equations for tensor in tensors(equation) if tensor.transposed}
+    writer.transposed = read | {key for equation in equations if equation.has(changed.T)}
+    first, path = book.found[readers[0]].line, key.removeprefix(PARAMETER)
+    tensor = Tensor(writer.names.parameter(key), changed.shape, key)
+    place = Place(path.rpartition(".")[0])
+    line = Line(f"parameters.{path}", first.stage, path, tensor, tensor, place, "", layer=first.layer)
+    book.found.insert(readers[0], _changed_line(writer, line, change, calls, shapes))
 
 
 def _changed_line(

@@ -70,11 +70,14 @@ class ExpressionBuilder:
         self._constants: dict[str, str] = {}
         self._layouts = RearrangePrinter(shapes)
         self._maps = IndexMapCache()
-        self._parts: dict[str, Tensor] = {}
+        self._parts: dict[str, Node] = {}
         self.changed: dict[str, Tensor] = {}
-        """The tensors that stand in the place of lines whose values an intervention replaced, by the lines' keys."""
+        """The tensors that stand in the place of values that an intervention replaced, by the keys of these: lines and
+        parameters."""
+        self.transposed: set[str] = set()
+        """The parameters that the lines read with their last two axes exchanged."""
 
-    def within(self, graph: Graph, plan, parts: dict[str, Tensor]) -> ExpressionBuilder:
+    def within(self, graph: Graph, plan, parts: dict[str, Any]) -> ExpressionBuilder:
         """Return a builder for a subgraph with these tensors as its inputs."""
         builder = ExpressionBuilder(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
         builder._parts, builder._maps = parts, self._maps
@@ -105,6 +108,14 @@ class ExpressionBuilder:
         """Return the tensor that a value computed in steps has inside of its own equation, also if it was changed."""
         return self.line(key) if key in self.changed else self.tensor(key)
 
+    def before_change(self, key: str) -> Node:
+        """Return the node of a line or parameter as it was before its change; a parameter means what it means in other
+        lines, transposed where these read it so."""
+        if not key.startswith("parameter "):
+            return self.line(key)
+        name, shape = self.names.parameter(key), self.shapes.of(key)
+        return Tensor(name, shape[::-1], key, transposed=True).T if key in self.transposed else Tensor(name, shape, key)
+
     def change(self, change: ChangedValue, calls: Calls) -> Node:
         """Return the right side of the line of a changed value, from the calls that computed it."""
         inside = Calls(calls.made[change.first : change.last], outputs=(change.after,))
@@ -115,7 +126,8 @@ class ExpressionBuilder:
             for candidate in calls.changes
             if candidate.before.key in self.changed
         }
-        parts = {key: self.tensor(key) for key in read} | changed | {change.before.key: self.line(change.before.key)}
+        before = {key for key in graph.ref if key.startswith("parameter ")} | {change.before.key}
+        parts = {key: self.tensor(key) for key in read} | changed | {key: self.before_change(key) for key in before}
         parts.pop(change.after.key, None)
         builder = self.within(graph, NoSteps(graph), parts)
         builder._constants = self._constants

@@ -108,7 +108,8 @@ def trace(
 
     `change={"scores": tracer.changes.zero()}` replaces the values of lines, by their ids, as soon as they are computed:
     by what one of `tracer.changes` makes of them, by a tensor, by the same line of another trace, or by any function of
-    a tensor. The changed value is a line of its own. The module is left alone. ValueError for an unknown line.
+    a tensor. `parameter PATH` names a parameter or buffer: all calls then read its new value. The changed value is a
+    line of its own. The module is left alone. ValueError for an unknown line.
 
     Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
     within a trace.

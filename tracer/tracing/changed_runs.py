@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.composite_calls import Calls
-from tracer.capture.interventions import CallSite, Intervention, call_sites, with_interventions
+from tracer.capture.composite_calls import Calls, refs
+from tracer.capture.interventions import CallSite, Intervention, ParameterSite, call_sites, with_interventions
 from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.changes import Change, TargetLine
 from tracer.changes.kinds import Several
@@ -22,23 +22,26 @@ from tracer.record import CHANGED, AttentionRecord, split_id
 from tracer.textbook.steps import DerivedStep
 from tracer.utils.error_text import quote
 
+PARAMETER = "parameter "
+"""What the names of parameters begin with, as in the `names` of steps."""
 NEAREST = 3
 """Number of known lines that an error names."""
 
 
 class LineSite(NamedTuple):
-    """A line that can be changed: the call that returns its value, or the fused attention inside which it is computed
-    (`fused`)."""
+    """A line or a parameter that can be changed: the call that returns its value, or the fused attention inside which
+    it is computed (`fused`)."""
 
     line: TargetLine
-    site: CallSite | None
+    site: CallSite | ParameterSite | None
     position: int = 0
     fused: bool = False
 
 
 def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
-    """Return all lines of a run, by their ids; those without a site are computed inside of other calls. A fused
-    attention with dropout stays closed: written out, values are multiplied by another line than its weights."""
+    """Return the parameters that a run reads, as `parameter PATH`, and all lines, by their ids; those without a site
+    are computed inside of other calls. A fused attention with dropout stays closed: written out, values are multiplied
+    by another line than its weights."""
     calls = recording.calls or Calls()
     sites, ids = call_sites(calls), {step.line.id for step in steps}
     kernels = {
@@ -47,7 +50,26 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
         if call.name == ATTENTION and call.outputs[0].key in sites and not call.arguments.get("dropout_p")
         for op in range(call.first, call.last)
     }
-    return {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+    return _parameter_sites(calls, steps) | {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+
+
+def _parameter_sites(calls: Calls, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
+    """Return the parameters and buffers that the calls of a run read."""
+    symbolic = {
+        tensor.key: tensor.shape[::-1] if tensor.transposed else tensor.shape
+        for step in steps
+        for tensor in tensors(step.line.equation)
+        if tensor.key in calls.weights
+    }
+    read = {ref.key for call in calls.made for ref in refs(call.arguments)}
+    return {
+        key: LineSite(
+            TargetLine(key, tuple(map(str, symbolic.get(key, shape))), tuple(shape)),
+            ParameterSite(key.removeprefix(PARAMETER)),
+        )
+        for key, shape in calls.weights.items()
+        if key in read
+    }
 
 
 def _line_site(step: DerivedStep, sites: Mapping, ids: set[str], kernels: Mapping[int, CallSite]) -> LineSite:
@@ -112,22 +134,27 @@ def _intervention(lines: Mapping[str, LineSite], id: str, change: Change) -> Int
 
 
 def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
-    """Return the lines that a pattern such as `*.attention.scores` matches; an id matches itself."""
-    known = list(lines)
-    return (
-        fnmatch.filter(known, pattern)
-        if "*" in pattern and fnmatch.filter(known, pattern)
-        else [_known(pattern, known)]
-    )
+    """Return the lines that a pattern such as `*.attention.scores` matches, or the parameters, for one such as
+    `parameter *.bias`; an id matches itself."""
+    matching = fnmatch.filter(_alike(pattern, lines), pattern) if "*" in pattern else []
+    return matching or [_known(pattern, lines)]
+
+
+def _alike(name: str, lines: Iterable[str]) -> list[str]:
+    """Return all parameters for the name of one, all lines for any other name."""
+    return [line for line in lines if line.startswith(PARAMETER) == str(name).startswith(PARAMETER)]
 
 
 def _known(id: str, lines: Iterable[str]) -> str:
-    """Return the id of a line. Raise ValueError for an unknown one, with the nearest."""
+    """Return the id of a line or parameter. Raise ValueError for an unknown one, with the nearest."""
     known = list(lines)
     if id in known:
         return id
-    near = get_close_matches(str(id), known, n=NEAREST, cutoff=0.3) or known[:NEAREST]
-    raise ValueError(f"there is no line {quote(id)} to change; the nearest are {', '.join(map(quote, near))}")
+    what, alike = "parameter" if str(id).startswith(PARAMETER) else "line", _alike(id, known)
+    near = get_close_matches(str(id), alike, n=NEAREST, cutoff=0.3) or alike[:NEAREST]
+    near = [f"{PARAMETER}{id}"] if f"{PARAMETER}{id}" in known else near
+    nearest = f"the nearest are {', '.join(map(quote, near))}" if near else f"this run reads no {what}"
+    raise ValueError(f"there is no {what} {quote(str(id).removeprefix(PARAMETER))} to change; {nearest}")
 
 
 def interventions_of(

@@ -5,8 +5,8 @@ ones, traces, probes and proofs. It is pushed above the recorder, which sees the
 Also known as causal interventions or activation patching (Vig et al. 2020; Meng et al. 2022).
 """
 
-from tracer.capture.interventions.call_sites import CallSite, call_sites
+from tracer.capture.interventions.call_sites import CallSite, ParameterSite, call_sites
 from tracer.capture.interventions.changed_module import with_interventions
 from tracer.capture.interventions.mode import Intervention
 
-__all__ = ["CallSite", "Intervention", "call_sites", "with_interventions"]
+__all__ = ["CallSite", "Intervention", "ParameterSite", "call_sites", "with_interventions"]

@@ -1,4 +1,4 @@
-"""Call sites: the place of a composite call in a model's code, which is the same at other sizes."""
+"""Call sites: the place of a composite call in a model's code, which is the same at other sizes; and parameters."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ class CallSite(NamedTuple):
     call: int
     name: str
     ordinal: int
+
+
+class ParameterSite(NamedTuple):
+    """A parameter or buffer, by its path: its value is replaced where calls read it."""
+
+    path: str
+
+
+Site = CallSite | ParameterSite
+"""What an intervention replaces the value of."""
 
 
 class SiteCounter:

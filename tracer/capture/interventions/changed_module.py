@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from tracer.capture.interventions.call_sites import CallSite
+from tracer.capture.interventions.call_sites import Site
 from tracer.capture.interventions.mode import Intervention, intervening
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -19,7 +19,7 @@ def with_interventions(module: Module, interventions: Iterable[Intervention]) ->
 
     The module itself is left alone. Copies of the copy, also deep ones, have them, too.
     """
-    at: dict[CallSite, tuple[Intervention, ...]] = {}
+    at: dict[Site, tuple[Intervention, ...]] = {}
     for intervention in interventions:
         at[intervention.site] = (*at.get(intervention.site, ()), intervention)
     changed: Module = object.__new__(_class(type(module)))  # type: ignore[arg-type, assignment] # a subclass

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from tracer.capture import module_hooks
 from tracer.capture.composite_calls import CallRecorder
 from tracer.capture.dispatch_modes import CallMode, OpMode, push_mode
-from tracer.capture.interventions.call_sites import CallSite, SiteCounter
+from tracer.capture.interventions.call_sites import ParameterSite, Site, SiteCounter
 from tracer.capture.interventions.explicit_attention import explicit_attention
 from tracer.capture.op_schema import kind, tensors
+from tracer.capture.tensors.tensor_store import address
 from tracer.ops import ATTENTION
 from tracer.utils.error_text import quote
 from tracer.utils.internals.torch_internals import (
@@ -29,19 +30,20 @@ from tracer.utils.internals.torch_internals import (
 class Intervention(NamedTuple):
     """The replacement of what a call returns: its output at `position` becomes `change(output, *others)`.
 
-    The others are outputs of earlier calls, `reads`. Without a `change`, a fused attention is computed as written out,
-    so that its scores and weights exist. `text` says what the change is.
+    The site may be that of a parameter: all calls then read the new value, and the parameter stays as it is. The others
+    are outputs of earlier calls, or parameters: `reads`. Without a `change`, a fused attention is computed as written
+    out, so that its scores and weights exist. `text` says what the change is.
     """
 
-    site: CallSite
+    site: Site
     position: int = 0
     change: Callable[..., Tensor] | None = None
     text: str = ""
-    reads: tuple[tuple[CallSite, int], ...] = ()
+    reads: tuple[tuple[Site, int], ...] = ()
 
 
 @contextmanager
-def intervening(root: nn.Module, interventions: Mapping[CallSite, tuple[Intervention, ...]]) -> Iterator[None]:
+def intervening(root: nn.Module, interventions: Mapping[Site, tuple[Intervention, ...]]) -> Iterator[None]:
     """Run the block with these interventions, in this thread alone. `root` is the module whose forward runs."""
     with ExitStack() as stack:
         modules = module_hooks.active()
@@ -54,7 +56,7 @@ def intervening(root: nn.Module, interventions: Mapping[CallSite, tuple[Interven
             stack.enter_context(exclude_autograd_keys())
         waiting = set(interventions)
         mode = OpMode()
-        mode.__torch_dispatch__ = MethodType(_handler(modules, interventions, visible, waiting), mode)
+        mode.__torch_dispatch__ = MethodType(_handler(root, modules, interventions, visible, waiting), mode)
         try:
             with push_mode(mode):
                 yield
@@ -62,22 +64,31 @@ def intervening(root: nn.Module, interventions: Mapping[CallSite, tuple[Interven
             del mode.__torch_dispatch__
         if waiting:
             site = min(waiting)
-            text, times = interventions[site][0].text, site.ordinal + 1
             raise ValueError(
-                f"the change {quote(text)} had nothing to change: in this run, {quote(site.path)} did not call"
-                f" {site.name} {times} {'time' if times == 1 else 'times'}"
+                f"the change {quote(interventions[site][0].text)} had nothing to change: in this run, {_absent(site)}"
             )
 
 
+def _absent(site: Site) -> str:
+    """Return in words what a run did not do at a site."""
+    if isinstance(site, ParameterSite):
+        return f"no call reads the parameter {quote(site.path)}"
+    times = site.ordinal + 1
+    return f"{quote(site.path)} did not call {site.name} {times} {'time' if times == 1 else 'times'}"
+
+
 def _handler(
+    root: nn.Module,
     modules: module_hooks.ModuleStack,
-    interventions: Mapping[CallSite, tuple[Intervention, ...]],
+    interventions: Mapping[Site, tuple[Intervention, ...]],
     visible: bool,
-    waiting: set[CallSite],
+    waiting: set[Site],
 ) -> Callable:
     counter = SiteCounter()
     read = {site for some in interventions.values() for intervention in some for site, _ in intervention.reads}
-    values: dict[CallSite, list[Tensor]] = {}
+    values: dict[Site, list[Tensor]] = {}
+    parameters = _parameters(root, {site for site in (*interventions, *read) if isinstance(site, ParameterSite)})
+    by_layout = {_layout(tensor): site for site, tensor in parameters.items() if site in interventions}
 
     def run(function: Callable, *args, **kwargs) -> Any:
         if visible:
@@ -85,8 +96,33 @@ def _handler(
         with restore_autograd_keys():
             return function(*args, **kwargs)
 
+    def value(site: Site, position: int) -> Tensor:
+        """Return an output of an earlier call, or a parameter, changed if it is to be."""
+        if isinstance(site, ParameterSite) and site not in values:
+            waiting.discard(site)
+            values[site] = [replace_all(parameters[site], False, interventions.get(site, ()))]
+        return values[site][position]
+
+    def replace_all(result: Any, written: bool, candidates: tuple[Intervention, ...]) -> Any:
+        for intervention in candidates:
+            if intervention.change is not None:
+                change = partial(_new_value, intervention, [value(*read) for read in intervention.reads])
+                result = _replace(result, written, intervention, modules.told, partial(run, change), run)
+        return result
+
+    def read_parameters(arguments: Any) -> Any:
+        """Return the arguments of a call with the changed parameters in the place of the model's own."""
+        if isinstance(arguments, Tensor):
+            site = by_layout.get(_layout(arguments))
+            return arguments if site is None else value(site, 0)
+        if type(arguments) in (tuple, list):
+            return type(arguments)(map(read_parameters, arguments))
+        return arguments
+
     def handle(mode, func, types, args=(), kwargs=None):
         kwargs, facts = kwargs or {}, kind(func)
+        if by_layout:
+            args, kwargs = read_parameters(args), {name: read_parameters(each) for name, each in kwargs.items()}
         _, path, call = modules.stack[-1]
         site = counter.next(path, call, facts.name)
         candidates = interventions.get(site, ())
@@ -96,16 +132,28 @@ def _handler(
                 result = explicit_attention(*args, **kwargs)
         else:
             result = run(func, *args, **kwargs)
-        for intervention in candidates:
-            if intervention.change is not None:
-                others = [values[at][position] for at, position in intervention.reads]
-                change = partial(_new_value, intervention, others)
-                result = _replace(result, bool(facts.written), intervention, modules.told, partial(run, change), run)
+        result = replace_all(result, bool(facts.written), candidates)
         if site in read:
             values[site] = tensors((result,))
         return result
 
     return handle
+
+
+def _parameters(root: nn.Module, sites: set[ParameterSite]) -> dict[ParameterSite, Tensor]:
+    """Return the parameters and buffers of these sites."""
+    if not sites:
+        return {}
+    tensors = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
+    return {site: tensors[site.path] for site in sites}
+
+
+def _layout(tensor: Tensor) -> tuple:
+    """Return what is equal for a tensor and for all that have its memory in its layout, such as `weight.data`."""
+    storage = address(tensor)
+    if storage is None or tensor.is_meta:
+        return (id(tensor),)
+    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def _replace(result: Any, written: bool, intervention: Intervention, recorder: CallRecorder | None, change, run) -> Any:
