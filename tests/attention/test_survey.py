@@ -1,9 +1,10 @@
 """A survey over photos: its rows are those of the library, and a kill loses and doubles none."""
 
 import io
+import json
+import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,10 @@ import tracer
 from tracer import cli
 from tracer.attention import survey
 from tracer.attention.head_effects import head_effects
+from tracer.attention.survey.photo_rows import PhotoRows
+from tracer.attention.survey.survey_file import open_survey
+from tracer.attention.survey.survey_result import collect
+from tracer.inputs.images import open_photo
 from tracer.inputs.samples import samples
 
 
@@ -42,7 +47,9 @@ def test_the_rows_of_a_photo_are_what_the_library_measures(tmp_path, capsys):
     photo.save(tmp_path / "horse" / "a.png")
     out = tmp_path / "rows.parquet"
     assert cli.main(["survey", "vit", "--data", str(tmp_path), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"{out}\n" and not out.with_name("rows.parquet.parts").exists()
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\n" and not out.with_name("rows.parquet.parts").exists()
+    assert printed.err.strip().endswith("/attention?model=vit&over=survey")
     rows, model = pq.read_table(out).to_pylist(), tracer.load("vit")
     inputs = model.inputs(photo)
     found = head_effects(model, inputs, model.trace(photo, prove=False))
@@ -50,6 +57,8 @@ def test_the_rows_of_a_photo_are_what_the_library_measures(tmp_path, capsys):
     assert [(row["layer"], row["head"]) for row in heads] == list(np.ndindex(6, 4))
     for name in ("change", "entropy", "distance", "special", "flips"):
         assert [row[name] for row in heads] == pytest.approx(getattr(found, name).ravel().tolist(), abs=1e-4), name
+    (first,) = [row for row in rows if row["row"] == "photo"]
+    assert all(map(torch.equal, model.inputs(open_photo(first["picture"])), inputs))  # a run on it is the same run
     (hiding,) = [row for row in rows if row["row"] == "hiding"]
     assert hiding["answer"] == hiding["label"] == "horse" and hiding["hidden"] == 16
     shares = model.net(*inputs)[0].detach().double().softmax(-1)
@@ -67,22 +76,19 @@ def test_a_survey_that_is_killed_goes_on_without_a_row_lost_or_doubled(folder, t
     list(survey.Survey(model, folder, whole).run())
     script = (
         "import sys, tracer\nfrom tracer.attention import survey\nsurvey.PART = 2\n"
-        "list(survey.Survey(tracer.load('vit'), *sys.argv[1:]).run())\n"
+        "for _ in survey.Survey(tracer.load('vit'), *sys.argv[1:]).run():\n    print(flush=True)\n"
     )
-    parts = tmp_path / "rows.parquet.parts"
-    process = subprocess.Popen([sys.executable, "-c", script, str(folder), str(out)])
-    until = time.monotonic() + 120
-    while not list(parts.glob("*.parquet")) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", script, str(folder), str(out)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline()  # the first part is there, the second is being computed
+        process.kill()
+    assert process.returncode == -signal.SIGKILL and not out.exists()
     again = survey.Survey(model, folder, out)
-    assert again.progress() >= 2
+    before = again.progress()
     written = sum(count for count, _ in again.run())
-    assert again.progress() == 6 and written <= 4
+    assert again.progress() == 6 and 2 <= before == 6 - written
     one, other = pq.read_table(whole), pq.read_table(out)
     assert one.column("photo").to_pylist() == other.column("photo").to_pylist()
-    assert one.num_rows == 5 * 25 + 1 and pq.ParquetFile(out).num_row_groups == 3
+    assert one.num_rows == 5 * 26 + 1 and pq.ParquetFile(out).num_row_groups == 3
     torch.testing.assert_close(
         *(
             torch.tensor(table.filter(pa.compute.equal(table["row"], "head"))["change"].to_pylist())
@@ -138,3 +144,40 @@ def test_the_parts_of_another_survey_are_refused(folder, tmp_path):
     pq.write_table(pa.table({"x": [1]}), out)
     with pytest.raises(ValueError, match="is of another survey"):
         survey.Survey(tracer.load("vit"), folder, out)
+
+
+@pytest.fixture(scope="module")
+def photo_rows():
+    """Rows of three photos of noise, as they are measured, and the text of the weights."""
+    model = tracer.load("vit")
+    measured = PhotoRows(model)
+    return [
+        row for seed in range(3) for row in measured.of(survey.Photo(f"{seed}.jpg", jpeg(seed), seed))
+    ], model.weights
+
+
+def encoded(rows, weights: str = "w", **facts) -> bytes:
+    return survey.encode(rows, json.dumps({"model": "vit", "weights": weights, **facts}))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_survey_opens_as_what_was_measured(photo_rows, kind):
+    rows, weights = photo_rows
+    data = encoded([*rows, {"photo": "bad", "row": "unreadable", "problem": "cut off"}], weights)
+    if kind == "arrow":
+        table, sink = pq.read_table(io.BytesIO(data)), pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+    opened, direct = open_survey(data, "a", 2**24), collect("vit", weights, rows)
+    assert (opened.model, opened.weights, len(opened)) == ("vit", weights, 3)
+    assert opened.problems == (("bad", "cut off"),) and opened.pictures == direct.pictures
+    assert opened.names == ("0.jpg", "1.jpg", "2.jpg") and opened.labels == ("0", "1", "2")
+    for name, table in direct.tables.items():
+        np.testing.assert_array_equal(opened.tables[name], table)
+        assert table.shape == (3, 6, 4) and np.isfinite(table).all() == (name != "output_change")
+    change = np.array([row["change"] for row in rows if row["row"] == "head"]).reshape(3, 6, 4)
+    np.testing.assert_allclose(opened.mean("change"), change.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(opened.spread("change"), change.std(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(opened.hiding["attended"], direct.hiding["attended"])
+    assert np.isfinite(opened.hiding["attended"]).all() and opened.flips.any() == direct.flips.any()

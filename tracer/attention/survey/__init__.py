@@ -7,14 +7,15 @@ one row group each.
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracer.attention.survey.photo_source import Photo, PhotoSource, open_source
+from tracer.attention.survey.survey_format import FINGERPRINT, encode, name_digest, schema
 from tracer.utils import atomic_write, extras
 from tracer.utils.error_text import quote
 
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 
 PART = 16
 """Photos of one part, which is one row group."""
-FINGERPRINT = b"tracer.survey"
-"""The key in a file's metadata of what it is a survey of."""
-
-
-def schema() -> Any:
-    """Return the columns of a survey.
-
-    `row` is "head", "hiding" or "unreadable". Layers and heads count from 0. `change` is in percentage points of the
-    answer's probability, `loss` in nats and known where the label is a class; `attended`, `random` and `centre` are
-    changes in points with that many patches `hidden`.
-    """
-    import pyarrow as pa  # an extra
-
-    columns: dict[str, Any] = {"photo": pa.string(), "label": pa.string(), "row": pa.string(), "answer": pa.string()}
-    columns |= {"probability": pa.float64(), "loss": pa.float64(), "layer": pa.int32(), "head": pa.int32()}
-    columns |= dict.fromkeys(("distance", "entropy", "special", "change", "loss_change"), pa.float64())
-    columns |= {"flips": pa.bool_(), "hidden": pa.int32()}
-    columns |= dict.fromkeys(("attended", "random", "random_std", "centre"), pa.float64())
-    return pa.schema([*columns.items(), ("problem", pa.string())])
 
 
 class Survey:
@@ -55,19 +37,19 @@ class Survey:
         extras.require("pyarrow", "a survey")
         if "image" not in model.takes:
             raise ValueError(f"{quote(model.name)} takes no photo, and a survey is one over photos")
-        self.model, self.out, self.source = model, Path(out), open_source(data)
+        self.model, self.out = model, Path(out)
+        self.source = open_source(data)
         self.parts = self.out.with_name(f"{self.out.name}.parts")
-        names = hashlib.sha256("\n".join(self.source.names()).encode()).hexdigest()
         facts = {
             "model": model.name,
             "weights": model.weights,
             "photos": len(self.source),
-            "names": names,
+            "names": name_digest(self.source),
             "part": PART,
         }
-        self._facts = json.dumps(facts)
+        self.facts = json.dumps(facts)
         for path in filter(Path.is_file, (self.out, *sorted(self.parts.glob("*.parquet")))):
-            if _facts_of(path) != self._facts:
+            if _facts_of(path) != self.facts:
                 raise ValueError(f"{quote(str(path))} is of another survey: move it away, or choose another --out")
 
     def __len__(self) -> int:
@@ -82,21 +64,21 @@ class Survey:
     def run(self) -> Iterator[tuple[int, list[Photo]]]:
         """Write what is missing, part by part; yield the number of photos of each, and those that can't be read."""
         if not self.out.is_file():
-            from tracer.attention.survey.photo_rows import PhotoRows  # loads torch
-
             self.parts.mkdir(parents=True, exist_ok=True)
-            rows = PhotoRows(self.model, self.source)
-            for number, part in self._ranges():
-                if not self._path(number).is_file():
-                    table, bad = [], []
-                    for photo in self.source.read(part):
-                        found = rows.of(photo)
-                        table += found
-                        bad += [photo._replace(problem=one["problem"]) for one in found if one["row"] == "unreadable"]
-                    atomic_write.write(self._path(number), self._encode(table))
-                    yield len(part), bad
+            missing = {number: part for number, part in self._ranges() if not self._path(number).is_file()}
+            for number, data in self._compute(missing):
+                atomic_write.write(self._path(number), data)
+                yield len(missing[number]), _unreadable(data)
             self._join()
         shutil.rmtree(self.parts, ignore_errors=True)
+
+    def _compute(self, parts: Mapping[int, range]) -> Iterator[tuple[int, bytes]]:
+        """Yield each part by its number, as a Parquet file, in any order."""
+        from tracer.attention.survey.photo_rows import PhotoRows  # loads torch
+
+        rows = PhotoRows(self.model)
+        for number, part in parts.items():
+            yield number, encode([row for photo in self.source.read(part) for row in rows.of(photo)], self.facts)
 
     def _ranges(self) -> Iterator[tuple[int, range]]:
         for number, first in enumerate(range(0, len(self), PART)):
@@ -105,26 +87,23 @@ class Survey:
     def _path(self, number: int) -> Path:
         return self.parts / f"{number:06d}.parquet"
 
-    def _schema(self) -> Any:
-        return schema().with_metadata({FINGERPRINT: self._facts.encode()})
-
-    def _encode(self, rows: Sequence[Mapping[str, Any]]) -> bytes:
-        import pyarrow as pa  # an extra
-        import pyarrow.parquet as pq  # with it
-
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=self._schema()), sink)
-        return sink.getvalue().to_pybytes()
-
     def _join(self) -> None:
         """Write all parts into one file, one row group each, under another name until it is whole."""
         import pyarrow.parquet as pq  # an extra
 
-        whole = self.parts / "whole"
-        with pq.ParquetWriter(whole, self._schema()) as writer:
+        whole, columns = self.parts / "whole", schema().with_metadata({FINGERPRINT: self.facts.encode()})
+        with pq.ParquetWriter(whole, columns) as writer:
             for number, _ in self._ranges():
-                writer.write_table(pq.read_table(self._path(number), schema=self._schema()))
+                writer.write_table(pq.read_table(self._path(number), schema=columns))
         whole.replace(self.out)
+
+
+def _unreadable(data: bytes) -> list[Photo]:
+    """Return the photos of a part that can't be read, each with its problem."""
+    import pyarrow.parquet as pq  # an extra
+
+    table = pq.read_table(io.BytesIO(data), columns=["photo", "problem"]).to_pylist()
+    return [Photo(row["photo"], b"", problem=row["problem"]) for row in table if row["problem"]]
 
 
 def _facts_of(path: Path) -> str:
@@ -137,4 +116,4 @@ def _facts_of(path: Path) -> str:
         return ""
 
 
-__all__ = ["PART", "Photo", "PhotoSource", "Survey", "open_source", "schema"]
+__all__ = ["FINGERPRINT", "PART", "Photo", "PhotoSource", "Survey", "encode", "name_digest", "open_source", "schema"]

@@ -1,20 +1,22 @@
-"""The rows of one photo: one for each head, and one of the hiding test."""
+"""The rows of one photo: one of the photo, one for each head, and one of the hiding test."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from tracer.attention import places
 from tracer.attention.answer_probabilities import choice_probabilities
 from tracer.attention.head_effects import HeadSwitchboard, Probe, effects
-from tracer.attention.survey.photo_source import Photo, PhotoSource
+from tracer.attention.survey.photo_source import Photo
 from tracer.changes import hide
-from tracer.inputs.images import open_photo
+from tracer.inputs.images import MEAN, STD, open_photo
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
@@ -25,11 +27,18 @@ SEEDS = 20
 """Random choices of patches that are hidden, whose mean is compared with the most attended ones."""
 
 
-class PhotoRows:
-    """The rows of photos of one model. The first photo that can be read is traced once, for the lines of the heads."""
+EXACT = 32 * 2**10
+"""Bytes of a photo as the model sees it up to which the survey stores it as it is."""
+THUMBNAIL = 320
+"""Pixels of the longer side of a larger one, as JPEG."""
 
-    def __init__(self, model: Model, source: PhotoSource):
-        self.model, self.source = model, source
+
+class PhotoRows:
+    """The rows of photos of one model, for the heads of a tower, the first by default. The first photo that can be read
+    is traced once, for the lines of the heads."""
+
+    def __init__(self, model: Model, part: str | None = None):
+        self.model, self.part = model, part
         self._board: HeadSwitchboard | None = None
         self._trace: Trace | None = None
 
@@ -41,22 +50,46 @@ class PhotoRows:
                 image = open_photo(photo.data)
             except ValueError as error:
                 problem = str(error)
-        common: dict[str, Any] = {"photo": photo.name, "label": None if photo.label is None else str(photo.label)}
         if image is None:
-            return [{**common, "row": "unreadable", "problem": problem}]
+            label = None if photo.label is None else str(photo.label)
+            return [{"photo": photo.name, "label": label, "row": "unreadable", "problem": problem}]
+        return self.measure(image, photo.name, photo.label)
+
+    def measure(self, image: Image.Image, name: str, label: str | int | None = None) -> list[dict[str, Any]]:
+        """Return the rows of a photo that was opened; its label is the name or the number of a class, or None."""
+        common: dict[str, Any] = {"photo": name, "label": None if label is None else str(label)}
         inputs = self.model.inputs(image)
         if self._board is None or self._trace is None:
             self._trace = self.model.trace(image, prove=False)
-            self._board = HeadSwitchboard(self.model, inputs, self._trace)
+            self._board = HeadSwitchboard(self.model, inputs, self._trace, self.part)
         probe, names = self._board.probe(inputs), self._choices()
-        label = _number(photo.label, names)
+        number = _number(label, names)
         if probe.probabilities is not None and probe.probabilities.dim() == 2:
             first = probe.probabilities[0]
             best = int(first.argmax())
             common |= {"answer": names[best] if best < len(names) else str(best), "probability": float(first[best])}
-            common |= {"loss": _loss(first, label)}
+            common |= {"loss": _loss(first, number)}
         hiding = self._hiding(inputs, probe)
-        return [*self._heads(common, probe, label), *([{**common, **hiding}] if hiding else [])]
+        return [
+            {**common, "row": "photo", "picture": self._picture(image, inputs)},
+            *self._heads(common, probe, number),
+            *([{**common, **hiding}] if hiding else []),
+        ]
+
+    def _picture(self, image: Image.Image, inputs: Inputs) -> bytes:
+        """Return a file of the photo as the model sees it, where that is small and a run on it is the same; else of the
+        photo, smaller."""
+        file = io.BytesIO()
+        if (crop := inputs.crop) is not None:
+            view = image.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
+            view.save(file, "PNG", optimize=True)
+            if file.tell() <= EXACT and all(map(torch.equal, self.model.inputs(view), inputs)):
+                return file.getvalue()
+        file = io.BytesIO()
+        small = image.copy()
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        small.save(file, "JPEG", quality=90)
+        return file.getvalue()
 
     def _choices(self) -> list[str]:
         assert self._trace is not None
@@ -68,9 +101,10 @@ class PhotoRows:
             cell = found.layers.index(layer), head
             numbers = {name: _known(float(getattr(found, name)[cell])) for name in ("distance", "entropy", "special")}
             row = {**common, "row": "head", "layer": layer, "head": head, **numbers}
+            row["change" if found.points else "output_change"] = _known(float(found.change[cell]))
             if found.points:
-                row |= {"change": _known(float(found.change[cell])), "flips": bool(found.flips[cell])}
-            if label is not None and probe.probabilities is not None and common["loss"] is not None:
+                row["flips"] = bool(found.flips[cell])
+            if label is not None and probe.probabilities is not None and common.get("loss") is not None:
                 row["loss_change"] = (_loss(probe.probabilities[at], label) or 0.0) - common["loss"]
             rows.append(row)
         return rows
@@ -108,8 +142,9 @@ class PhotoRows:
         """Return the probability of an answer with these patches grey, `[choices of patches]`."""
         model = self.model
         sizes = model.vocabulary.complete({**inputs.sizes, **model.sizes})
-        card = {name: (model.card or {})[name] for name in ("mean", "std")}
-        many = [hide(patches, "grey").change(inputs, sizes, card) for patches in hidden]
+        card = model.card or {}
+        normalisation = {"mean": card.get("mean", MEAN), "std": card.get("std", STD)}
+        many = [hide(patches, "grey").change(inputs, sizes, normalisation) for patches in hidden]
         batch = replace(inputs, tensors=tuple(map(torch.cat, zip(*many, strict=True))))
         shares = choice_probabilities(str(self._trace.result["kind"]), model.net(*batch, **batch.named))  # type: ignore[union-attr]
         assert shares is not None

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from urllib.parse import quote_plus
+
+PAGE = "http://127.0.0.1:8501/attention?model={}&over=survey"
+"""Where the app opens a survey of a model, at its default address."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,5 +39,7 @@ def run(options: argparse.Namespace) -> int:
             bad += len(problems)
     if bad:
         print(f"{bad} {'photo' if bad == 1 else 'photos'} could not be read", file=sys.stderr)
+    page = PAGE.format(quote_plus(options.name))
+    print(f"to look at it: python -m tracer app, and open {options.out} at {page}", file=sys.stderr)
     print(options.out)
     return 0

@@ -1,0 +1,99 @@
+"""Survey files of strangers: refused in one sentence, however small the file that would fill the memory."""
+
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tracer.attention import survey
+from tracer.attention.survey import survey_file
+
+MOST = 2**22
+PHOTO = {"photo": "a.jpg", "row": "photo"}
+HEAD = {"photo": "a.jpg", "row": "head", "layer": 0, "head": 0, "change": 1.0}
+
+
+def written(*rows, **facts) -> bytes:
+    return survey.encode(rows, json.dumps({"model": "vit", "weights": "w", **facts}))
+
+
+def repeated(count: int, **columns) -> bytes:
+    """A file of a few kilobytes with a photo, and that many equal rows."""
+    rows = {"photo": "a.jpg", "row": ["photo", "head"], "layer": 0, "head": 0, "change": 1.0, **columns}
+    numbers = np.ones(count, np.int32)
+    numbers[0] = 0
+    arrays = {}
+    for name, value in rows.items():
+        several = isinstance(value, list)
+        values = pa.array(value if several else [value])
+        arrays[name] = pa.DictionaryArray.from_arrays(numbers if several else 0 * numbers, values)
+    schema = pa.schema([(name, array.type) for name, array in arrays.items()])
+    facts = {survey.FINGERPRINT: b'{"model": "vit", "weights": "w"}'}
+    file = io.BytesIO()
+    pq.write_table(pa.table(arrays).cast(schema).replace_schema_metadata(facts), file, compression="zstd")
+    return file.getvalue()
+
+
+def plain(**columns) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+FILES = {
+    "a text": (b"hello", "is neither a Parquet nor an Arrow file"),
+    "nothing": (b"", "is neither a Parquet nor an Arrow file"),
+    "a file that is cut off": (lambda: written(PHOTO, HEAD)[:-40], ""),
+    "a damaged file": (
+        lambda: bytes(b ^ 255 if 100 < at < 400 else b for at, b in enumerate(written(PHOTO, HEAD))),
+        "",
+    ),
+    "another table": (lambda: plain(x=[1]), "it lacks the columns 'change', 'head', 'layer', 'photo', 'row'"),
+    "no model": (lambda: written(PHOTO, HEAD, model=3), "it does not say of which model it is"),
+    "no rows": (lambda: written(), "no rows of photos and heads"),
+    "photos alone": (lambda: written(PHOTO), "no rows of photos and heads"),
+    "a head twice": (lambda: written(PHOTO, HEAD, HEAD), "a head of a photo twice"),
+    "a photo twice": (lambda: written(PHOTO, PHOTO, HEAD), "a photo twice"),
+    "a head of no photo": (lambda: written(PHOTO, HEAD, HEAD | {"photo": "b.jpg"}), "a photo that it lacks"),
+    "a head of a billion": (lambda: written(PHOTO, HEAD | {"head": 2**30}), "expected numbers from 0 to 1,023"),
+    "a head below 0": (lambda: written(PHOTO, HEAD | {"layer": -1}), "a row with no layer"),
+    "blocks and heads without end": (
+        lambda: written(
+            *({"photo": f"{i}", "row": "photo"} for i in range(9)),
+            *({**HEAD, "photo": "1", "layer": i, "head": 1023} for i in range(999)),
+        ),
+        "MB as arrays, expected at most 4 MB",
+    ),
+    "a name of a million letters": (lambda: written(PHOTO | {"photo": "x" * 10**6}, HEAD | {"photo": "x" * 10**6}), ""),
+    "a model of a million letters": (lambda: written(PHOTO, HEAD, model="x" * 10**6), "1,000,000 letters"),
+    "millions of rows": (lambda: repeated(5 * 10**6), "it has 5,000,000 rows"),
+    "a picture a hundred thousand times": (lambda: repeated(10**5, picture=b"x" * 30_000), ""),
+    "a label a hundred thousand times": (lambda: repeated(10**5, label="x" * 30_000), ""),
+}
+
+
+APART = {"a damaged file", "millions of rows", "a picture a hundred thousand times", "a label a hundred thousand times"}
+"""Those that are read in a process of its own, as the app reads all."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_survey_is_refused_in_a_sentence(name):
+    make, expected = FILES[name]
+    data = make() if callable(make) else make
+    assert len(data) < MOST
+    if name not in APART:
+        with pytest.raises((ValueError, pa.ArrowException)) as refusal:
+            survey_file.read(data, MOST)
+        assert expected in str(refusal.value) or isinstance(refusal.value, pa.ArrowException)
+        return
+    with pytest.raises(ValueError, match=r"\A[^\n]{1,500}\Z") as refusal:
+        survey_file.open_survey(data, "rows.parquet", MOST)
+    assert expected in str(refusal.value) and str(refusal.value).startswith("'rows.parquet' ")
+
+
+def test_a_file_beyond_the_bound_is_not_read():
+    with pytest.raises(ValueError, match="has 5,000,000 bytes, expected a survey of at most 4 MB"):
+        survey_file.open_survey(b"PAR1" + bytes(4_999_996), "rows.parquet", MOST)
