@@ -7,11 +7,12 @@ EXTRAS = {
     "pandas": "tables",
     "plotly": "figures",
     "pyarrow": "survey",
+    "ray": "survey-ray",
     "streamlit": "app",
     "tokenizers": "lessons",
     "tqdm": "train",
 }
-"""Package to extra. The extra `app` has all of these but tqdm, too."""
+"""Package to extra. The extra `app` has all of these but ray and tqdm, too."""
 
 
 def require(package: str, feature: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 A survey is cut into parts of a few photos. Each part is a file that is written whole or not at all, beside the result,
 so a survey that was killed goes on where it was, without a row lost or doubled. At the end the parts become one file,
-one row group each.
+one row group each. Parts are computed in this process, or by Ray on a cluster.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ PART = 16
 class Survey:
     """A survey of one model over the photos of a folder or a Parquet file, into the file `out`.
 
-    ValueError in one sentence for a model that takes no photo, for data without photos, and for an `out` with parts of
-    another survey.
+    With a `cluster`, the address of a Ray cluster, its machines compute the rows: each has the photos under the same
+    path. ValueError in one sentence for a model that takes no photo, for data without photos, and for an `out` with
+    parts of another survey.
     """
 
-    def __init__(self, model: Model, data: str | Path, out: str | Path):
+    def __init__(self, model: Model, data: str | Path, out: str | Path, cluster: str = ""):
         extras.require("pyarrow", "a survey")
+        if cluster:
+            extras.require("ray", "a survey on a cluster")
         if "image" not in model.takes:
             raise ValueError(f"{quote(model.name)} takes no photo, and a survey is one over photos")
-        self.model, self.out = model, Path(out)
+        self.model, self.data, self.out, self.cluster = model, data, Path(out), cluster
         self.source = open_source(data)
         self.parts = self.out.with_name(f"{self.out.name}.parts")
         facts = {
@@ -74,6 +77,11 @@ class Survey:
 
     def _compute(self, parts: Mapping[int, range]) -> Iterator[tuple[int, bytes]]:
         """Yield each part by its number, as a Parquet file, in any order."""
+        if self.cluster:
+            from tracer.attention.survey.ray_cluster import compute  # loads ray
+
+            yield from compute(self.cluster, self.model.name, self.data, self.facts, parts)
+            return
         from tracer.attention.survey.photo_rows import PhotoRows  # loads torch
 
         rows = PhotoRows(self.model)

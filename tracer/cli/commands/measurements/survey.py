@@ -3,7 +3,8 @@
 For each photo and head: the mean attention distance, the entropy of the weights, the weight on CLS and registers, and
 what switching the head off does to the answer, and to the loss where the label is known (the name of a photo's folder,
 or the column `label`). For each photo: the answer with the most attended quarter of its patches hidden, beside as many
-at random and as many in the centre. A survey that was killed goes on where it was.
+at random and as many in the centre. A survey that was killed goes on where it was. With --ray, the machines of a
+cluster compute the rows: the photos are under the same path on each.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ PAGE = "http://127.0.0.1:8501/attention?model={}&over=survey"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add NAME, --data, --out."""
+    """Add NAME, --data, --out, --ray."""
     parser.add_argument("name", metavar="NAME", help="a model that takes photos")
     parser.add_argument("--data", metavar="FOLDER|PARQUET", required=True, help="a folder of photos, or a Parquet file")
     parser.add_argument("--out", metavar="F", required=True, help="the Parquet file of the rows")
+    parser.add_argument("--ray", metavar="ADDRESS", default="", help="a Ray cluster that computes the rows, or auto")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from tracer.utils import extras
 
     tqdm = extras.require("tqdm", "a survey").tqdm
-    survey, bad = Survey(tracer.load(options.name), options.data, options.out), 0
+    survey, bad = Survey(tracer.load(options.name), options.data, options.out, options.ray), 0
     with tqdm(total=len(survey), initial=survey.progress(), unit="photo", desc="survey", file=sys.stderr) as bar:
         for count, problems in survey.run():
             for photo in problems:
