@@ -13,7 +13,7 @@ from tracer.figures.attention import attention_payload
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
 ORDER = 3
-PLACES = ("tower", "block", "head", "query", "scale", "measure")
+PLACES = ("tower", "block", "head", "query", "scale", "over", "measure", "statistic", "cell")
 
 page_frame.enter()
 trace = session.trace()

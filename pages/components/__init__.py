@@ -214,9 +214,16 @@ def drawing(markup: str, key: str) -> None:
     _component("drawing", '<div class="slot"></div>')(key=key, data=markup)
 
 
-def head_grid(markup: str) -> None:
-    """Draw the table of `tracer.figures.attention.head_grid`; a click opens that head in the attention map."""
-    _component("heads", '<div class="slot"></div>')(key="heads", data=markup)
+def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key: str = "heads") -> None:
+    """Draw the table of `tracer.figures.attention.head_grid`; a click opens that head in the attention map, or calls
+    `choose(layer, head)` where the table asks for it."""
+
+    def take() -> None:
+        layer, _, head = str((st.session_state.get(key) or {}).get("head") or "").partition(".")
+        if choose and layer.isdecimal() and head.isdecimal():
+            choose(int(layer), int(head))
+
+    _component("heads", '<div class="slot"></div>')(key=key, data=markup, on_head_change=take)
 
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:

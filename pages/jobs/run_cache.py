@@ -75,6 +75,7 @@ _TOO = {
     "placed": 64,
     "noted": 64,
     "hidden": 256,
+    "survey": 32,
 }
 _too = {what: Cache(most) for what, most in _TOO.items()}
 

@@ -4,6 +4,7 @@ The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. No
 is asked for.
 """
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from PIL import Image
 
 from pages.jobs import background_checks, rate_limit, run_cache, single_flight
 from pages.state import model_options
-from pages.state.visitor import FIRST_MODEL, Key, UserInput, View, model_name, visitor
+from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
 from tracer import models, zoo
 from tracer.inputs import images
@@ -116,6 +117,32 @@ def take_file(data: bytes, name: str) -> None:
         visitor().refusal = str(error) if name in str(error) else f"{name}: {error}"
     else:
         visitor().choose(chosen)
+
+
+def take_survey(data: bytes, name: str) -> bool:
+    """Open a survey file; return whether it could be read. An unreadable one is refused with a message, and the survey
+    that was open stays."""
+    from tracer.attention.survey.survey_file import open_survey  # with it comes a reader of files
+
+    most = limits().upload_mb << 20
+    try:
+        result = single_flight.in_turn(lambda: open_survey(data, name, most), "Reading the survey")
+    except ValueError as error:
+        visitor().refusal = f"{error}. {STAYS}"
+        return False
+    visitor().survey, visitor().refusal = OpenSurvey(name, result), ""
+    return True
+
+
+def take_surveyed(at: int) -> None:
+    """Switch to a photo of the survey that is open, and to the survey's model."""
+    now = visitor()
+    if now.survey is None:
+        return
+    result = now.survey.result
+    st.session_state[Key.MODEL] = result.model
+    chosen = now.choose(UserInput("photo", result.names[at], images.open_photo(result.pictures[at]), own=True))
+    now.of_survey = weakref.ref(chosen), at
 
 
 def take_photo(chosen: UserInput) -> None:

@@ -21,6 +21,7 @@ from tracer.inputs import images
 from tracer.record import Trace
 
 if TYPE_CHECKING:
+    from tracer.attention.survey.survey_result import SurveyResult
     from tracer.zoo.download_cost import Cost, Download
 
 FIRST_MODEL = "vit"
@@ -88,6 +89,13 @@ class GeneratedText(NamedTuple):
     text: str
 
 
+class OpenSurvey(NamedTuple):
+    """A survey that the visitor opened, with the name of its file."""
+
+    name: str
+    result: SurveyResult
+
+
 class CachedResult(NamedTuple):
     """A value computed from a run, with the lifetime of that run."""
 
@@ -101,7 +109,8 @@ class Visitor:
 
     `shown` is the model on screen, `asked` the cost of another one that waits for consent, `agreed` the cost of those
     that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the visitor's,
-    `second` a saved run that others are compared with, `readable` the last input that the model could read. `wanted`
+    `second` a saved run that others are compared with, `survey` the survey that was opened last, `of_survey` the photo
+    that was taken from it last, with its number there, `readable` the last input that the model could read. `wanted`
     is the input that a URL names, `written` the
     parameters in the URL now, `written_for` their input. `page` is the one on screen, and `places` the last choice of
     each position on a page, of a model, as in URLs. `told` is the page and the position on it that the browser moved to
@@ -117,6 +126,8 @@ class Visitor:
     options: dict[str, run_cache.Options] = field(default_factory=dict)
     given: UserInput | None = None
     second: UserInput | None = None
+    survey: OpenSurvey | None = None
+    of_survey: tuple[weakref.ref[UserInput], int] | None = None
     aside: UserInput | None = None
     own: UserInput | None = None
     readable: UserInput | None = None

@@ -21,6 +21,8 @@ from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.limits import limits
 
+SURVEYS = (".parquet", ".arrow")
+"""Ends of the names of survey files."""
 STYLES = [ui.STYLES / f"{name}.css" for name in ("style", "present", "print")]
 
 
@@ -187,9 +189,19 @@ def _upload(takes: tuple[str, ...]) -> None:
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            session.take_file(streamlit_sessions.take_upload(file), file.name)
+            opened = take_upload(streamlit_sessions.take_upload(file), file.name)
         now.uploads += 1
+        if opened:
+            st.switch_page("pages/attention.py", query_params=url_state.of("attention") | {"over": "survey"})
         st.rerun()
+
+
+def take_upload(data: bytes, name: str) -> bool:
+    """Take a photo, a saved run or a survey; return whether it is a survey, which has a page of its own."""
+    if name.lower().endswith(SURVEYS):
+        return session.take_survey(data, name)
+    session.take_file(data, name)
+    return False
 
 
 def run(slots: Slots, page: str) -> None:

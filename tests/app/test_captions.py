@@ -33,6 +33,13 @@ GENERAL = {
         "need not add up, since another head may do the same. Choose a cell to open that head above (Michel et al. "
         "2019; distance: Dosovitskiy et al. 2021, figure 7)."
     ): "how the effects are measured; that they add up is not claimed",
+    (
+        "The line at the marked head is its standard deviation over the photos (distance over the depth: Dosovitskiy "
+        "et al. 2021, figure 7)."
+    ): "what the chart draws, and whose chart it is",
+    "The lines are standard deviations over the photos (hiding what a map marks: Samek et al. 2017).": (
+        "what the chart draws, and whose test it is"
+    ),
     "This runs the model once more.": "what a click does",
     "**not the same**.": "said where the difference measured is more than rounding",
     (

@@ -1,6 +1,7 @@
-// All heads at a glance: the table comes from Python, with all text escaped; a click opens the head in the map above.
+// All heads at a glance: the table comes from Python, with all text escaped; a click opens the head in the map above,
+// or asks the server for it.
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const slot = parentElement.querySelector(".slot");
   if (slot.markup !== data) slot.innerHTML = slot.markup = data;
   slot.onclick = (event) => {
@@ -8,6 +9,8 @@ export default function ({ data, parentElement }) {
     if (!cell) return;
     for (const pressed of slot.querySelectorAll("[aria-pressed]")) pressed.removeAttribute("aria-pressed");
     cell.setAttribute("aria-pressed", "true");
-    dispatchEvent(new CustomEvent("head", { detail: { layer: Number(cell.dataset.layer), view: cell.dataset.head } }));
+    const { layer, head } = cell.dataset;
+    if (cell.closest("[data-asks]")) return setTriggerValue("head", `${layer}.${head}`);
+    dispatchEvent(new CustomEvent("head", { detail: { layer: Number(layer), view: head } }));
   };
 }

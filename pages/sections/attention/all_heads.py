@@ -8,12 +8,13 @@ import numpy as np
 import streamlit as st
 
 from pages import components
-from pages.sections.attention import mask_controls
+from pages.sections.attention import head_measures, head_survey, mask_controls
+from pages.sections.attention.head_measures import NAMES, Unit
 from pages.state import session, url_state
 from pages.ui import texts
-from tracer.attention import layers
+from tracer.attention import layers, places
 from tracer.figures.attention import head_grid
-from tracer.figures.attention.head_grid import Measure, with_sign
+from tracer.figures.attention.head_grid import Measure
 from tracer.figures.predictions import class_bars, model_output
 from tracer.record import Trace
 from tracer.utils.error_text import shorten
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 DOING = "Switching each head off"
 CHEAP = 2e10
 """FLOPs of all runs together up to which they are made without asking."""
-NAMES = {"effect": "Effect on the answer", "entropy": "Entropy", "distance": "Distance", "special": "Weight on CLS"}
+CHEAP_ONCE = 2e11
+"""The same of runs that are made once for all visitors."""
+OVER = {"photo": "This photo", "samples": "The sample photos", "survey": "A survey"}
+"""What the heads are measured on, as addresses name it."""
+RUNS = 23
+"""Runs of each sample photo beside those of the heads: the hiding test."""
 
 
 @st.fragment
@@ -39,26 +45,46 @@ def show(trace: Trace, part: str) -> None:
             "Switching heads off runs the model again, so it needs the model, which a saved run does not contain."
         )
         return
-    asked = f"heads of {trace.model}"
-    if (
-        trace.flops * count > CHEAP
-        and not st.session_state.get(asked)
-        and not st.button(f"Switch off each of the {count} heads", icon=":material/toggle_off:")
-    ):
-        st.caption(f"This runs the model {count} more times.")
-        return
+    over = "photo"
+    if places(trace, part):
+        offered = [name for name in OVER if name != "samples" or len(session.sample_names()) > 1]
+        widget = url_state.widget("over", offered, offered[0], cell=None)
+        over = st.segmented_control("Measured on", offered, required=True, format_func=OVER.__getitem__, **widget)
+    if over == "survey":
+        head_survey.over_survey()
+    elif over == "samples":
+        photos = len(session.sample_names())
+        if _agree(trace, "samples", (count + RUNS) * photos, f"Measure all heads on {photos} photos", CHEAP_ONCE):
+            head_survey.over_samples(trace, part)
+    elif _agree(trace, "photo", count, f"Switch off each of the {count} heads"):
+        _show_one(trace, part)
+
+
+def _agree(trace: Trace, over: str, runs: int, label: str, cheap: float = CHEAP) -> bool:
+    """Return whether runs are cheap, or the visitor agreed to them; else draw the button that asks."""
+    asked = f"heads of {trace.model} on {over}"
+    if trace.flops * runs <= cheap or st.session_state.get(asked):
+        return True
+    if not st.button(label, icon=":material/toggle_off:"):
+        st.caption(f"This runs the model {runs:,} more times.")
+        return False
     st.session_state[asked] = True
+    return True
+
+
+def _show_one(trace: Trace, part: str) -> None:
     found = _effects(trace, part)
     if isinstance(found, str):
         st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {found}."))
         return
-    known = [name for name in NAMES if np.isfinite(_table(found, name)).any()]
+    known = [name for name in NAMES if name != "loss" and np.isfinite(_table(found, name)).any()]
     name = st.segmented_control(
         "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
     )
-    measure = _measure(trace, found, name)
+    measure = head_measures.measure(name, _table(found, name), Unit(trace.picture is not None, found.points))
     components.head_grid(head_grid.grid(measure, found.layers, found.flips & (name == "effect")))
     st.markdown(texts.plain(_describe(trace, found, measure, name)))
+    head_survey.compare_recorded(trace, found)
     st.caption(
         "Each head is switched off alone, in a run of its own: its weights are set to 0, and all else stays. "
         "Effects need not add up, since another head may do the same. Choose a cell to open that head above "
@@ -82,22 +108,6 @@ def _effects(trace: Trace, part: str) -> HeadEffects | str:
 
 def _table(found: HeadEffects, name: str) -> np.ndarray:
     return found.change if name == "effect" else getattr(found, name)
-
-
-def _measure(trace: Trace, found: HeadEffects, name: str) -> Measure:
-    values, patches = _table(found, name), trace.picture is not None
-    unit = "patch widths" if patches else "tokens"
-    if name == "effect" and found.points:
-        title = "Points that the answer’s probability changes by without the head"
-        return Measure(title, values, with_sign, lambda value: f"{with_sign(value, 2)} points", signed=True)
-    if name in ("effect", "special"):
-        title = "Change of the output without the head" if name == "effect" else "Weight on CLS, registers and the like"
-        return Measure(title, values, lambda value: f"{100 * value:.0f}%", lambda value: f"{100 * value:.1f} %")
-    if name == "distance":
-        title = f"Mean distance that the head attends over, in {unit}"
-        return Measure(title, values, lambda value: f"{value:.1f}", lambda value: f"{value:.2f} {unit}")
-    title = "Mean entropy of the head’s weights, in nats"
-    return Measure(title, values, lambda value: f"{value:.1f}", lambda value: f"{value:.2f} nats")
 
 
 def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> str:

@@ -35,10 +35,18 @@ def with_sign(value: float, digits: int = 1) -> str:
     return text if not float(text) else f"{'+' if value > 0 else MINUS}{text}"
 
 
-def grid(measure: Measure, layers: Sequence[int], flips: np.ndarray) -> str:
+def grid(
+    measure: Measure,
+    layers: Sequence[int],
+    flips: np.ndarray,
+    more: Callable[[int, int], str] | None = None,
+    chosen: tuple[int, int] | None = None,
+) -> str:
     """Return the table as HTML: a row for each block, a button for each head, and the scale below.
 
     `layers` count from 0; `flips` are True where another answer becomes the most probable, and that cell is framed.
+    `more(row, head)` is said behind a number. Where a (layer, head) is `chosen`, a click chooses another one, and does
+    not open it in the attention map.
     """
     values, (first, last) = measure.values, ends(measure)
     heads = values.shape[1]
@@ -46,7 +54,15 @@ def grid(measure: Measure, layers: Sequence[int], flips: np.ndarray) -> str:
     rows = "".join(
         f"<tr><th scope=row>{layer + 1}</th>"
         + "".join(
-            _cell(measure, (first, last), layer, at, float(values[row, at]), bool(flips[row, at]))
+            _cell(
+                measure,
+                (first, last),
+                (layer, at),
+                float(values[row, at]),
+                bool(flips[row, at]),
+                more(row, at) if more else "",
+                (layer, at) == chosen,
+            )
             for at in range(heads)
         )
         + "</tr>"
@@ -57,7 +73,8 @@ def grid(measure: Measure, layers: Sequence[int], flips: np.ndarray) -> str:
     scale = f"<p class=scale><span>{measure.short(first)}</span>{bar}<span>{measure.short(last)}</span></p>"
     name = html.escape(measure.name)
     return (
-        f'<div class="head-grid" data-figure="All heads: {name}" style="--heads:{heads}"><table>'
+        f'<div class="head-grid" data-figure="All heads: {name}" style="--heads:{heads}"{" data-asks" * bool(chosen)}>'
+        "<table>"
         f"<caption>{name}</caption><thead><tr><th scope=col>block</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
         f"{scale}</div>"
     )
@@ -73,12 +90,21 @@ def ends(measure: Measure) -> tuple[float, float]:
     return 0.0, float(known.max(initial=0)) or 1.0
 
 
-def _cell(measure: Measure, span: tuple[float, float], layer: int, head: int, value: float, flips: bool) -> str:
+def _cell(
+    measure: Measure,
+    span: tuple[float, float],
+    place: tuple[int, int],
+    value: float,
+    flips: bool,
+    more: str,
+    pressed: bool,
+) -> str:
     if not np.isfinite(value):
         return "<td></td>"
+    layer, head = place
     fill, ink = _colour(measure, (value - span[0]) / (span[1] - span[0]))
-    said = f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "")
-    mark = " class=flips" if flips else ""
+    said = f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
+    mark = " class=flips" * flips + ' aria-pressed="true"' * pressed
     return (
         f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{html.escape(said)}" '
         f'aria-label="{html.escape(said)}" style="background:{fill};color:{ink}"{mark}><span>{measure.short(value)}'

@@ -1,0 +1,327 @@
+"""All heads over many photos: those of the samples, or those of a survey that `python -m tracer survey` wrote."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from pages import components
+from pages.jobs import run_cache
+from pages.jobs.render_cache import chart, of
+from pages.sections.attention import head_measures
+from pages.sections.attention.head_measures import NAMES, Unit
+from pages.state import session, streamlit_sessions, url_state
+from pages.state.visitor import model_name, visitor
+from pages.ui import texts
+from tracer import models
+from tracer.attention.survey.survey_result import SurveyResult
+from tracer.figures.attention import head_grid, survey_charts
+from tracer.figures.attention.head_grid import Measure, with_sign
+from tracer.figures.tensors import image_patches
+from tracer.inputs import images
+from tracer.inputs.samples import samples
+from tracer.record import Trace
+from tracer.utils.error_text import shorten
+from tracer.utils.limits import limits
+from tracer.utils.progress import doing, tell
+
+if TYPE_CHECKING:
+    from tracer.attention.head_effects import HeadEffects
+
+DOING = "Measuring all heads on the sample photos"
+TABLES = {
+    "effect": ("change", "output_change"),
+    "loss": ("loss_change",),
+    "entropy": ("entropy",),
+    "distance": ("distance",),
+    "special": ("special",),
+}
+"""The tables of a survey for each measure, the first that has numbers."""
+STATISTICS = {"mean": "Mean", "spread": "Spread"}
+WAYS = {"attended": "most attended", "random": "at random", "centre": "in the centre"}
+"""How patches of the hiding test are chosen."""
+EXTREMES = 4
+"""Photos with the least and with the largest numbers."""
+SIDE = 144
+"""Pixels of a small photo."""
+LETTERS = 24
+"""Letters of a name on a card."""
+SAME = 0.05
+"""Percentage points by which a run may differ from a survey: other machines round otherwise."""
+
+
+def over_samples(trace: Trace, part: str) -> None:
+    """Draw the heads of the model on screen over all its sample photos."""
+    found = _measure_samples(part)
+    if isinstance(found, str):
+        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {found}."))
+        return
+    _draw(found, None)
+
+
+def over_survey() -> None:
+    """Draw the survey that is open, and the way to open another one."""
+    now = visitor()
+    file = st.file_uploader(
+        "A survey",
+        type=["parquet", "arrow"],
+        key=f"survey {now.uploads}",
+        max_upload_size=limits().upload_mb,
+        help="It stays in this session and is deleted when you close the page.",
+    )
+    if file is not None:
+        session.take_survey(streamlit_sessions.take_upload(file), file.name)
+        now.uploads += 1
+        st.rerun()
+    if now.survey is None:
+        st.markdown(
+            "This command measures the heads on the photos of a folder, and writes a survey. Open its file here:"
+        )
+        st.code(f"python -m tracer survey {model_name()} --data FOLDER --out rows.parquet", language="sh")
+        return
+    name, result = now.survey
+    known = "1 photo" if len(result) == 1 else f"{len(result):,} photos"
+    st.markdown(
+        texts.escape(f"{shorten(name)}: {known}, measured on {shorten(result.model)} ({shorten(result.weights)}).")
+    )
+    st.caption(
+        "The numbers are recorded in the file and not checked here. A photo that you open below is measured again."
+    )
+    if result.problems:
+        count = len(result.problems)
+        with st.expander(f"{count:,} {'photo' if count == 1 else 'photos'} could not be read"):
+            for photo, problem in result.problems[:20]:
+                st.caption(texts.escape(f"{photo}: {problem}"))
+    _draw(result, name)
+
+
+def compare_recorded(trace: Trace, found: HeadEffects) -> None:
+    """Say whether a survey recorded the same effects on the photo on screen, where it was opened from one."""
+    now = visitor()
+    if now.of_survey is None or now.survey is None or now.of_survey[0]() is not session.user_input():
+        return
+    result, at = now.survey.result, now.of_survey[1]
+    if result.model != trace.model or trace.changes or result.layers != found.layers or not found.points:
+        return
+    before = result.tables["change"][at]
+    if before.shape != found.change.shape or not np.isfinite(before).any():
+        return
+    apart = float(np.nanmax(np.abs(before - found.change)))
+    said = f"they differ by at most {apart:.2g} points" if apart else "they are equal"
+    if apart <= SAME:
+        st.caption(f"The survey recorded the same effects of all heads on this photo: {said}.")
+    elif _whole(result, at):
+        st.warning(
+            f"The survey recorded other effects on this photo: {said}. The run on screen is what this model does."
+        )
+    else:
+        st.caption(f"The survey measured a larger copy of this photo than it stores. Of the effects, {said}.")
+
+
+def _measure_samples(part: str) -> SurveyResult | str:
+    name, options = model_name(), session.options()
+
+    def run() -> SurveyResult | str:
+        from tracer.attention.survey.photo_rows import PhotoRows  # torch, which pages start without
+        from tracer.attention.survey.survey_result import collect
+
+        model, photos, found = run_cache.load(name, options), samples(models.samples(name)), []
+        rows = PhotoRows(model, part)
+        try:
+            with doing(DOING):
+                for at, (sample, photo) in enumerate(photos.items()):
+                    tell(at, len(photos), "photos")
+                    found += rows.measure(photo(), sample, sample)
+            return collect(name, model.weights, found)
+        except ValueError as error:
+            return str(error)
+
+    return run_cache.of_sample_too("survey", (name, options, part), run, DOING)
+
+
+def _draw(result: SurveyResult, file: str | None) -> None:
+    """Draw blocks × heads, one head over the photos, all heads over the depth, the extremes, and the hiding test."""
+    tables = {name: next(filter(result.has_numbers, known), None) for name, known in TABLES.items()}
+    known = [name for name in NAMES if tables[name]]
+    if not known:
+        st.info("This survey has no numbers of heads.")
+        return
+    name = st.segmented_control(
+        "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
+    )
+    statistic = st.segmented_control(
+        "Over photos",
+        list(STATISTICS),
+        required=True,
+        format_func=STATISTICS.__getitem__,
+        **url_state.widget("statistic", list(STATISTICS), "mean"),
+    )
+    table = str(tables[name])
+    unit = Unit(True, table == "change")
+    mean, spread = (of(result, (table, str(each)), partial(each, table)) for each in (result.mean, result.spread))
+    of_mean = head_measures.measure(name, mean, unit)._replace(name=_titled(name, unit, mean, len(result)))
+    measure = (
+        head_measures.spread(head_measures.measure(name, spread, unit), spread, len(result))
+        if statistic == "spread"
+        else of_mean
+    )
+    cells = {
+        f"{result.layers[row] + 1}.{head}": (int(row), int(head))
+        for row, head in zip(*np.nonzero(np.isfinite(mean)), strict=True)
+    }
+    most = max(cells, key=lambda cell: abs(measure.values[cells[cell]]))
+    chosen = str(url_state.choice("cell", list(cells), most))
+    row, head = cells[chosen]
+
+    def more(row: int, head: int) -> str:
+        beside = f", standard deviation {head_measures.spread(of_mean, spread, 0).full(float(spread[row, head]))}"
+        beside = beside if statistic == "mean" else f", mean {of_mean.full(float(mean[row, head]))}"
+        flips = float(result.flips[:, row, head].mean())
+        return (
+            f"{beside}; another answer on {100 * flips:.0f} % of the photos" if name == "effect" and flips else beside
+        )
+
+    nothing = np.zeros(mean.shape, dtype=bool)
+    markup = head_grid.grid(measure, result.layers, nothing, more, (result.layers[row], head))
+    components.head_grid(markup, lambda layer, head: url_state.keep(cell=f"{layer + 1}.{head}"), "heads over photos")
+    st.markdown(texts.plain(_describe(result, name, measure, statistic, cells)))
+    st.selectbox(
+        "Head in the charts below",
+        list(cells),
+        format_func=lambda cell: f"Block {cell.partition('.')[0]}, head {cell.partition('.')[2]}",
+        **url_state.widget("cell", list(cells), most),
+    )
+    values = result.tables[table][:, row, head]
+    axis, which = head_measures.axis(name, unit), f"Block {result.layers[row] + 1}, head {head}"
+    left, right = st.columns(2)
+    with left:
+        said = f"{which} over {len(result):,} photos: {axis}"
+        st.markdown(f"**{which}, photo by photo**")
+        chart(
+            result, ("photos", table, chosen), lambda: survey_charts.distribution(values, result.names, axis), alt=said
+        )
+    with right:
+        st.markdown("**Heads over the depth**")
+        draw = partial(survey_charts.over_depth, mean, spread, result.layers, (row, head), f"mean {axis}")
+        chart(result, ("depth", table, chosen), draw, alt=f"Mean {axis}, of each head over its block")
+    st.caption(
+        "The line at the marked head is its standard deviation over the photos (distance over the depth: Dosovitskiy "
+        "et al. 2021, figure 7)."
+    )
+    _extremes(result, file, values, head_measures.measure(name, mean, unit), (result.layers[row], head))
+    _hiding(result)
+
+
+def _titled(name: str, unit: Unit, mean: np.ndarray, count: int) -> str:
+    return f"{head_measures.measure(name, mean, unit).name}: mean over {count:,} photos"
+
+
+def _describe(
+    result: SurveyResult, name: str, measure: Measure, statistic: str, cells: dict[str, tuple[int, int]]
+) -> str:
+    """Return what the table shows, in sentences that are computed from it."""
+
+    def place(cell: str) -> str:
+        block, _, head = cell.partition(".")
+        return f"head {head} of block {block}"
+
+    def number(cell: str) -> float:
+        return abs(float(measure.values[cells[cell]])) if measure.signed else float(measure.values[cells[cell]])
+
+    most, least = max(cells, key=number), min(cells, key=number)
+    value = measure.full(float(measure.values[cells[most]]))
+    if statistic == "mean" and name == "effect":
+        lowers = (
+            np.mean(result.tables["change"][(slice(None), *cells[most])] < 0) if result.has_numbers("change") else None
+        )
+        lower = "" if lowers is None else f" The probability falls without it on {100 * lowers:.0f} % of the photos."
+        return f"On average, the answer changes most without {place(most)}: by {value}.{lower}"
+    return (
+        f"The largest value is {value}, of {place(most)}. The least is "
+        f"{measure.full(float(measure.values[cells[least]]))}, of {place(least)}."
+    )
+
+
+def _extremes(
+    result: SurveyResult, file: str | None, values: np.ndarray, measure: Measure, place: tuple[int, int]
+) -> None:
+    """Draw the photos with the least and with the largest number of a head, each with a button that opens it."""
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) < 2:
+        return
+    order = known[np.argsort(values[known], kind="stable")]
+    count = min(EXTREMES, len(order) // 2)
+    st.subheader("Photos at the extremes")
+    for title, few in (("Smallest numbers", order[:count]), ("Largest numbers", order[::-1][:count])):
+        st.markdown(f"**{title}**")
+        with st.container(key=f"extremes {title.lower()}", horizontal=True, gap="medium"):
+            for at in map(int, few):
+                with st.container(width=SIDE, gap="small"):
+                    _card(result, file, at, measure.full(float(values[at])), place, title)
+    st.caption("A button shows the photo above, as the input of this page, with that block and head open.")
+
+
+def _card(result: SurveyResult, file: str | None, at: int, number: str, place: tuple[int, int], title: str) -> None:
+    picture = of(result, ("picture", at), partial(_picture, result, file, at))
+    name, label, answer = shorten(result.names[at], LETTERS), result.labels[at], result.answers[at]
+    lines = [
+        name,
+        f"labelled {shorten(label, LETTERS)}" if label and label != name else "",
+        f"answer {shorten(answer, LETTERS)}" if answer else "",
+    ]
+    components.drawing(survey_charts.photo_card(picture, number, list(filter(None, lines))), f"photo {title} {at}")
+    if not picture:
+        st.caption("The file has no picture of it.")
+    elif st.button("Open", key=f"open {title} {at}", on_click=_open, args=(file, at, place)):
+        st.rerun()
+
+
+def _picture(result: SurveyResult, file: str | None, at: int) -> str:
+    """Return a small copy of a photo as a `data:` address; empty where there is none."""
+    try:
+        known = samples(models.samples(result.model)) if file is None else {}
+        name = result.names[at]
+        photo = known[name]().copy() if name in known else images.open_photo(result.pictures[at])
+    except ValueError:
+        return ""
+    photo.thumbnail((SIDE, SIDE))
+    return image_patches.data_uri(photo, "PNG" if max(photo.size) < SIDE else "JPEG")
+
+
+def _open(file: str | None, at: int, place: tuple[int, int]) -> None:
+    if file is not None:
+        session.take_surveyed(at)
+    else:
+        session.take_sample(list(samples(models.samples(model_name())))[at])
+    url_state.keep(over=None, cell=None, block=place[0] + 1, head=place[1])
+
+
+def _whole(result: SurveyResult, at: int) -> bool:
+    """Return whether a survey stores a photo as the model saw it."""
+    return result.pictures[at].startswith(b"\x89PNG")
+
+
+def _hiding(result: SurveyResult) -> None:
+    """Draw what hiding the most attended patches does on average, beside as many others."""
+    if not np.isfinite(result.hiding["attended"]).any():
+        return
+    st.subheader("Is the map what the model used?")
+    means = {words: float(np.nanmean(result.hiding[way])) for way, words in WAYS.items()}
+    spreads = {words: float(np.nanstd(result.hiding[way])) for way, words in WAYS.items()}
+    draw = partial(survey_charts.hiding, means, spreads, "change of the probability, points")
+    left, right = st.columns(2)
+    hidden = result.hiding["hidden"][np.isfinite(result.hiding["hidden"])]
+    numbers = "; ".join(f"{words}: {with_sign(value)} points" for words, value in means.items())
+    with left:
+        chart(result, "hiding", draw, alt=f"Mean change of the answer’s probability with patches hidden. {numbers}")
+    with right:
+        st.markdown(
+            f"With {hidden.mean():.0f} patches grey, the answer’s probability changes on average by "
+            f"{with_sign(means['most attended'])} points if they are those that CLS attends to most in the last block, "
+            f"by {with_sign(means['at random'])} points if they are chosen at random (20 choices for each photo), and "
+            f"by {with_sign(means['in the centre'])} points if they are those in the centre."
+        )
+        st.caption("The lines are standard deviations over the photos (hiding what a map marks: Samek et al. 2017).")

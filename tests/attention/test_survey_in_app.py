@@ -1,0 +1,97 @@
+"""Many photos on Attention: the sample photos, and a survey file, whose photos open as runs of their own."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tracer
+from tests.app.test_app import opened, text, upload, visited
+from tests.attention.test_all_heads_in_app import markup
+from tracer.attention import survey
+from tracer.attention.head_effects import head_effects
+from tracer.attention.survey.photo_rows import PhotoRows
+from tracer.figures.attention.head_grid import with_sign
+from tracer.inputs.samples import samples
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The rows of two sample photos under other names, and the text of the weights."""
+    model, photos = tracer.load("vit"), samples("photos")
+    measured = PhotoRows(model)
+    return [
+        row for name in ("deer", "cat") for row in measured.measure(photos[name](), f"{name}.jpg", name)
+    ], model.weights
+
+
+def file(rows, weights: str = "w") -> bytes:
+    return survey.encode(rows, json.dumps({"model": "vit", "weights": weights}))
+
+
+def numbers(at) -> dict[tuple[int, int], str]:
+    cells = re.findall(r'title="Block (\d+), head (\d+): (\S+) points', markup(at, "heads"))
+    return {(int(block) - 1, int(head)): number for block, head, number in cells}
+
+
+def with_survey(data: bytes, name: str = "rows.parquet"):
+    at = visited("attention", over="survey")
+    next(each for each in at.file_uploader if each.label == "A survey").set_value((name, data, "")).run()
+    assert not at.exception
+    return at
+
+
+def press_first(at):
+    next(button for button in at.main.button if button.label == "Open").click().run()
+    assert not at.exception and not at.error
+    return at
+
+
+def test_the_sample_photos_have_the_mean_of_their_effects():
+    at = visited("attention", model="segmenter", over="samples", cell="3.1")
+    model, photos = tracer.load("segmenter"), [photo() for photo in samples("scenes").values()]
+    changes = [head_effects(model, model.inputs(photo), model.trace(photo, prove=False)).change for photo in photos]
+    mean = np.mean(changes, axis=0)
+    shown = numbers(at)
+    assert len(shown) == mean.size
+    for cell, number in shown.items():
+        assert float(number.replace("−", "-")) == pytest.approx(mean[cell], abs=0.02)
+    assert 'aria-pressed="true"' in re.search(r'<button[^>]*title="Block 3, head 1:[^>]*>', markup(at, "heads"))[0]
+    at.segmented_control(key="place statistic").set_value("spread").run()
+    spread = numbers(at)[2, 1]
+    assert float(spread) == pytest.approx(np.std(changes, axis=0)[2, 1], abs=0.02)
+    last = list(samples("scenes"))[int(np.argmin([change[2, 1] for change in changes]))]
+    press_first(at)
+    assert at.session_state["visitor"].given.name == last
+    assert (at.query_params["block"], at.query_params["head"]) == ("3", "1") and "over" not in at.query_params
+
+
+def test_a_photo_of_a_survey_is_a_click_from_its_own_run(rows):
+    found, weights = rows
+    at = with_survey(file(found, weights))
+    assert "rows.parquet: 2 photos, measured on vit" in text(at) and not at.error
+    change = np.array([row["change"] for row in found if row["row"] == "head"]).reshape(2, 6, 4)
+    assert numbers(at) == {cell: with_sign(change.mean(0)[cell], 2) for cell in np.ndindex(6, 4)}
+    row, head = np.unravel_index(np.abs(change.mean(0)).argmax(), (6, 4))
+    press_first(at)
+    least = ("deer.jpg", "cat.jpg")[int(change[:, row, head].argmin())]
+    given = at.session_state["visitor"].given
+    assert (given.name, given.photo.size) == (least, (32, 32)) and "The survey recorded the same effects" in text(at)
+    assert at.query_params["head"] == str(head)
+
+
+def test_a_survey_that_says_otherwise_than_the_run_is_named(rows):
+    found = [row | {"change": row["change"] + 3} if row.get("head") == 1 else row for row in rows[0]]
+    at = press_first(with_survey(file(found)))
+    assert "The survey recorded other effects on this photo: they differ by at most 3 points" in at.warning[0].value
+
+
+def test_a_survey_is_opened_from_any_page(rows):
+    at = upload(opened(), file(rows[0]), "mine.parquet")
+    assert at.title[0].value == "What does a patch attend to?" and "mine.parquet: 2 photos" in text(at)
+    at = with_survey(b"hello", "words.parquet")
+    assert (
+        at.error[0].value
+        == "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file. What was there before stays."
+    )
