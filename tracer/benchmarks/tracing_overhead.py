@@ -23,9 +23,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
 from tracer import zoo
+from tracer.attention.survey.photo_rows import SEEDS, PhotoRows
 from tracer.capture import record
 from tracer.export import to_table
 from tracer.inputs.samples import samples
+from tracer.models.shared.lens_answers import lens_answers
 from tracer.models.shared.spec import build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
@@ -56,6 +58,7 @@ def bench() -> list[dict[str, Any]]:
                 _threads,
                 _changing,
                 _comparing,
+                _looking,
                 _torchlens,
                 _growth,
             )
@@ -310,6 +313,24 @@ def _comparing() -> Iterator[dict]:
     for name, other in (("another photo", photo), ("a head switched off", off)):
         ratios = _ratios(partial(tracer.compare, first, other), model.trace)
         yield _row(f"comparing a run of vit with that of {name}, over a run", ratios, "× time", 0.2)
+
+
+def _looking() -> Iterator[dict]:
+    """Measure the lens over a run, and the rows of one photo of a survey over as many plain runs as they need: with
+    each head off, and with patches hidden."""
+    model, photo = tracer.load("vit"), samples("photos")["dog"]()
+    inputs, trace, rows = model.inputs(photo), model.trace(image=photo), PhotoRows(model)
+    ratios = _ratios(lambda: lens_answers(model, inputs, trace), model.trace)
+    yield _row("reading the answer of vit after every block, over a run", ratios, "× time")
+    heads = sum(row["row"] == "head" for row in rows.measure(photo, "dog"))
+    runs = 1 + heads + 2 + SEEDS
+
+    def plain() -> None:
+        for _ in range(runs):
+            model.net(*inputs)
+
+    ratios = _ratios(lambda: rows.measure(photo, "dog"), plain)
+    yield _row(f"surveying one photo by vit over its {runs} plain forwards", ratios, "× time")
 
 
 def _torchlens() -> Iterator[dict]:
