@@ -22,13 +22,13 @@ from tracer.record import AttentionRecord, Step, Trace
 _HERE = Path(__file__).parent
 
 
-_DRAWN = ("packed", "words", "colour", "photo", "telling")
+_DRAWN = ("packed", "words", "sketch", "colour", "controls", "photo", "telling")
 MAP = (
     "place",
     "keys",
     "strip",
     "headed",
-    *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "controls", "main")),
+    *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
 GLANCE = ("place", "headed", *(f"attention_map/{script}" for script in _DRAWN), "glance/sentence", "glance/glance")

@@ -22,14 +22,14 @@ function paint(canvas, map, weights, columns, most, scale, closed = () => false)
   context.putImageData(image, 0, 0);
 }
 
-// `weights` onto a canvas that lies over a photo, as shade: none over the largest, black where there is no weight.
-function shade(canvas, map, weights, columns, most, scale, closed) {
+// `weights` onto a canvas that lies over a photo, as amber light: the more of it, the larger the weight.
+function glow(canvas, map, weights, columns, most, scale, closed) {
   const context = canvas.getContext("2d");
   const image = context.createImageData(columns, weights.length / columns);
-  const hidden = map.closed.match(/\w\w/g).map((digits) => parseInt(digits, 16));
   weights.forEach((weight, at) => {
-    const dark = Math.round(255 * (1 - Math.min(1, position(weight, most, scale))));
-    image.data.set(closed(at) ? [...hidden, 255] : [0, 0, 0, dark], 4 * at);
+    const alpha = Math.round(255 * Math.min(1, position(weight, most, scale)));
+    const missing = map.tokens[at] === null; // what covers it shows
+    image.data.set(missing ? [0, 0, 0, 0] : closed(at) ? [...SHUT, 255] : [...AMBER, alpha], 4 * at);
   });
   context.putImageData(image, 0, 0);
 }
@@ -57,10 +57,9 @@ function outline(canvas, columns, rows, lines) {
 }
 
 // The patches with at least half of the largest weight, and those with more than the even share.
-const HALF = "#ffd23f";
 const levels = (weights, most, even, closed, size = 1) => [
   { inside: (at) => !closed(at) && weights[at] > even, colour: "#fff", width: size },
-  { inside: (at) => !closed(at) && most > 0 && weights[at] >= most / 2, colour: HALF, width: 2 * size },
+  { inside: (at) => !closed(at) && most > 0 && weights[at] >= most / 2, colour: "#fff", width: 2.5 * size },
 ];
 
 const maximum = (weights) => weights.reduce((a, b) => Math.max(a, b), 0);
@@ -76,9 +75,10 @@ function scaleEnd(cells, open, scale) {
   return ordered[Math.floor((1 - OUTLIERS) * (ordered.length - 1))] ?? 0;
 }
 
-// The colours of a bar: those of the scale, or the shade that lies over a photo.
+// The colours of a bar: those of the scale, or of the light over a photo.
 const coloured = (map) => Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
-const shaded = ["rgb(0 0 0 / 1)", "rgb(0 0 0 / 0)"];
+const mixed = (from, to, share) => Math.round(from + share * (to - from));
+const lit = [0, 1].map((share) => `rgb(${AMBER.map((part) => mixed(SKETCH.grey, part, share * LIT)).join(",")})`);
 
 // The bar below a picture: its ticks, and a mark at the even share.
 function drawBar(bar, stops, most, scale, even, beyond = false) {
@@ -99,8 +99,8 @@ function drawBar(bar, stops, most, scale, even, beyond = false) {
 }
 
 // Below a bar: what the grey cells are.
-function grey(legend, map, words) {
+function grey(legend, colour, words) {
   legend.hidden = !words;
-  legend.querySelector("i").style.setProperty("--paint", map.closed);
+  legend.querySelector("i").style.setProperty("--paint", colour);
   legend.querySelector("span").textContent = words;
 }

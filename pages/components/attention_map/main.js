@@ -138,9 +138,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     [...multiples.children].forEach((button, head) => {
       const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
       const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
-      const lay = map.photo ? shade : paint;
+      const lay = map.photo ? glow : paint;
       const end = each ? ends[head] : most;
-      const [canvas, lines] = button.querySelectorAll("canvas");
+      const [canvas, lines] = [...button.querySelectorAll("canvas")].slice(-2);
       lay(canvas, map, shown[head], map.photo ? map.columns : map.keys, end, scale, closed);
       if (map.photo) outline(lines, map.columns, map.rows, levels(shown[head], end, Infinity, closed, 2));
       button.lastChild.textContent = each ? `head ${head}, to ${percent(ends[head])}` : `head ${head}`;

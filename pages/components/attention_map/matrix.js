@@ -8,7 +8,7 @@ function layMatrix(map, find, state, choose) {
   canvas.width = map.keys;
   canvas.height = map.queries;
   grid.style.aspectRatio = `${map.keys} / ${map.queries}`;
-  grey(find(".tokens .shut"), map, map.masks ? `closed by ${maskName(map)}` : "");
+  grey(find(".tokens .shut"), map.closed, map.masks ? `closed by ${maskName(map)}` : "");
   find(".edges").replaceChildren(
     ...map.edges.flatMap((edge) =>
       [["top", map.queries, "row"], ["left", map.keys, "column"]].map(([side, size, name]) => {

@@ -1,4 +1,7 @@
-// The photo with the map of one row over it: in its own colours, the brighter the larger the weight. It lies in its own pixels; all else is placed in shares of it.
+// The photo with the map of one row over it: a grey sketch, lit in amber, the brighter the larger the weight. It lies in its own pixels; all else is placed in shares of it.
+
+const LOOKS = [["attention", "Attention"], ["colour", "In colour"], ["patches", "Patches"], ["photo", "Photo"]];
+const SMALL = 200; // pixels of a small picture's width
 
 function layPhoto(map, find, state, choose) {
   const photo = find(".photo");
@@ -16,7 +19,7 @@ function layPhoto(map, find, state, choose) {
       height: `${(100 * high) / height}%`,
     });
   const cover = find(".cover");
-  for (const element of [cover, heat, find(".lines"), find(".frame")]) place(element, left, top, right - left, bottom - top);
+  for (const element of [cover, heat, find(".lines"), find(".cuts")]) place(element, left, top, right - left, bottom - top);
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
   const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
   const without = map.tokens.length - map.patches.size;
@@ -70,24 +73,34 @@ function layPhoto(map, find, state, choose) {
     choose({ query: tokenBeyond(map, from, step) ?? tokenAt(map, ...from) ?? state.query, pinned: true }, true, event.repeat);
   };
 
-  const opacity = find(".opacity input");
-  opacity.oninput = () => {
-    find(".map").style.setProperty("--overlay", opacity.value / 100);
-    find(".lines").hidden = opacity.value === "0"; // the photo as it is
-    find(".opacity output").textContent = `${opacity.value} %`;
-  };
-  opacity.oninput();
+  find(".map").style.setProperty("--lit", LIT);
+  find(".cuts").style.backgroundSize = `${100 / map.columns}% ${100 / map.rows}%`;
+  state.look = "attention";
+  choices(find("[data-group=look]"), LOOKS, state.look, (look) => {
+    state.look = find(".map").dataset.look = look;
+  });
+  const small = []; // sketches of the crop for other pictures
+  const shown = find("img").decode().then(() => {
+    const whole = sketchOf(find("img"), map);
+    Object.assign(find(".sketch"), { width: whole.width, height: whole.height }).getContext("2d").drawImage(whole, 0, 0);
+    hatch(find(".outside"), map);
+    const [x, y] = [whole.width / width, whole.height / height];
+    for (const canvas of small) {
+      const area = [left * x, top * y, (right - left) * x, (bottom - top) * y];
+      canvas.getContext("2d").drawImage(whole, ...area, 0, 0, canvas.width, canvas.height);
+    }
+  });
 
   function draw(cells, open) {
     const weights = onPatches(map, row(map, cells, state.query));
     const most = maximum(weights);
     const closed = (patch) => map.tokens[patch] === null || isClosed(map, cells, state.layer, state.query, map.tokens[patch]);
-    shade(heat, map, weights, map.columns, most, state.scale, closed);
+    glow(heat, map, weights, map.columns, most, state.scale, closed);
     outline(find(".lines"), map.columns, map.rows, levels(weights, most, 1 / open.length, closed));
-    drawBar(find(".over .bar"), shaded, most, state.scale, 1 / open.length);
+    drawBar(find(".over .bar"), lit, most, state.scale, 1 / open.length);
     const shut = map.tokens.length - without - open.filter((token) => isPatch(map, token)).length;
     const patches = shut === 1 ? "1 patch is" : `${shut} patches are`;
-    grey(find(".over .shut"), map, shut ? `${patches} closed to this query by ${maskName(map)} that ran` : "");
+    grey(find(".over .shut"), `rgb(${SHUT.join(",")})`, shut ? `${patches} closed to this query by ${maskName(map)} that ran` : "");
     const frame = find(".query");
     frame.hidden = !isPatch(map, state.query);
     frame.classList.toggle("pinned", state.pinned);
@@ -99,16 +112,11 @@ function layPhoto(map, find, state, choose) {
     const grid = `Photo with ${map.rows} rows and ${map.columns} columns of patches${hidden}`;
     photo.setAttribute("aria-label", `${grid}. Query: ${queryName(map, state)}. Arrow keys move it.`);
   }
-  // The photo as the model sees it, to lie under a canvas of its size.
+  // The sketch of what the model sees, to lie under a canvas of its size.
   function cropped() {
-    const image = Object.assign(document.createElement("img"), { src: address, alt: "", draggable: false });
-    Object.assign(image.style, {
-      left: `${(-100 * left) / (right - left)}%`,
-      top: `${(-100 * top) / (bottom - top)}%`,
-      width: `${(100 * width) / (right - left)}%`,
-      height: `${(100 * height) / (bottom - top)}%`,
-    });
-    return image;
+    const canvas = document.createElement("canvas");
+    small.push(Object.assign(canvas, { width: SMALL, height: Math.round((SMALL * (bottom - top)) / (right - left)) }));
+    return canvas;
   }
-  return { draw, cropped, free: () => URL.revokeObjectURL(address) };
+  return { draw, cropped, shown, free: () => URL.revokeObjectURL(address) };
 }

@@ -46,7 +46,7 @@ export default function ({ data, parentElement }) {
   }
   draw();
   const stood = () => document.getElementById("first")?.remove(); // what stood here until now
-  photo ? find("img").decode().then(stood, stood) : stood();
+  photo ? pictures[0].shown.then(stood, stood) : stood();
   const back = (place) => {
     Object.assign(state, standing(place));
     draw();

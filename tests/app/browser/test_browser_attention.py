@@ -135,7 +135,8 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
     page.mouse.move(0, 0)
     heat = np.array(page.locator("canvas.heat").evaluate(PIXELS)).reshape(64, 4)
     cover = np.array(page.locator("canvas.cover").evaluate(PIXELS)).reshape(64, 4)
-    hidden = set((heat[:, :3] == GREY).all(1).nonzero()[0].tolist())
+    hidden = set((cover[:, :3] == GREY).all(1).nonzero()[0].tolist())
+    assert not heat[sorted(hidden), 3].any()
     assert hidden == set((cover[:, 3] == 255).nonzero()[0].tolist()) == set(range(64)) - visible
     assert legend.inner_text() == "32 of 64 patches were hidden from the encoder: no token here, no attention"
     box = page.locator("canvas.heat").bounding_box()
@@ -157,7 +158,7 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
         frame = page.locator(".query").bounding_box()
         assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)
         assert frame["y"] == pytest.approx(box["y"] + patch // 8 * box["height"] / 8, abs=1)
-    page.get_by_role("slider", name="Strength of the shade").fill("0")
+    page.get_by_role("radio", name="Photo", exact=True).check()
     photo = np.asarray(Image.open(BytesIO(page.locator(".photo").screenshot())).convert("RGB"), int)
     side = photo.shape[0] // 8
     for patch in range(64):

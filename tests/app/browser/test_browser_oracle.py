@@ -146,7 +146,8 @@ MAP = """(photo) => {
   return {
     lead: find(".lead").textContent, top: texts(".top li"), alt: photo.getAttribute("aria-label"), heat: pixels(heat),
     ticks: texts(".over .ticks span"), others: texts(".others button small"), same: texts(".over .same")[0],
-    heads: all(".heads button").map((one) => [one.lastChild.textContent, pixels(one.querySelector("canvas"))]),
+    heads: all(".heads button").map((one) =>
+      [one.lastChild.textContent, pixels([...one.querySelectorAll("canvas")].at(-2))]),
     table: all(".numbers tbody tr").map((line) => [...line.cells].map((cell) => cell.textContent)),
     title: texts(".heads-title")[0], rule: texts(".rule")[0], python: texts(".python code")[0],
   };
@@ -162,7 +163,7 @@ def patch_name(token: int) -> str:
 
 def check_shade(shown: dict, weights: np.ndarray) -> None:
     """Check that a patch is the brighter the larger its weight is in the row of a query `[tokens]`."""
-    light, on_patches = 1 - unpack(shown["heat"])[:, 3] / 255, weights[1:]
+    light, on_patches = unpack(shown["heat"])[:, 3] / 255, weights[1:]
     assert np.abs(light - on_patches / on_patches.max()).max() < 0.005
     assert says(shown["ticks"][-1], on_patches.max()) and shown["ticks"][0] == "0"
 
@@ -204,7 +205,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     assert shown["title"].startswith("All heads of block 2") and says(shown["title"], largest)
     for head, (name, pixels) in enumerate(shown["heads"]):
         assert name == f"head {head}"
-        light = 1 - unpack(pixels)[:, 3] / 255
+        light = unpack(pixels)[:, 3] / 255
         assert np.abs(light - weights[head, 0, 1:] / largest).max() < 0.005
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
     for row, column in draw(CELLS, (8, 8), 1):
@@ -222,7 +223,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
             frame["x"] <= at[0] <= frame["x"] + frame["width"] and frame["y"] <= at[1] <= frame["y"] + frame["height"]
         )
     page.mouse.move(0, 0)
-    page.get_by_role("slider", name="Strength of the shade").fill("0")
+    page.get_by_role("radio", name="Photo", exact=True).check()
     check_photo(page.screenshot(clip=heat.bounding_box()), samples("photos")["horse"]())
     page.locator(".each input").check()
     for head, (name, _) in enumerate(photo.evaluate(MAP)["heads"]):

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.app.browser.test_browser import SLOW, give, go, quiet, settled
+from tracer.figures.attention.lit_photo import AMBER, GREY, STRENGTH
 from tracer.inputs.images import centre_crop
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, Trace
 
@@ -71,7 +72,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     page.mouse.click(*at(2, 3))
     assert follows() and page.locator(".query.pinned").count() == 0
     page.mouse.click(*at(2, 3))
-    page.get_by_role("slider", name="Strength of the shade").focus()
+    page.get_by_role("radio", name="Attention", exact=True).focus()
     page.keyboard.press("Escape")
     assert follows()
     page.locator(".photo").press("ArrowUp")
@@ -84,18 +85,18 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     quiet(page)
 
 
-def test_the_photo_keeps_its_colours_and_a_patch_is_as_bright_as_its_bar_says(page):
-    """Black over what has no weight, nothing over the largest; patches that are closed are grey; lines go around the
+def test_a_patch_is_lit_by_its_weight_over_a_sketch_and_the_photo_is_one_choice_away(page):
+    """Amber over a grey sketch whose patches have one mean; patches that are closed are dark; lines go around the
     largest weights."""
     page.goto("/attention?model=vit-text")
     page.locator(".lead").wait_for()
     settled(page)
     page.mouse.move(0, 0)
-    token, slider = page.get_by_role("spinbutton", name="Token"), page.get_by_role("slider", name="Strength")
+    token = page.get_by_role("spinbutton", name="Token")
     token.fill("36")
     token.press("Enter")
     heat = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(64, 4)
-    closed = (heat[:, :3] == [0x7A, 0x84, 0x94]).all(-1)
+    closed = (heat[:, :3] == [20, 24, 31]).all(-1)
     assert closed.nonzero()[0].tolist() == list(range(37, 64))
     assert page.locator(".over .shut").inner_text() == "27 patches are closed to this query by the causal mask that ran"
 
@@ -103,28 +104,27 @@ def test_the_photo_keeps_its_colours_and_a_patch_is_as_bright_as_its_bar_says(pa
         return np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
 
     def patches() -> np.ndarray:
-        """The colour of each patch, away from its edges."""
+        """The mean colour of each patch, away from its edges and their lines."""
         seen = pixels(".photo")
         side = seen.shape[0] / 8
-        middles = [(int((row + 0.5) * side), int((column + 0.5) * side)) for row in range(8) for column in range(8)]
-        return np.stack([seen[y - 4 : y + 4, x - 4 : x + 4].mean((0, 1)) for y, x in middles])
+        inner = [slice(int((at + 0.15) * side), int((at + 0.85) * side)) for at in range(8)]
+        return np.stack([seen[row, column].mean((0, 1)) for row in inner for column in inner])
 
-    slider.fill("0")
-    bare = patches()
-    assert np.ptp(bare, axis=1).max() > 100  # a red circle is red
-    slider.fill("60")
-    assert page.locator(".opacity output").inner_text() == "60 %"
-    shaded, bar = patches(), pixels(".gradient")[8]
-    light = 1 - 0.6 * heat[~closed, 3:] / 255
-    assert np.abs(shaded[~closed] - light * bare[~closed]).max() < 6
-    assert light.max() == 1 and light.min() == pytest.approx(0.4, abs=0.02)
-    assert bar[4] == pytest.approx(0.4 * 255, abs=8) and bar[-4] == pytest.approx(255, abs=8)
-    assert np.abs(shaded[63] - pixels(".shut i")[10, 10] - 0.4 * (bare[63] - 255)).max() < 6
+    lit, bar = patches(), pixels(".gradient")[8]
+    assert np.abs(bar[4] - GREY).max() < 4 and np.abs(bar[-4] - (0.2 * GREY + 0.8 * AMBER)).max() < 4
+    shares = heat[~closed, 3] / 255
+    assert shares.max() == 1
+    expected = (1 - STRENGTH * shares[:, None]) * GREY + STRENGTH * shares[:, None] * AMBER
+    assert np.abs(lit[~closed] - expected).max() < 12  # the middle of a patch is not all of it
+    assert lit[closed].max() < lit[~closed].max(1).min()
     fine = np.array(page.locator("canvas.lines").evaluate(HEAT)).reshape(8 * 24, 8 * 24, 4)
-    largest = int(heat[~closed, 3].argmin())
+    largest = int(np.where(closed, 0, heat[:, 3]).argmax())
     row, column = divmod(largest, 8)
-    top = fine[24 * row if row else 1, 24 * column + 12, :3]
-    assert top[2] < 90 < top[0]  # yellow
+    assert fine[24 * row if row else 1, 24 * column + 12].min() > 200  # a white line
+    page.get_by_role("radio", name="Photo", exact=True).check()
+    assert np.ptp(patches(), axis=1).max() > 100  # a red circle is red
+    page.get_by_role("radio", name="In colour").check()
+    assert np.ptp(patches(), axis=1).max() > 100 and not page.locator("canvas.sketch").is_visible()
 
 
 def test_one_redraw_fits_in_a_frame(page):
@@ -235,7 +235,7 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     page.mouse.move(photo["x"] + 100 * scale, photo["y"] + 20 * scale)
     target = int(np.argmax(trace.attention(0, 0, 2)[0]))
     pixels = np.array(page.locator("canvas.heat").evaluate(HEAT)).reshape(2, 3, 4)
-    lit = np.argwhere(pixels[..., 3] < 128)  # of the shade over them
+    lit = np.argwhere(pixels[..., 3] > 128)  # of the light over them
     assert [tuple(cell) for cell in lit] == [divmod(target - 1, 3)]
     frame = page.locator(".query").bounding_box()
     assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)

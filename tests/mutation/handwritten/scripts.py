@@ -57,9 +57,9 @@ RULES = (
         PHOTO,
     ),
     raw(
-        "shade where the weight is large",
+        "light where the weight is small",
         "attention_map/colour.js",
-        {"255 * (1 - Math.min(1, position(weight, most, scale)))": "255 * Math.min(1, position(weight, most, scale))"},
+        {"[...AMBER, alpha]": "[...AMBER, 255 - alpha]"},
         PHOTO,
     ),
     raw(

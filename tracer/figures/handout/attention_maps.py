@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw
 from tracer.attention import parts, places, segments
 from tracer.export.to_html import text
 from tracer.figures.attention import attention_payload as drawn
+from tracer.figures.attention import lit_photo
 from tracer.figures.palette import table
 from tracer.figures.predictions import class_bars
 from tracer.figures.tensors.heatmap import as_array
@@ -16,8 +17,6 @@ from tracer.record import Picture, Trace
 
 BLOCKS, HEADS, WORDS, SIDE = 24, 16, 400, 360
 """Limits of the drawing: blocks of a tower, heads of its last block, words of a text, pixels of a map's longer side."""
-DARK, HALF = 0.4, "#ffd23f"
-"""Brightness of a photo at weight 0, and the frame of patches with at least half of the largest weight."""
 NAMED = 5
 """Tokens that are named with their weights."""
 
@@ -94,26 +93,23 @@ def _query(trace: Trace, part: str, picture: Picture | None, queries: int) -> in
 
 
 def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) -> str:
-    """Return the photo with each patch darker for less weight in the query's row, as HTML."""
-    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
+    """Return the photo as a sketch, lit where the query's row has weight, as HTML."""
+    photo = Image.fromarray(np.asarray(trace.values[picture.value])).convert("RGB")
     scale = SIDE / max(photo.size)
     photo = photo.resize([max(1, round(side * scale)) for side in photo.size], Image.Resampling.BICUBIC)
-    light = np.zeros((picture.rows, picture.columns))
+    shares = np.zeros((picture.rows, picture.columns))
     for token, patch in places(trace, part).items():
-        light[divmod(patch, picture.columns)] = row[token]
-    light /= max(light.max(), 1e-12)
-    left, top, right, bottom = (round(side * scale) for side in picture.crop)
-    size = max(1, right - left), max(1, bottom - top)
-    shade = Image.new("L", photo.size, round(255 * DARK))
-    shade.paste(Image.fromarray(np.uint8(255 * (DARK + (1 - DARK) * light))).resize(size, 0), (left, top))
-    dark = Image.composite(photo, Image.new("RGB", photo.size), shade)
-    frames = ImageDraw.Draw(dark)
-    for r, c in np.argwhere(light >= 0.5):
-        place = left + c * size[0] / picture.columns, top + r * size[1] / picture.rows
-        frames.rectangle(
-            (*place, place[0] + size[0] / picture.columns, place[1] + size[1] / picture.rows), outline=HALF
-        )
-    return f'<img src="{data_uri(dark)}" alt="{text(name)}: the photo, lit where the weight is">'
+        shares[divmod(patch, picture.columns)] = row[token]
+    shares /= max(shares.max(), 1e-12)
+    crop = left, top, right, bottom = [side * scale for side in picture.crop]
+    greys = lit_photo.sketch(np.asarray(photo), crop, picture.rows, picture.columns)
+    drawing = Image.fromarray(lit_photo.light(greys, crop, shares))
+    frames = ImageDraw.Draw(drawing)
+    wide, high = (right - left) / picture.columns, (bottom - top) / picture.rows
+    for r, c in np.argwhere(shares >= 0.5):
+        place = left + c * wide, top + r * high
+        frames.rectangle((*place, place[0] + wide, place[1] + high), outline="#fff")
+    return f'<img src="{data_uri(drawing)}" alt="{text(name)}: the photo, lit where the weight is">'
 
 
 def _matrix(weights: np.ndarray, name: str) -> str:

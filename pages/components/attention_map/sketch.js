@@ -1,0 +1,95 @@
+// The photo under a map: a grey sketch in which every patch has the same mean, so that a patch is the brighter the larger
+// its weight, whatever the photo shows there. tracer/figures/attention/lit_photo.py does the same.
+
+const SKETCH = { grey: 72, contrast: 0.7, passes: 6, side: 640 };
+const AMBER = [255, 176, 0];
+const LIT = 0.8; // opacity of the largest weight
+const SHUT = [20, 24, 31]; // what a query may not attend to, darker than any weight
+
+function sketchOf(image, { photo, crop, rows, columns }) {
+  const scale = Math.min(1, SKETCH.side / Math.max(...photo));
+  const [width, height] = photo.map((side) => Math.max(1, Math.round(side * scale)));
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0, width, height);
+  const drawn = context.getImageData(0, 0, width, height);
+  const grey = new Float32Array(width * height);
+  grey.forEach((_, at) => {
+    grey[at] = 0.299 * drawn.data[4 * at] + 0.587 * drawn.data[4 * at + 1] + 0.114 * drawn.data[4 * at + 2];
+  });
+  const [left, top, right, bottom] = crop;
+  const axis = (length, side, from, to, count) =>
+    Float32Array.from({ length }, (_, at) => ((((at + 0.5) / length) * side - from) / (to - from)) * count);
+  const [x, y] = [axis(width, photo[0], left, right, columns), axis(height, photo[1], top, bottom, rows)];
+  for (let pass = 0; pass < SKETCH.passes; pass++) subtract(grey, meansOf(grey, x, y, rows, columns), x, y, true);
+  const limit = SKETCH.grey;
+  grey.forEach((value, at) => {
+    grey[at] = limit * Math.tanh((SKETCH.contrast * value) / limit);
+  });
+  subtract(grey, meansOf(grey, x, y, rows, columns), x, y, false);
+  grey.forEach((value, at) => {
+    drawn.data.set([value + limit, value + limit, value + limit, 255], 4 * at);
+  });
+  context.putImageData(drawn, 0, 0);
+  return canvas;
+}
+
+// The mean of each patch, row by row; `x` and `y` are the places of the pixels, in patches.
+function meansOf(grey, x, y, rows, columns) {
+  const means = Object.assign(new Float64Array(rows * columns), { rows, columns });
+  const counts = new Uint32Array(rows * columns);
+  y.forEach((v, row) => {
+    if (v < 0 || v >= rows) return;
+    const [first, start] = [Math.floor(v) * columns, row * x.length];
+    for (let column = 0; column < x.length; column++) {
+      const u = x[column];
+      if (u < 0 || u >= columns) continue;
+      means[first + Math.floor(u)] += grey[start + column];
+      counts[first + Math.floor(u)] += 1;
+    }
+  });
+  counts.forEach((count, patch) => {
+    means[patch] /= Math.max(1, count);
+  });
+  return means;
+}
+
+// Takes the means away: bilinear between the middles of patches where it is `smooth`, else patch by patch.
+function subtract(grey, means, x, y, smooth) {
+  const { rows, columns } = means;
+  const between = (place, count) => {
+    const at = Math.min(count - 1, Math.max(0, smooth ? place - 0.5 : Math.floor(place)));
+    const low = Math.min(Math.floor(at), Math.max(0, count - 2));
+    return [low, Math.min(count - 1, low + 1), at - low];
+  };
+  const across = Array.from(x, (u) => between(u, columns));
+  y.forEach((v, row) => {
+    const [low, high, down] = between(v, rows);
+    const line = row * x.length;
+    across.forEach(([near, far, right], column) => {
+      const above = means[low * columns + near] * (1 - right) + means[low * columns + far] * right;
+      const below = means[high * columns + near] * (1 - right) + means[high * columns + far] * right;
+      grey[line + column] -= above * (1 - down) + below * down;
+    });
+  });
+}
+
+// Hatches what lies outside the crop: pixels that the model does not see.
+function hatch(canvas, { photo, crop }) {
+  const [width, height] = photo.map((side) => Math.round((side * SKETCH.side) / Math.max(...photo)));
+  Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  const [left, top, right, bottom] = crop.map((side) => (side * SKETCH.side) / Math.max(...photo));
+  const outside = new Path2D();
+  outside.rect(0, 0, width, height);
+  outside.rect(left, top, right - left, bottom - top);
+  context.clip(outside, "evenodd");
+  context.fillStyle = "rgb(20 24 31 / 0.55)";
+  context.fillRect(0, 0, width, height);
+  context.strokeStyle = "rgb(255 255 255 / 0.35)";
+  for (let at = -height; at < width; at += 12) {
+    context.moveTo(at, height);
+    context.lineTo(at + height, 0);
+  }
+  context.stroke();
+}
