@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracer.attention import layers, parts
+from tracer.attention import layers
 from tracer.export import rows as text
 from tracer.export.math_labels import scientific
 from tracer.figures.equation_marks import mark_differences
@@ -210,7 +210,7 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
     cells: list[bytes] = []
     at = 0
     for one in comparison.attention:
-        if (pair := _weights(comparison, one)) is None:
+        if (pair := _weights(one)) is None:
             continue
         panels = []
         for weights, low, high, scale in _panels(*pair):
@@ -221,8 +221,8 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
             at += len(cells[-1])
         differ = one.values.difference
         told = "" if differ is None else f"the largest difference in any head is {_amount(differ)}"
-        for run in (comparison.a, comparison.b):
-            records = layers(run, _part(comparison, one, run))
+        for run, part in one.towers:
+            records = layers(run, part)
             places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[one.layer])}
         maps.append({"block": one.layer + 1, "panels": panels, "told": told})
         if at > MAPS:
@@ -243,16 +243,10 @@ def _computes(step: Step, record: AttentionRecord) -> bool:
     return record.op in step.ops or step.inside == record.op
 
 
-def _part(comparison: Comparison, one: LayerAttention, run: Trace) -> str:
-    """Return the tower of a run that is compared."""
-    return parts(run)[parts(comparison.a).index(one.part)]
-
-
-def _weights(comparison: Comparison, one: LayerAttention) -> list[np.ndarray] | None:
+def _weights(one: LayerAttention) -> list[np.ndarray] | None:
     """Return the mean over heads of the first input's attention, of both runs; None where it can't be drawn."""
     found = []
-    for run in (comparison.a, comparison.b):
-        part = _part(comparison, one, run)
+    for run, part in one.towers:
         try:
             if not can_draw(run, layers(run, part)[one.layer]):
                 return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from tracer.record.comparison.answers import Answers, compare_answers
 from tracer.record.comparison.equations import Spelling
@@ -20,6 +21,8 @@ COLUMNS = (
     "a", "b", "layer", "stage", "title", "values", "difference", "relative", "equations", "shape_a", "shape_b",
     "symbolic_a", "symbolic_b", "note",
 )  # fmt: skip
+MOST_WEIGHTS = 1 << 28
+"""Attention weights of a layer that are compared: 1 GB in each run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +75,36 @@ class Row:
         return not self.alone and self.a.symbolic == self.b.symbolic  # type: ignore[union-attr] # neither is None
 
 
-class LayerAttention(NamedTuple):
-    """The attention weights of a layer of both runs, compared; layers count from 0."""
+@dataclass(frozen=True, repr=False)
+class LayerAttention:
+    """The attention weights of a layer of both runs; `part` is the tower of the first run, layers count from 0."""
 
     part: str
     layer: int
-    values: Values
+    a: Trace
+    b: Trace
+    part_of_b: str
+
+    @property
+    def towers(self) -> tuple[tuple[Trace, str], tuple[Trace, str]]:
+        """Both runs, each with the name of its tower."""
+        return (self.a, self.part), (self.b, self.part_of_b)
+
+    @cached_property
+    def values(self) -> Values:
+        """How the weights of the two runs relate; they are not computed where their sizes differ."""
+        from tracer.attention import layers, weights  # stands above the record: looked up
+
+        sizes = [(one.heads, one.queries, one.keys) for one in (layers(*tower)[self.layer] for tower in self.towers)]
+        if sizes[0] != sizes[1]:
+            return Values(Relation.SHAPES)
+        if prod(sizes[0]) > MOST_WEIGHTS:
+            heads, queries, keys = sizes[0]
+            return Values(Relation.MISSING, note=f"{heads} × {queries:,} × {keys:,} weights are too many to compare")
+        try:
+            return compare_tensors(*(weights(run, self.layer, part=part) for run, part in self.towers))
+        except (ValueError, LookupError) as error:
+            return Values(Relation.MISSING, note=str(error) if isinstance(error, ValueError) else "not kept")
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,24 +136,13 @@ class Comparison:
     @cached_property
     def attention(self) -> tuple[LayerAttention, ...]:
         """The attention of each layer that both runs have."""
-        from tracer.attention import parts  # stands above the record: looked up
+        from tracer.attention import layers, parts  # stands above the record: looked up
 
-        found = []
-        for part, other in zip(parts(self.a), parts(self.b), strict=False):
-            counts = [sum(one.part == name for one in run.attentions) for run, name in self._runs(part, other)]
-            for layer in range(min(counts)):
-                found.append(LayerAttention(part, layer, self._attention(layer, part, other)))
-        return tuple(found)
-
-    def _runs(self, part: str, other: str) -> tuple[tuple[Trace, str], tuple[Trace, str]]:
-        return (self.a, part), (self.b, other)
-
-    def _attention(self, layer: int, part: str, other: str) -> Values:
-        try:
-            weights = [run.attention(layer, part=name) for run, name in self._runs(part, other)]
-        except (ValueError, LookupError) as error:
-            return Values(Relation.MISSING, note=str(error) if isinstance(error, ValueError) else "not kept")
-        return compare_tensors(*weights)
+        return tuple(
+            LayerAttention(part, layer, self.a, self.b, other)
+            for part, other in zip(parts(self.a), parts(self.b), strict=False)
+            for layer in range(min(len(layers(self.a, part)), len(layers(self.b, other))))
+        )
 
     @cached_property
     def answers(self) -> Answers | None:
