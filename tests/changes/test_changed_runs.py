@@ -221,7 +221,7 @@ def test_what_can_not_be_changed_is_refused_in_a_sentence(vit, change, message):
 @pytest.mark.parametrize(
     ("line", "change", "equation"),
     [
-        ("*.attention.scores", "unscale", r"\check{\mathbf{S}}^{(1)} = \sqrt{d_k}\,\mathbf{S}^{(1)}"),
+        ("*.attention.scores", "unscale", r"\check{\mathbf{S}}^{(1)} = \mathbf{Q}^{(1)}\,{\mathbf{K}^{(1)}}^{\top}"),
         ("position", "off", r"\check{\mathbf{X}}^{(0)} = \mathbf{X}_{\mathrm{seq}}"),
         ("block1.attention.residual", "off", r"\check{\mathbf{X}}'^{(1)} = \mathbf{O}^{(1)}"),
         ("block1.attention.scores", "scale(0.5)", r"\check{\mathbf{S}}^{(1)} = 0.5\,\mathbf{S}^{(1)}"),
@@ -232,12 +232,6 @@ def test_parts_of_the_structure_are_switched_off(vit, line, change, equation):
     changed = [step for step in trace.steps if step.id.endswith(".changed")]
     assert changed[0].latex == equation and len(changed) == (6 if "*" in line else 1)
     assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in changed} == {3}
-
-
-def test_scores_with_a_learned_bias_are_not_unscaled():
-    model = tracer.load("hf:t5")
-    with pytest.raises(ValueError, match=r"can't be changed by unscale: 'encoder\.block\.0\.bias' is added to them"):
-        model.trace(change={"encoder.block.0.attention.scores": "unscale"})
 
 
 def test_masks_close_keys(vit):
@@ -319,6 +313,9 @@ def test_inputs_that_can_not_be_changed_are_refused(vit, change, message):
         "take(a.b)",
         "window(8)",
         "close(0,1;5)",
+        "open(5;0,1)",
+        "prefix(3)",
+        "bidirectional",
     ],
 )
 def test_texts_of_changes_are_read_as_they_are_written(text):

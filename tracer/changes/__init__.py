@@ -14,6 +14,7 @@ __all__ = [
     "Change",
     "InputChange",
     "TargetLine",
+    "bidirectional",
     "causal",
     "change_of",
     "close",
@@ -26,9 +27,11 @@ __all__ = [
     "mean",
     "noise",
     "off",
+    "open",
     "parse",
     "parse_all",
     "permute",
+    "prefix",
     "replace",
     "scale",
     "shuffle",
@@ -45,4 +48,5 @@ drop_heads, keep_heads = kinds.Drop, kinds.Keep
 shuffle, replace, take, off = kinds.Shuffle, kinds.Replace, kinds.Take, kinds.Off
 unscale, shuffle_positions = kinds.Unscale, kinds.ShufflePositions
 causal, window, close = kinds.Causal, kinds.Window, kinds.Close
+bidirectional, prefix, open = kinds.Bidirectional, kinds.Prefix, kinds.Open
 hide, mask_words, permute = of_inputs.Hide, of_inputs.MaskWords, of_inputs.Permute

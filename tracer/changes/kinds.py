@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from math import isfinite, sqrt
-from typing import Any, ClassVar, NamedTuple
+from math import isfinite
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,10 +22,20 @@ SEEDS = 2**32
 """Number of seeds."""
 
 
+class ScoreEquation(Protocol):
+    """Scores that are computed again in another way: called with the scores, and the values of what it `reads`."""
+
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+
+    def __call__(self, scores: Tensor, *values: Tensor) -> Tensor: ...
+
+
 class TargetLine(NamedTuple):
     """The line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
     its first and its last term if it is a sum ("" for a term that is no line of its shape), the line that it
-    normalises ("" if it is no norm), and whether it has a quotient."""
+    normalises ("" if it is no norm), and, of scores, these without their mask, and without their scale, or why they
+    can't be computed."""
 
     id: str
     symbolic: tuple[str, ...]
@@ -33,7 +43,8 @@ class TargetLine(NamedTuple):
     operands: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
     normalises: str = ""
-    quotient: bool = False
+    unmasked: ScoreEquation | str = ""
+    unscaled: ScoreEquation | str = ""
 
     @property
     def head_axis(self) -> int | None:
@@ -262,24 +273,66 @@ def _shuffle_positions(x: Tensor, tokens: Tensor, axis: int, seed: int) -> Tenso
 
 @dataclass(frozen=True)
 class Unscale(Change):
-    """Scores are not divided by the square root of the width of a head."""
+    """Scores are the products of queries and keys, divided by nothing: no √d_k, and no other factor, wherever the code
+    multiplies by it. What is added to them stays."""
 
     name: ClassVar[str] = "unscale"
 
     def reads(self, line: TargetLine) -> tuple[str, ...]:
-        _check_scores(self, line)
-        added = [id for id in line.operands[2:] if not id.endswith("mask")]
-        if not line.quotient or added:
-            why = f"{quote(added[0])} is added to them" if added else "they are not divided by √d_k"
-            raise ValueError(f"{quote(line.id)} can't be changed by {self.name}: {why}")
-        return line.operands[:1]
+        return _rewritten(self, line, line.unscaled).reads
 
     def apply(self, line: TargetLine) -> Applied:
-        return _unscale
+        return partial(_recompute, source=_rewritten(self, line, line.unscaled))
 
 
-def _unscale(scores: Tensor, queries: Tensor) -> Tensor:
-    return scores * sqrt(queries.shape[-1])
+def _rewritten(change: Change, line: TargetLine, source: ScoreEquation | str) -> ScoreEquation:
+    """Return how scores are computed again. Raise ValueError if they can't be."""
+    _check_scores(change, line)
+    if isinstance(source, str):
+        raise ValueError(f"{quote(line.id)} can't be changed by {change.name}: {source}")
+    return source
+
+
+def _recompute(scores: Tensor, *operands: Tensor, source: ScoreEquation) -> Tensor:
+    return source(scores, *operands)
+
+
+@dataclass(frozen=True)
+class Bidirectional(Change):
+    """Every query may look at every key: the scores have no mask."""
+
+    name: ClassVar[str] = "bidirectional"
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return _rewritten(self, line, line.unmasked).reads
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_recompute, source=_rewritten(self, line, line.unmasked))
+
+
+@dataclass(frozen=True)
+class Prefix(Change):
+    """The first keys are open to all queries, and of the later ones those up to the query itself: scores of others
+    become −∞ (Raffel et al. 2020, section 3.2.1)."""
+
+    name: ClassVar[str] = "prefix"
+    example: ClassVar[str] = "prefix(4)"
+    length: int
+
+    def __post_init__(self):
+        object.__setattr__(self, "length", *whole_numbers("length", [self.length]))
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return _rewritten(self, line, line.unmasked).reads
+
+    def apply(self, line: TargetLine) -> Applied:
+        return partial(_prefix, length=self.length, source=_rewritten(self, line, line.unmasked))
+
+
+def _prefix(scores: Tensor, *operands: Tensor, length: int, source: ScoreEquation) -> Tensor:
+    queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
+    visible = (keys <= queries[:, None]) | (keys < min(length, len(keys)))
+    return torch.where(visible, source(scores, *operands), -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -323,11 +376,7 @@ def _window(scores: Tensor, places: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Close(Change):
-    """These keys are closed to these queries, both counted from 0: the scores between them become −∞."""
-
-    name: ClassVar[str] = "close"
-    example: ClassVar[str] = "close(0,1;5,6)"
+class _Cells(Change):
     checks_sizes: ClassVar[bool] = True
     keys: tuple[int, ...]
     queries: tuple[int, ...]
@@ -341,23 +390,59 @@ class Close(Change):
         keys, _, queries = arguments.partition(";")
         return cls(map(int, split(keys)), map(int, split(queries)))
 
-    def apply(self, line: TargetLine) -> Applied:
+    def check(self, line: TargetLine) -> None:
+        """Raise ValueError for a line that has no such keys and queries."""
         _check_scores(self, line)
         for what, numbers, size in (("key", self.keys, line.shape[-1]), ("query", self.queries, line.shape[-2])):
             if max(numbers) >= size:
                 raise ValueError(f"{self}: there is no {what} {max(numbers)}, expected 0 to {size - 1}")
-        return partial(_close, keys=self.keys, queries=self.queries)
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(str, self.keys))};{','.join(map(str, self.queries))})"
 
 
+class Close(_Cells):
+    """These keys are closed to these queries, both counted from 0: the scores between them become −∞."""
+
+    name: ClassVar[str] = "close"
+    example: ClassVar[str] = "close(0,1;5,6)"
+
+    def apply(self, line: TargetLine) -> Applied:
+        self.check(line)
+        return partial(_close, keys=self.keys, queries=self.queries)
+
+
+class Open(_Cells):
+    """These keys are open to these queries, both counted from 0: the scores between them have no mask."""
+
+    name: ClassVar[str] = "open"
+    example: ClassVar[str] = "open(5,6;0,1)"
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return _rewritten(self, line, line.unmasked).reads
+
+    def apply(self, line: TargetLine) -> Applied:
+        self.check(line)
+        source = _rewritten(self, line, line.unmasked)
+        return partial(_open, keys=self.keys, queries=self.queries, source=source)
+
+
 def _close(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> Tensor:
-    """Return scores with some cells at −∞; cells that there are not at other sizes are left out."""
+    return torch.where(_cells(scores, keys, queries), -torch.inf, scores)
+
+
+def _open(
+    scores: Tensor, *operands: Tensor, keys: tuple[int, ...], queries: tuple[int, ...], source: ScoreEquation
+) -> Tensor:
+    return torch.where(_cells(scores, keys, queries), source(scores, *operands), scores)
+
+
+def _cells(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> Tensor:
+    """Return where some keys meet some queries; cells that there are not at other sizes are left out."""
     rows, columns = scores.shape[-2:]
-    is_open = np.ones((rows, columns), dtype=bool)
-    is_open[np.ix_([at for at in queries if at < rows], [at for at in keys if at < columns])] = False
-    return torch.where(torch.from_numpy(is_open).to(scores.device), scores, -torch.inf)
+    cells = np.zeros((rows, columns), dtype=bool)
+    cells[np.ix_([at for at in queries if at < rows], [at for at in keys if at < columns])] = True
+    return torch.from_numpy(cells).to(scores.device)
 
 
 def _check_scores(change: Change, line: TargetLine) -> None:

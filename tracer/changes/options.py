@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tracer.changes.kinds import (
+    Bidirectional,
     Change,
     Drop,
     Keep,
@@ -126,6 +127,8 @@ def of_attention(trace: Trace, record: AttentionRecord, head: int | None = None)
         yield Option(queries.id, Zero(), "Uniform attention, as the mask allows")
     if scores is not None and set(chain) <= SCALINGS | {"causal"} and len(factors) == 1 and factors[0] != 1:
         yield Option(scores.id, Unscale(), "No division by √d_k")
+    if scores is not None and chain[-1:] == ["causal"] and set(chain) <= SCALINGS | {"causal"}:
+        yield Option(scores.id, Bidirectional(), "No mask: later tokens are seen, too")
 
 
 def attention_lines(trace: Trace, record: AttentionRecord) -> Mapping[str, Step]:

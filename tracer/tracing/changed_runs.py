@@ -16,10 +16,11 @@ from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.changes import Change, TargetLine
 from tracer.changes.kinds import Several
 from tracer.expr import Node, Tensor, tensors
-from tracer.expr.math.algebra import Over, Plus
+from tracer.expr.math.algebra import Plus
 from tracer.ops import ATTENTION
 from tracer.record import CHANGED, AttentionRecord, split_id
 from tracer.textbook.steps import DerivedStep
+from tracer.tracing.score_equations import unmask, unscale
 from tracer.utils.error_text import quote
 
 PARAMETER = "parameter "
@@ -50,7 +51,14 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
         if call.name == ATTENTION and call.outputs[0].key in sites and not call.arguments.get("dropout_p")
         for op in range(call.first, call.last)
     }
-    return _parameter_sites(calls, steps) | {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+    lines = _parameter_sites(calls, steps) | {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+    equations = {step.line.id: step.line.equation for step in steps}
+    for step in steps:
+        if split_id(step.line.id)[1] == "scores":
+            unmasked, unscaled = unmask(step.line.tensor, equations), unscale(step.line.tensor, equations)
+            entry = lines[step.line.id]
+            lines[step.line.id] = entry._replace(line=entry.line._replace(unmasked=unmasked, unscaled=unscaled))
+    return lines
 
 
 def _parameter_sites(calls: Calls, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
@@ -84,7 +92,6 @@ def _line_site(step: DerivedStep, sites: Mapping, ids: set[str], kernels: Mappin
         tuple(operands),
         terms,
         named[0] if line.stage == "norm" and named else "",
-        line.equation.has(Over),
     )
     if line.place is None:
         return LineSite(target, kernels.get(step.op), fused=True)

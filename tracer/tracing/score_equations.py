@@ -1,0 +1,163 @@
+"""Scores of an attention without a part of their equation: without the mask, or without the scale of the products.
+
+A closed mask can't be opened from the scores: −∞ has forgotten what it covers. The equation has not, so the scores are
+computed again from the lines that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import sympy
+from torch import Tensor as Value
+
+from tracer.expr import Node, Tensor, execute, tensors
+from tracer.expr.function_call import Opaque, Scalar
+from tracer.expr.layout.rearrange import Rearrange
+from tracer.expr.layout.split_heads import SplitHeads
+from tracer.expr.math.algebra import Over, Plus, Product, Transposed
+from tracer.expr.math.arithmetic import Div, Scaled
+from tracer.expr.math.comparisons import Where
+from tracer.expr.nn.attention_masks import CausalMask, PrefixMask, Provided
+from tracer.expr.nn.rope import RepeatKV
+from tracer.record import split_id
+from tracer.shapes import value_of
+
+LOWEST = -1e4
+"""The largest number that stands for −∞ in masks."""
+LAYOUTS = Rearrange, SplitHeads, Transposed, RepeatKV
+"""Nodes that move numbers, and so hand a factor on."""
+READABLE = "parameter "
+NO_MASK = "its equation has no mask, so every query may look at every key"
+NO_SCALE = "they are not divided by √d_k"
+NO_EQUATION = "its equation is not known"
+NOT_READ = "its equation reads {}, which is no line and no parameter"
+
+
+@dataclass(frozen=True)
+class ScoreEquation:
+    """Scores by another equation than their own, from the lines and parameters that it `reads`. It is called with the
+    scores as they are, and with the values of these."""
+
+    scores: Tensor
+    equation: Node
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        keys = dict.fromkeys(tensor.key for tensor in tensors(self.equation))
+        return tuple(key for key in keys if key != self.scores.key)
+
+    def __call__(self, scores: Value, *values: Value) -> Value:
+        held = {self.scores.key: scores} | dict(zip(self.reads, values, strict=True))
+        sizes: dict[str, int] = {}
+        for tensor in (self.scores, *tensors(self.equation)):
+            shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
+            sizes |= {str(n): size for n, size in zip(shape, held[tensor.key].shape, strict=True) if n.is_Symbol}
+
+        def size(expression: sympy.Expr) -> float:
+            return float(expression) if expression.is_number else value_of(str(expression), sizes)
+
+        return execute(self.equation, lambda tensor: held[tensor.key], size)
+
+
+def unmask(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:
+    """Return scores without their mask, or in a sentence why that can't be computed; `lines` are the equations of all
+    lines by their ids."""
+    return _rewritten(scores, _without_mask(lines[scores.key]), lines, NO_MASK)
+
+
+def unscale(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:
+    """Return scores of which queries and keys are multiplied without any factor, or why that can't be computed. The
+    factor may stand at the product, at its operands, or in the lines that these rearrange."""
+    equation = lines[scores.key]
+    recomputed = _rewritten(scores, _without_scale(equation, lines), lines, NO_SCALE)
+    if isinstance(recomputed, str) and (factor := _scale(_without_mask(equation), lines)) != 1:  # its mask is not read
+        return ScoreEquation(scores, Over(scores, factor))
+    return recomputed
+
+
+def _rewritten(scores: Tensor, rewritten: Node, lines: Mapping[str, Node], same: str) -> ScoreEquation | str:
+    if isinstance(rewritten, Opaque):
+        return NO_EQUATION
+    if rewritten == lines[scores.key]:
+        return same
+    outside = (tensor for tensor in tensors(rewritten) if tensor.key not in lines)
+    unread = next((tensor.key for tensor in outside if not tensor.key.startswith(READABLE)), "")
+    return NOT_READ.format(repr(unread)) if unread else ScoreEquation(scores, rewritten)
+
+
+def _without_mask(node: Node) -> Node:
+    if isinstance(node, Where):
+        _, first, second = node.operands
+        if _is_lowest(first) or _is_lowest(second):
+            return _without_mask(second if _is_lowest(first) else first)
+    if isinstance(node, Plus):
+        terms = [_without_mask(term) for term in node.operands if not _is_mask(term)]
+        terms = [term for term in terms if term != Scalar(0)]
+        return terms[0] if len(terms) == 1 else Plus(*terms)
+    return _map(node, _without_mask) if isinstance(node, (*LAYOUTS, Over, Div)) else node
+
+
+def _is_lowest(node: Node) -> bool:
+    return isinstance(node, Scalar) and bool(node.value.is_extended_real) and float(node.value) <= LOWEST
+
+
+def _is_mask(node: Node) -> bool:
+    """Return whether a term of a sum is 0 where a query may look, and a very low number elsewhere."""
+    if isinstance(node, (CausalMask, PrefixMask)):
+        return True
+    if isinstance(node, Provided):
+        return _is_mask(node.operands[0])
+    read = tensors(node)
+    if read:
+        return all("mask" in split_id(tensor.key)[1] for tensor in read)
+    return any(map(_is_lowest, node.atoms(Scalar)))
+
+
+def _without_scale(node: Node, lines: Mapping[str, Node]) -> Node:
+    if isinstance(node, Product) or isinstance(_factor(node)[0], Product):
+        factor = _scale(node, lines)
+        product = node if isinstance(node, Product) else _factor(node)[0]
+        own = 1 if product is node else _factor(node)[1]
+        return product if factor == own else Over(product, factor / own)
+    return node if isinstance(node, Tensor) else _map(node, lambda operand: _without_scale(operand, lines))
+
+
+def _scale(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
+    """Return the factor of queries times keys, 1 for what is no such product."""
+    while isinstance(node, LAYOUTS):
+        node = node.operands[0]
+    product, factor = _factor(node)
+    if not isinstance(product, Product):
+        return sympy.Integer(1)
+    for operand in product.operands:
+        factor *= _factor_of_operand(operand, lines)
+    return factor
+
+
+def _factor_of_operand(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
+    """Return the factor of queries or keys, which the line that they rearrange may have."""
+    while isinstance(node, LAYOUTS):
+        node = node.operands[0]
+    if (factor := _factor(node)[1]) != 1:
+        return factor
+    line = lines.get(node.key) if isinstance(node, Tensor) else None
+    return sympy.Integer(1) if line is None else _factor_of_operand(line, lines)
+
+
+def _factor(node: Node) -> tuple[Node, sympy.Expr]:
+    """Return a node without its factor, and the factor, 1 for none."""
+    if isinstance(node, Over):
+        return node.operands[0], 1 / node.args[1]
+    if isinstance(node, Div) and isinstance(node.operands[1], Scalar):
+        return node.operands[0], 1 / node.operands[1].value
+    if isinstance(node, Scaled) and isinstance(node.operands[0], Scalar):
+        return node.operands[1], node.operands[0].value
+    return node, sympy.Integer(1)
+
+
+def _map(node: Node, function: Callable[[Node], Node]) -> Node:
+    """Return a node with its operands replaced."""
+    changed = {operand: function(operand) for operand in node.operands}
+    return node.func(*(changed.get(argument, argument) for argument in node.args))
