@@ -1,6 +1,7 @@
 """A run with values of lines replaced: equal to edited weights or hooks of plain PyTorch, derived and proven anew."""
 
 import copy
+import pickle
 import threading
 
 import pytest
@@ -484,3 +485,77 @@ def test_a_mean_of_the_lowest_numbers_goes_beyond_the_range_and_says_so():
     trace = tracer.trace(attend, torch.randn(1, 4, 3), change={"attention.scores": "mean"})
     changed = trace.step("attention.scores.changed")
     assert changed.verdict == "proven" and "8 of 16 cells go beyond the range" in changed.note
+
+
+def test_a_changed_module_is_pickled_and_copied_with_its_changes(vit):
+    net, inputs = vit.with_changes({WEIGHTS: "drop_heads(1)", "*.scores": "unscale", "norm": "off"}).net, vit.inputs()
+    with torch.no_grad():
+        expected = net(*inputs)
+        for again in (pickle.loads(pickle.dumps(net)), copy.deepcopy(net), copy.copy(net)):
+            assert type(again) is type(net) and torch.equal(again(*inputs), expected)
+    assert torch.equal(
+        copy.deepcopy(vit.with_changes({WEIGHTS: "zero"})).trace(prove=False).output,
+        vit.trace(change={WEIGHTS: "zero"}, prove=False).output,
+    )
+
+
+class Styled(nn.Module):
+    """Two layers and a nonlinearity, in one of the styles that modules are written in."""
+
+    def __init__(self, style):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.style = style
+        match style:
+            case "shared":
+                self.second = self.first
+            case "compiled":
+                self.first = torch.compile(self.first)
+            case "scripted":
+                self.first = torch.jit.script(self.first)
+            case "hooked":
+                self.first.register_forward_hook(lambda module, args, output: output + 1)
+                self.first.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+
+    def forward(self, x):
+        y = self.first(x)
+        if self.style == "in place":
+            y.mul_(2)
+            y[:, 0] = 0
+        return self.second(torch.relu(y))
+
+
+@pytest.mark.parametrize("style", ["plain", "shared", "in place", "scripted", "hooked"])
+@pytest.mark.parametrize("line", ["first.linear", "parameter first.bias"])
+def test_modules_of_any_style_are_changed(style, line):
+    torch.manual_seed(0)
+    net, x = Styled(style), torch.randn(2, 4)
+    with torch.no_grad():
+        before, trace = net(x), tracer.trace(net, x, change={line: lambda y: y + 1})
+        assert torch.equal(net(x), before)
+        if style == "shared" and line == "first.linear":  # the line is that of the first call
+            expected = net.second(torch.relu(net.first(x) + 1))
+        else:
+            net.first.bias += 1
+            expected = net(x)
+    torch.testing.assert_close(trace.output, expected)
+    assert {step.verdict for step in trace.steps} == {"proven"}
+
+
+def test_a_compiled_submodule_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match=r"'first' was compiled by torch\.compile, whose kernels hide the ops"):
+        tracer.trace(Styled("compiled"), torch.randn(2, 4), change={"first.linear": "zero"})
+
+
+def test_changes_hold_at_sizes_that_build_makes_and_on_the_device_meta():
+    def build(sizes):
+        net = nn.Sequential(nn.Linear(sizes["D"], sizes["D"]), nn.GELU(), nn.Linear(sizes["D"], 3))
+        return net, (torch.randn(sizes["B"], sizes["D"]),)
+
+    net, (x,) = build({"B": 4, "D": 6})
+    changes_of_lines = {"parameter 0.weight": "scale(2)", "1.gelu": "noise(0.1)"}
+    trace = tracer.trace(net, x, symbols={"B": 0, "D": ("0.weight", 0)}, build=build, change=changes_of_lines)
+    assert trace.step("parameters.0.weight.changed").symbolic == ("D", "D")
+    assert trace.step("1.gelu.changed").symbolic == ("B", "D") and {s.verdict for s in trace.steps} == {"proven"}
+    bare = tracer.trace(net.to("meta"), x.to("meta"), prove=False, change=changes_of_lines)
+    assert [step.id for step in bare.steps] == [step.id for step in trace.steps] and bare.output.is_meta

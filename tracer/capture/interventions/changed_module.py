@@ -17,7 +17,7 @@ Module = TypeVar("Module", bound=nn.Module)
 def with_interventions(module: Module, interventions: Iterable[Intervention]) -> Module:
     """Return a copy of a module that shares its parameters and submodules, whose forward has these interventions.
 
-    The module itself is left alone. Copies of the copy, also deep ones, have them, too.
+    The module itself is left alone. Copies of the copy, also deep and pickled ones, have them, too.
     """
     at: dict[Site, tuple[Intervention, ...]] = {}
     for intervention in interventions:
@@ -39,7 +39,19 @@ def _class(kind: type[Any]) -> type[nn.Module]:
             return kind.forward(self, *args, **kwargs)
 
     functools.update_wrapper(forward, kind.forward)
-    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    own = {"forward": forward, "__reduce_ex__": _reduce, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), own)
+
+
+def _reduce(module: nn.Module, protocol: Any) -> tuple:
+    """Return how pickle and copy build the module again: from the one without interventions, and these."""
+    kind = type(module).__mro__[1]
+    plain = object.__new__(kind)
+    vars(plain).update(vars(module))
+    interventions = vars(plain).pop("_interventions")
+    if "forward" in vars(plain):
+        vars(plain)["forward"] = vars(plain)["forward"].__wrapped__
+    return with_interventions, (plain, [each for some in interventions.values() for each in some])
 
 
 def _wrap(function: Callable, module: nn.Module) -> Callable:
