@@ -31,8 +31,8 @@ if "text" in {segment.name for segment in segments(trace, part)}:
     title.title("What does a token attend to?")
 if "random weights" in trace.weights:
     st.info(
-        "With random weights, it is chance which token gets more than another. The value below the colour bar is what "
-        "each token would get if all got the same."
+        "With random weights, which token gets more attention is a matter of chance. The value below the colour bar "
+        "is what each token would get if all got the same."
     )
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)
@@ -55,7 +55,7 @@ elif attention_payload.too_large(trace, part):
     st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
 all_heads.show(trace, part)
 head_columns.show(trace, part)
-st.page_link("pages/mask.py", label="The mask that ran: which token may attend to which", icon=":material/grid_on:")
+st.page_link("pages/mask.py", label="The mask of this run: which token may attend to which", icon=":material/grid_on:")
 st.caption(
     f"An attention map does not show how much a {what} changed the answer. The weights say where values come from, "
     "not what the values contain. A residual connection passes each token on beside them, and other weights can give "

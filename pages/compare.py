@@ -22,7 +22,7 @@ PLACES = ("beside", "other", "line", "step")
 
 page_frame.enter()
 trace = session.trace()
-st.title("Where two runs part")
+st.title("Where two runs diverge")
 if not trace.steps:
     st.info("This run was saved without steps, so it can’t be compared step by step.")
     page_frame.leave()

@@ -48,7 +48,7 @@ def _window(trace, layer: int, part: str) -> int:
 
 def picture(cells, kind: str) -> None:
     """Draw the mask with its name, beside the row of scores of a query that is chosen in the browser."""
-    st.header(f"The mask that ran: {kind}")
+    st.header(f"The mask of this run: {kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: the token attends to itself.")
     if all_open and cells.numel() > 1 and not mask_controls.mask_choices():
@@ -95,8 +95,7 @@ if len(named) > 1 and not all_open:
         table[f"key in {key.name}"] = [percent(shares[query.name, key.name]) for query in named]
     st.table(table, hide_index=True)
     st.caption(
-        "The share of token pairs that are open, with the query in the segment of the row and the key in the segment "
-        "of the column."
+        "The share of token pairs that are open. The row is the segment of the query, the column that of the key."
     )
 if mask_controls.mask_choices():
     mask_controls.changes(trace, cells)

@@ -15,7 +15,10 @@ ORDER = 14
 HEADING = "Lessons"
 PLACES = ("note", "section", "of", "block", "claim")
 
-MORE = {"claims": "What they claim, on any model", "contrasts": "What they set it against: convolution, batch norm"}
+MORE = {
+    "claims": "Their claims, measured on any model",
+    "contrasts": "What they compare it with: convolution, batch norm",
+}
 
 page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))

@@ -15,7 +15,7 @@ HEADING = "Lessons"
 PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 
 page_frame.enter()
-st.title("How does attention know where a token stands?")
+st.title("How does attention know where a token is?")
 known = {kind.name: kind for kind in positions.every()}
 at = url_state.widget("kind", list(known), position_encodings.own(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)

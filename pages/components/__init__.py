@@ -44,8 +44,8 @@ COMPARISON = ("place", "headed", "maths", "unpack", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
-    "value on the left, on a scale of powers of ten that begins at 10⁻⁸. Values that are equal bit by bit have a flat "
-    "column, and striped columns are steps whose shapes differ."
+    "value on the left, on a logarithmic scale that begins at 10⁻⁸. A flat column means that the values are equal bit "
+    "by bit. A striped column means that the shapes differ."
 )
 
 

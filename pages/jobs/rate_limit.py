@@ -53,16 +53,16 @@ def _problem(who: Owner) -> str:
     most = limits()
     if who != NOBODY and _runs[who] >= most.visitor_runs:
         return (
-            f"{_runs[who]} runs of yours are still going on, as many as this server makes for one visitor: try again "
-            "when one is done."
+            f"You have {_runs[who]} runs in progress, the most that this server allows one visitor: try again when "
+            "one is done."
         )
     if (count := sum(runs for (address, _), runs in _runs.items() if address == who[0] != "")) >= most.address_runs:
         return (
-            f"{count} runs of your address are going on or waiting, as many as this server makes for one: try again "
-            "in a minute."
+            f"{count} runs from your address are in progress or waiting, the most that this server allows one "
+            "address: try again in a minute."
         )
     if (count := _runs.total()) >= most.runs:
-        return f"{count} runs are going on or waiting, as many as this server takes: try again in a minute."
+        return f"{count} runs are in progress or waiting, the most that this server allows: try again in a minute."
     return most.memory_full()
 
 

@@ -30,7 +30,7 @@ OPENING = "Opening the operation and running its primitives"
 CHANGE, BETWEEN = "change", ";"
 """The option that holds the changes of a run as text, and what stands between several."""
 OUTSIDE = re.compile(r";(?![^()]*\))")
-"""A semicolon outside of brackets."""
+"""A semicolon outside brackets."""
 LARGE = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096

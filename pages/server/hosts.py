@@ -41,7 +41,7 @@ def _name(host: str | None) -> str | None:
     """Return the name or address in a Host header, without its port; None where there is none."""
     try:
         parts = urlsplit(f"//{host or ''}")
-        _ = parts.port  # ValueError where that is no number
+        _ = parts.port  # ValueError where that is not a number
     except ValueError:
         return None
     plain = parts.netloc == host and parts.username is None

@@ -88,7 +88,7 @@ class Gate:
         host = Headers(scope=scope).get("host")
         upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
         if not hosts.is_allowed(host):
-            refusal = f"{quote(host or '')} is no name of this server, expected one of {hosts.expected_names()}."
+            refusal = f"{quote(host or '')} is not a name of this server, expected one of {hosts.expected_names()}."
             await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
         elif upload:
             await self.uploads.take(self.app, upload["session"], scope, receive, send)
@@ -103,7 +103,8 @@ class Gate:
         headers, address = Headers(scope=scope), address_of(scope)
         foreign = not (hosts.is_allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
         if foreign:
-            await PlainTextResponse("A page of another host opens no websocket here.", 403)(scope, receive, send)
+            refused = PlainTextResponse("A page from another host may not open a websocket here.", 403)
+            await refused(scope, receive, send)
         elif refusal := self.sockets.refusal(address, limits().visitors * SPARE):
             await PlainTextResponse(refusal, 503, {"Retry-After": "20"})(scope, receive, send)
         else:
@@ -112,6 +113,7 @@ class Gate:
 
 def full(visitors: int) -> HTMLResponse:
     """Return the page for a visitor for whom there is no room; it reloads by itself."""
-    message = f"{visitors} pages are open here, as many as this server serves at once. This page tries again by itself."
+    most = f"{visitors} pages are open here, the most that this server serves at once."
+    message = f"{most} This page tries again by itself."
     head = "<!doctype html><html lang=en><title>Tensor tracer</title><meta http-equiv=refresh content=20>"
     return HTMLResponse(f"{head}<p>{escape(message)}", 503, {"Retry-After": "20", "Cache-Control": "no-store"})

@@ -55,15 +55,15 @@ class Uploads:
         if not runtime.exists() or not runtime.get_instance().is_active_session(session):
             return PlainTextResponse("This page’s session is not on this server: reload the page.", 404)
         if session in self.arriving:
-            return PlainTextResponse("A file of yours is still on its way: send one at a time.", 429)
+            return PlainTextResponse("Another file of yours is still being uploaded: send one at a time.", 429)
         most, kept = limits(), self._pending_bytes()
         if kept[session] > most.upload_mb << 20:
-            waiting = f"Files of yours of {kept[session] / 2**20:.0f} MB wait to be read"
-            return PlainTextResponse(f"{waiting}; {most.upload_mb} MB may.", 413)
+            waiting = f"Your uploads that wait to be read take {kept[session] / 2**20:.0f} MB"
+            return PlainTextResponse(f"{waiting}, expected at most {most.upload_mb} MB.", 413)
         kept.update(self.arriving)
         own = sum(count for of, count in kept.items() if self._owners.get(of) == address)
         if size + kept.total() > most.uploads_mb << 20 or (address and size + own > SHARE * (most.uploads_mb << 20)):
-            return PlainTextResponse("This server holds as many files as it may: try again in a few minutes.", 503)
+            return PlainTextResponse("This server holds as many files as it can: try again in a few minutes.", 503)
         if reason := most.memory_full():
             return PlainTextResponse(reason, 503)
         return None

@@ -67,9 +67,9 @@ class Sockets:
         `most` is the limit of all sockets."""
         bound = limits().address_visitors
         if self.count.total() >= most:
-            return f"{self.count.total()} pages are open here, as many as this server serves at once."
+            return f"{self.count.total()} pages are open here, the most that this server serves at once."
         if address and self.count[address] >= bound:
-            return f"{bound} pages are open from your address, as many as this server serves to one."
+            return f"{bound} pages are open from your address, the most that this server serves to one address."
         if address and not self._pace(address, bound).take():
             return "Your address opens pages faster than this server serves them: try again in a minute."
         return ""

@@ -68,7 +68,7 @@ def _cost(name: str):
 
     if len(name) > LONGEST:
         raise ValueError(f"{quote(name)} is not a model: expected a name of at most {LONGEST} characters")
-    with st.spinner("Asking how large the model is"):
+    with st.spinner("Looking up how large the model is"):
         if not folders_allowed():
             zoo.check_no_folder(name)
         return cost(name)

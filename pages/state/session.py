@@ -78,7 +78,7 @@ def take_text(text: str, key: str) -> None:
         visitor().refusal = f"{error}. {STAYS}"
         return
     if text and not text.strip():
-        visitor().refusal = f"{quote(text)} holds blanks alone, expected a text that can be seen. {STAYS}"
+        visitor().refusal = f"{quote(text)} contains only spaces, expected some text. {STAYS}"
         return
     chosen = user_input()
     bare = "photo" if chosen.own else "sample"

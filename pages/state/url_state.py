@@ -128,12 +128,12 @@ def follow() -> None:
     if "sample" in wanted and wanted["sample"] not in known:
         first, *more = (quote(name) for name in known)
         expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
-        now.refusal = f"{quote(wanted['sample'])} is no sample of {model_name()}, expected {expected}."
+        now.refusal = f"{quote(wanted['sample'])} is not a sample of {model_name()}, expected {expected}."
     if "file" in wanted and session.user_input().name != wanted["file"]:
         what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
         now.refusal = (
-            f"This link is of the {what} {quote(wanted['file'][:100])}, which a link cannot contain and this session "
-            "no longer has. Upload it to see the same page."
+            f"This link is about the {what} {quote(wanted['file'][:100])}, which a link cannot contain and this "
+            "session no longer has. Upload it to see the same page."
         )
 
 
@@ -147,7 +147,7 @@ def _take_options(wanted: dict[str, str]) -> str:
             session.choose(name, known[wanted[name]])
         elif name in wanted:
             expected = ", ".join(map(quote, known))
-            wrong = f"{quote(wanted[name])} is no {name} of {model}, expected one of {expected}."
+            wrong = f"{quote(wanted[name])} is not a {name} of {model}, expected one of {expected}."
     return _take_sizes(wanted) or _take_changes(wanted) or wrong
 
 
@@ -157,8 +157,8 @@ def _take_changes(wanted: dict[str, str]) -> str:
     if not (text := wanted.get(run_cache.CHANGE, "")):
         return ""
     if len(text) > LONGEST_CHANGES:
-        most = f"at most {LONGEST_CHANGES} characters were expected"
-        return f"The changes {quote(shorten(text, 60))} are too long: {most}. {session.PLAIN}"
+        most = f"expected at most {LONGEST_CHANGES} characters"
+        return f"The changes {quote(shorten(text, 60))} are too long, {most}. {session.PLAIN}"
     from tracer.changes import divide, parse_all  # torch, which pages start without
 
     changes = run_cache.split_changes(text)
@@ -177,8 +177,8 @@ def _take_sizes(wanted: dict[str, str]) -> str:
         if name in wanted:
             text = wanted[name]
             if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
-                most = f"{model_options.LARGEST:,}"
-                return f"{quote(text)} is no size {name}, expected a whole number from 1 up, below {most}."
+                most = f"{model_options.LARGEST - 1:,}"
+                return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most}."
             taken[name] = int(text)
     try:
         models.check(model, run_cache.split_options(model, tuple(taken.items()))[0])

@@ -35,12 +35,12 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ({"sample": "zebra"}, "'zebra' is no sample of vit, expected one of 'horse', 'dog'"),
-        ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is no sample of nanogpt, expected none"),
-        ({"model": "nanogpt", "text": "  "}, "'  ' holds blanks alone"),
+        ({"sample": "zebra"}, "'zebra' is not a sample of vit, expected one of 'horse', 'dog'"),
+        ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is not a sample of nanogpt, expected none"),
+        ({"model": "nanogpt", "text": "  "}, "'  ' contains only spaces"),
         (
             {"model": "nanogpt", "mask": "round"},
-            "'round' is no mask of nanogpt, expected one of 'causal', 'bidirectional'",
+            "'round' is not a mask of nanogpt, expected one of 'causal', 'bidirectional'",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     whole, _, _, behind, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
     assert "Attention behind the word" in [head.value for head in behind.header]
-    assert "Does the word come from there? Test it" in [head.value for head in behind.header]
+    assert "Does the word come from the picture? Test it" in [head.value for head in behind.header]
     assert [button.label for button in write.button] == ["Write the caption again"]
     assert [tab.label for tab in chosen("nanogpt").tabs] == ["The full path", "The answer as it forms"]
 

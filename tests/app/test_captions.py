@@ -29,8 +29,9 @@ GENERAL = {
     "Choose a change: the model runs again with it, and the page shows both runs.": "what a click does",
     "Differences are between the tensor of the step before and after the changes, cell by cell.": "how it is measured",
     (
-        "Each head is switched off alone, in a run of its own: its weights are set to 0, and all else stays. Effects "
-        "need not add up, since another head may do the same. Choose a cell to open that head above (Michel et al. "
+        "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
+        "the same. The effects need not add up, since other heads may do the same work. Choose a cell to open that "
+        "head above (Michel et al. "
         "2019; distance: Dosovitskiy et al. 2021, figure 7)."
     ): "how the effects are measured; that they add up is not claimed",
     (
@@ -43,7 +44,7 @@ GENERAL = {
     "This runs the model once more.": "what a click does",
     "**not the same**.": "said where the difference measured is more than rounding",
     (
-        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The "
+        "A fused kernel computes scores, softmax and context in one operation and never stores the scores. The "
         "standard path writes them out. Both compute the same formula. Where the order of additions differs, the last "
         "digits may differ."
     ): "what the two paths are; how far apart they are is measured below",
@@ -55,7 +56,7 @@ GENERAL = {
         "Closed means that −∞ is added to the scores of words for patches in these blocks: their weights are "
         "0. The words keep what they read from the picture in other blocks."
     ): "what is run: the change is made by the page",
-    "Only matrix products are counted, as is usual: 2 FLOP per multiply-add.": ("how FLOPs are counted"),
+    "Only matrix products are counted, as usual: 2 FLOP per multiply-add.": ("how FLOPs are counted"),
     "Every operation that ran": "the name of the page",
     "From here on, all inputs are treated alike": "one block with one seed takes all kinds, which the page runs",
     "This token does not enter this tower, so the tower never saw it.": (
@@ -66,7 +67,7 @@ GENERAL = {
         "text."
     ): "what the page can do",
     "The class of every pixel": "the name of a kind of answer",
-    "The lines of the run that positions change": "the name of a table of these lines",
+    "The lines that the positions change": "the name of a table of these lines",
     (
         "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "
         "a token then has the same output as before, the model did not see the order."
@@ -89,8 +90,8 @@ GENERAL = {
         "said where the mask is bidirectional: nothing is closed"
     ),
     (
-        "With random weights, it is chance which token gets more than another. The value below the colour bar is what "
-        "each token would get if all got the same."
+        "With random weights, which token gets more attention is a matter of chance. The value below the colour bar "
+        "is what each token would get if all got the same."
     ): "said of random weights",
     "Without merges, the tokens are bytes. Move the slider: each merge joins the pair that is then most frequent.": (
         "what byte-level BPE is"

@@ -40,7 +40,7 @@ def subheaders(at: AppTest) -> list[str]:
 )
 def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
     at = chosen(model, "pages/mask.py")
-    assert subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert subheaders(at)[0] == f"The mask of this run: {kind}"
     assert verdicts(at) == [said]
 
 
@@ -56,7 +56,7 @@ def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
 def test_both_proofs_agree_on_each_tower(model, tower, kind):
     at = chosen(model, "pages/mask.py")
     at.segmented_control[0].set_value(tower).run()
-    assert not at.exception and subheaders(at)[0] == f"The mask that ran: {kind}"
+    assert not at.exception and subheaders(at)[0] == f"The mask of this run: {kind}"
     assert verdicts(at) == [CLOSED if kind == "causal" else OPEN]
     assert f"Outputs of the {tower} tower that changed: token" in text(at)
 

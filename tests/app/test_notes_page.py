@@ -18,7 +18,7 @@ def test_claims_are_cards_on_any_model():
     at = visited("notes", note="claims", of="transformer")
     assert [header.value for header in at.header] == [card.title for card in claim_cards.CARDS]
     said = text(at)
-    assert "does not hold" in said and "not about this model" in said and "note 00" not in said
+    assert "does not hold" in said and "does not apply to this model" in said and "note 00" not in said
     assert "99.6\u00a0% of the weight goes to “square”" in said
     at.main.text_input[0].set_value("dimond").run()
     assert "goes to “diamond”" in text(at)

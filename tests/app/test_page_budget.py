@@ -99,7 +99,7 @@ LARGE = {
         kind="tokens", text=["a"] * 90_000, tokens=["b" * 5] * 90_000, probabilities=[0.5] * 90_000
     ),
     "a result of nothing": lambda: result(kind="tokens", text=3, tokens=None),
-    "an answer that is no list": lambda: result(kind="caption", caption=3, tokens=[], pointing=3),
+    "an answer that is not a list": lambda: result(kind="caption", caption=3, tokens=[], pointing=3),
 }  # fmt: skip
 
 MORE = (

@@ -11,7 +11,7 @@ BLOCK = re.compile(r"(?:async )?(?:\(.*?\)|\w+) => \{$")
 
 
 def returning(script: str) -> list[str]:
-    """Return the handlers that are no function with a body in braces: what such a one gives may cancel the event."""
+    """Return the handlers that are not functions with a body in braces: what such a one gives may cancel the event."""
     handlers = [match["handler"] for match in map(ASSIGNED.search, script.splitlines()) if match]
     return [handler for handler in handlers if not BLOCK.match(handler)]
 

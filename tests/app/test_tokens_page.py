@@ -90,7 +90,7 @@ def test_vocabularies_are_learned_on_a_text_of_the_visitors():
 
 def test_a_photo_is_spelled_in_codes():
     at = visited(kind="pictures", way="codes", codes="16", sample="cat")
-    assert "256 ids of 4 bits: 128 bytes." in text(at) and "another one draws the picture" in text(at)
+    assert "256 ids of 4 bits: 128 bytes." in text(at) and "another draws the picture" in text(at)
     assert "n = 256 tokens" in text(at) and "disproven" not in text(at)
     at = visited(kind="pictures", patch="32", model="nanogpt")
     assert "4 × 4 = 16 patches of 32 × 32 pixels" in text(at) and not at.error

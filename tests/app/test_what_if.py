@@ -55,7 +55,7 @@ def test_several_parameters_are_several_changes():
     [
         ("block9.mlp.output=zero", "There is no line 'block9.mlp.output' to change; the nearest are"),
         ("block1.mlp.output=explode", "There is no change 'explode'"),
-        ("block1.mlp.output", "'block1.mlp.output' is no change of a line"),
+        ("block1.mlp.output", "'block1.mlp.output' is not a change of a line"),
         ("norm=drop_heads(1)", "'norm' has no axis of heads"),
         ("block1.mlp.output=take(sequence)", None),
         ("block1.mlp.output=take(block1.mlp.hidden)", "The change 'take(block1.mlp.hidden)' returned shape"),

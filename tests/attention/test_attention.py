@@ -73,7 +73,7 @@ def test_layer_and_head_axes_are_not_confused():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        ({"layer": 2}, "layer=2 is outside of this run's 2: 0 to 1"),
+        ({"layer": 2}, "layer=2 is outside this run's 2: 0 to 1"),
         ({"layer": -1}, "layer=-1"),
         ({"layer": 0, "head": 3}, "head=3"),
         ({"layer": 0, "query": 7}, "query=7"),

@@ -32,7 +32,7 @@ def jpeg(seed: int) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Five photos of two classes and one file that is no photo."""
+    """Five photos of two classes and one file that is not a photo."""
     for number in range(5):
         place = tmp_path / "data" / ("dog", "cat")[number % 2]
         place.mkdir(parents=True, exist_ok=True)
@@ -124,10 +124,10 @@ def test_photos_and_labels_of_a_parquet_file_are_read_across_row_groups(tmp_path
     ("name", "data", "message"),
     [
         ("nanogpt", "data", "'nanogpt' takes no photo"),
-        ("vit", "none", "is no folder or file"),
+        ("vit", "none", "is not a folder or file"),
         ("vit", "empty", "has no photos"),
-        ("vit", "text.parquet", "is no Parquet file"),
-        ("vit", "numbers.parquet", "it has 'x'"),
+        ("vit", "text.parquet", "is not a Parquet file"),
+        ("vit", "numbers.parquet", "not only 'x'"),
     ],
 )
 def test_wrong_data_is_refused_in_a_sentence(folder, tmp_path, capsys, name, data, message):

@@ -130,7 +130,7 @@ def test_many_threads_at_once():
     [
         (nn.Linear(12, 12), {}, "Linear has no nn.MultiheadAttention"),
         (Blocks(), {}, "training mode"),
-        (Blocks().eval(), {"module": "third"}, "module='third' is no nn.MultiheadAttention of this net"),
+        (Blocks().eval(), {"module": "third"}, "module='third' is not an nn.MultiheadAttention of this net"),
         (nn.Sequential(nn.Identity()), {}, "Sequential has no nn.MultiheadAttention"),
     ],
 )

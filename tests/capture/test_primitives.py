@@ -110,7 +110,7 @@ def test_softmax():
 
 
 def test_softmax_of_a_row_that_is_all_masked():
-    """Undefined in both, which is no difference."""
+    """Undefined in both, which is not a difference."""
     x = torch.zeros(2, 3)
     x[1] = -torch.inf
     one = opened(lambda x: x.softmax(-1), x)["_softmax"]

@@ -218,7 +218,7 @@ def _modules() -> Iterator[str]:
 
 
 class _Split(nn.Module):
-    """Attention in windows of three tokens; `first` tokens stay outside of them."""
+    """Attention in windows of three tokens; `first` tokens stay outside them."""
 
     def __init__(self, first: int = 0):
         super().__init__()

@@ -204,7 +204,7 @@ def test_a_changed_run_is_saved_and_opened(vit, tmp_path):
         ({WEIGHTS: "zer"}, "no change 'zer'; did you mean 'zero'?"),
         ({WEIGHTS: "drop_heads(9)"}, "no head 9, expected 0 to 3"),
         ({WEIGHTS: changes.zero}, "a kind of change, expected one with its arguments, as in zero()"),
-        ({WEIGHTS: 3}, "3 is no change"),
+        ({WEIGHTS: 3}, "3 is not a change"),
         ({"block3.mlp.output": "drop_heads(1)"}, "'block3.mlp.output' has no axis of heads"),
         ({"block3.mlp.output": lambda x: x[0]}, "returned shape [65, 128], expected [1, 65, 128]"),
         ({"block3.mlp.output": lambda x: 3}, "returned 3, expected a tensor"),

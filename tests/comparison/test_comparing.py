@@ -204,7 +204,7 @@ def test_the_table_has_a_row_for_each_line(net, plain):
 
 
 def test_what_is_no_trace_is_refused_in_a_sentence(plain):
-    with pytest.raises(ValueError, match="'vit' is no trace, expected"):
+    with pytest.raises(ValueError, match="'vit' is not a trace, expected"):
         tracer.compare(plain, "vit")
 
 

@@ -1,5 +1,5 @@
 """Derived textbooks of libraries against those that people once wrote by hand: `books.json` has their ids, letters and
-shapes at tiny sizes, of what stands outside of blocks and of the first block."""
+shapes at tiny sizes, of what stands outside blocks and of the first block."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tracer.zoo.hf.dummy import build_and_probe
 
 FILE = Path(__file__).resolve().parents[1] / "books.json"
 BOOKS = json.loads(FILE.read_text())
-PATHS = "what stands outside of all blocks has its id without the path of a module"
+PATHS = "what stands outside all blocks has its id without the path of a module"
 TYPES = "the code adds the kind and the place in one expression, so they are one line"
 LAID = "nn.MultiheadAttention lays tokens out before and after its maps: the line is the map itself"
 BERT = {

@@ -200,7 +200,7 @@ def _laid_by(pattern, shape, result):
 CHAINS = {
     "heads of a packed product": lambda x: x.chunk(3, -1)[1].unflatten(-1, (4, 8)).transpose(1, 2),
     "rows that are joined, then cut": lambda x: x.transpose(0, 1).reshape(-1)[96:-96].view(-1, 96),
-    "an offset that is no multiple": lambda x: x.mT.flatten()[5:-91].view(-1, 32),
+    "an offset that is not a multiple": lambda x: x.mT.flatten()[5:-91].view(-1, 32),
     "all but the last, two steps at a time": lambda x: x[:, :-1:2].flatten(1),
     "a diagonal": lambda x: x.diagonal(0, 1, 2),
     "repeated axes": lambda x: x.repeat(2, 3, 1, 2).flatten(0, 1),

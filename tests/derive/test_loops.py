@@ -135,7 +135,7 @@ class Sliced(Gated):
 
 
 class SlicedBackwards(Elman):
-    """The same from the last to the first, from a state that is no zeros."""
+    """The same from the last to the first, from a state that is not zero."""
 
     def forward(self, x):
         h, made = torch.tanh(self.enter(x[:, 0:1])), []

@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[str, str, str, Callable[[torch.Tensor, Values], torch.
     "the factor at both": ("scaled", "attention.residual", ATTENTION_ADDS, lambda x, of: GAMMA * x),
     "a stream that is stretched": ("gated", "attention.residual", STRAIGHT, lambda x, of: 2 * x),
     "a sum at the end that is stretched": ("parallel", "mlp.residual", STRAIGHT, lambda x, of: 2 * x),
-    "a sum that is no sum": ("scaled", "attention.residual", STRAIGHT, lambda x, of: of("norm2")),
+    "a sum that is not a sum": ("scaled", "attention.residual", STRAIGHT, lambda x, of: of("norm2")),
     "a gate of its own features": (
         "gated", "mlp.gated", "The gate is", lambda x, of: of("mlp.activation") * halves(of)[0],
     ),

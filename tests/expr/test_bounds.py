@@ -138,7 +138,7 @@ CONSTANTS = {
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_number_rounds_to_the_dtype_of_the_run(name, dtype):
-    """0.4 is no number of float32: what a tensor holds of it is another one, and no line is wrong for that."""
+    """0.4 is not a number of float32: what a tensor holds of it is another one, and no line is wrong for that."""
     torch.manual_seed(0)
     trace = traced(lambda module, x: CONSTANTS[name](x), torch.randn(2, 7, 16).to(dtype))
     assert {step.verdict for step in trace.steps} == {"proven"}, [(step.latex, step.note) for step in trace.steps]

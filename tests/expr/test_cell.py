@@ -143,9 +143,7 @@ def test_a_cell_is_plain_and_frozen(trace):
 def test_an_index_that_the_tensor_lacks_is_quoted(trace, index):
     with pytest.raises(ValueError) as caught:
         trace.cell(SCORES, index)
-    assert str(caught.value) == (
-        f"{index!r} is no cell of '{SCORES}': 4 whole numbers up to (0, 1, 6, 6) were expected"
-    )
+    assert str(caught.value) == (f"{index!r} is not a cell of '{SCORES}', expected 4 whole numbers up to (0, 1, 6, 6)")
 
 
 def test_an_unknown_id_is_quoted(trace):

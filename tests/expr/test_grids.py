@@ -91,7 +91,7 @@ def test_fold_undoes_patches():
 @pytest.mark.parametrize(
     ("equation", "words"),
     [
-        (Unfold(Tensor("x", (N, D), "x"), P), "is no image"),
+        (Unfold(Tensor("x", (N, D), "x"), P), "is not an image"),
         (Grid(Tensor("x", (B, N + 1, D), "x"), H / P, W / P), r"N \+ 1 is not H\*W/P\*\*2"),
     ],
 )

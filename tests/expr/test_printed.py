@@ -257,7 +257,7 @@ UNREAD = {
     r"\operatorname{magic}\left(A\right)": "expected a function that the grammar has, got 'magic'",
     r"A\,A": "its shapes don't fit",
     r"A + \epsilon": "expected a tensor or a size that the page names at",
-    "A + z": "z is no tensor, no size and no index that runs",
+    "A + z": "z is not a tensor, a size or an index that runs",
     "A_{[5]}": "an index runs from 5 to 5 over 2",
     r"\sum_{n\,:\,t_n = 1} A_{ij}": "expected an index at",
     "A^3": "only squares of its cells",

@@ -190,7 +190,7 @@ def replay(seed: int) -> int:
 
 
 def _warm(watch: Watch) -> None:
-    """Inputs of each kind, before anything is counted: what is imported and made once is no input's."""
+    """Inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
     seeds = dict.fromkeys(KINDS, 12)
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:

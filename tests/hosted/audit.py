@@ -1,6 +1,6 @@
 """Looks up every package that is installed here among known vulnerabilities, with pip-audit: `make audit`.
 
-Exit status 1 if one is known, 2 if the database did not answer for every package: silence is no clean bill.
+Exit status 1 if one is known, 2 if the database did not answer for every package: silence is not a clean bill.
 """
 
 import json

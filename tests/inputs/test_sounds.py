@@ -79,7 +79,7 @@ def test_stereo_is_the_mean_and_the_extensible_format_is_read():
 
 BAD = {
     "nothing": (b"", "empty"),
-    "text": (b"Hello, this is no sound at all", "starts with the bytes"),
+    "text": (b"Hello, this is not a sound at all", "starts with the bytes"),
     "an MP3 file": (b"ID3" + bytes(100), "MP3"),
     "a header alone": (b"RIFF\x24\0\0\0WAVE", "no format"),
     "no samples": (riff(fmt()), "no samples"),

@@ -74,7 +74,7 @@ def test_a_wrong_row_is_found_wrong():
     assert lookup.look(row, "step block1.attention.nothing", run).verdict == "not"
     assert lookup.look(row, "size Q", run).verdict == "not"
     assert lookup.look(row._replace(shape="5"), "size T", run).verdict == "not"
-    with pytest.raises(ValueError, match="'sleep well' is no place of a statement, expected one of step, param"):
+    with pytest.raises(ValueError, match="'sleep well' is not a place of a statement, expected one of step, param"):
         lookup.look(row, "sleep well", run)
 
 

@@ -117,9 +117,9 @@ def test_sentences_are_listed_and_encoded():
     ("given", "message"),
     [
         ({"text": "a pink circle"}, "'a pink circle' holds 'pink', which is none of the 17 words"),
-        ({"text": " ; "}, "has no sentence; at least one was expected"),
+        ({"text": " ; "}, "has no sentence, expected at least one"),
         ({"text": "a " * 19}, "and its begin and end are T=21 tokens, too many: the model reads at most T_max=20"),
-        ({"N": 3}, "N=3 is no size of this input; B and K and T can be given"),
+        ({"N": 3}, "N=3 is not a size of this input; B and K and T can be given"),
     ],
     ids=str,
 )
@@ -140,7 +140,7 @@ def test_words_beyond_a_small_vocabulary_are_refused():
 REFUSED = [
     ({"W": 30}, "H=64, W=30 don't fit P=8"),
     ({"D": 50}, "D=50 is not divisible by h=4"),
-    ({"K": 5}, "K is no size of the weights but of the input"),
+    ({"K": 5}, "K is not a size of the weights but of the input"),
 ]
 
 

@@ -139,7 +139,7 @@ REFUSED = [
     ({"H": 30}, "H=30, W=64 don't fit P=8"),
     ({"D": 50}, "D=50 is not divisible by h=4"),
     ({"N": 5}, r"N=5 can't be set, since N is derived"),
-    ({"N_v": 5}, "N_v is no size of the weights but of the input"),
+    ({"N_v": 5}, "N_v is not a size of the weights but of the input"),
 ]
 
 
@@ -153,8 +153,8 @@ def test_sizes_that_do_not_fit_are_refused(sizes, message):
     ("given", "message"),
     [
         ({"N_v": 65}, "N_v=65 patches can't be visible: there are N=64"),
-        ({"N_v": 0}, "N_v=0 can't run: a whole number from 1 up was expected"),
-        ({"seed": -1}, "seed=-1 can't run: a whole number from 0 up was expected"),
+        ({"N_v": 0}, "N_v=0 can't run, expected a whole number of at least 1"),
+        ({"seed": -1}, "seed=-1 can't run, expected a whole number of at least 0"),
         ({"text": "a cat"}, "'mae' takes image, but was given a text"),
     ],
     ids=str,

@@ -140,9 +140,9 @@ def test_shorter_texts_are_filled_up_with_blanks(model):
 REFUSED = [
     ({"D": 30, "h": 4}, "D=30 is not divisible by h=4"),
     ({"D": 15, "h": 3}, "D=15 is odd"),
-    ({"positions": "rotary"}, "positions='rotary' is no choice of 'transformer'"),
+    ({"positions": "rotary"}, "positions='rotary' is not a choice of 'transformer'"),
     ({"d_k": 8}, "d_k=8 can't be set"),
-    ({"T": 8}, "T is no size of the weights but of the input"),
+    ({"T": 8}, "T is not a size of the weights but of the input"),
 ]
 
 

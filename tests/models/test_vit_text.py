@@ -222,15 +222,15 @@ def test_a_picture_alone_is_given_the_words_that_the_model_writes(model):
     [
         (lambda: tracer.load("vit-text", W=30), "H=64, W=30 don't fit P=8"),
         (lambda: tracer.load("vit-text", D=30, h=4), "D=30 is not divisible by h=4"),
-        (lambda: tracer.load("vit-text", T=4), "T is no size of the weights but of the input"),
+        (lambda: tracer.load("vit-text", T=4), "T is not a size of the weights but of the input"),
         (
             lambda: tracer.load("vit-text", mask="none"),
-            "mask='none' is no choice of 'vit-text': 'causal' or 'prefix' or 'bid",
+            "mask='none' is not a choice of 'vit-text', expected 'causal' or 'prefix' or 'bid",
         ),
         (lambda: tracer.load("vit-text").inputs(text="a pink star"), "'a pink star' holds 'pink', which is none of"),
         (lambda: tracer.load("vit-text").inputs(text="a red " * 9), "T=19 tokens, with the one that begins, are too"),
         (lambda: tracer.load("vit-text").inputs(T=18), "T=18 tokens, with the one that begins, are too many"),
-        (lambda: tracer.load("vit-text").inputs(N=5), "N=5 is no size of this input"),
+        (lambda: tracer.load("vit-text").inputs(N=5), "N=5 is not a size of this input"),
         (
             lambda: tracer.load("vit-text", T_max=2).net(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3).long()),
             "T=3 tokens are too many: the position table has T_max=2 rows",

@@ -119,4 +119,5 @@ def test_settings_reach_streamlit_by_its_environment_variables(tmp_path):
 
 def test_an_option_that_is_none_is_refused(capsys):
     assert cli.main(["app", "--", "--loud"]) == 2
-    assert "'--loud' is no option of Streamlit's, expected one such as --logger.level=debug" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "'--loud' is not an option of Streamlit's, expected one like --logger.level=debug" in said

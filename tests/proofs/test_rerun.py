@@ -29,7 +29,7 @@ class Deep(nn.Module):
 
 
 class Counting(nn.Module):
-    """Another result at every call, by a number that is no part of the module."""
+    """Another result at every call, by a number that is not part of the module."""
 
     numbers = count(1)
 

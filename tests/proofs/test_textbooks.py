@@ -33,7 +33,7 @@ def test_more_than_one_line_in_a_hundred_is_too_much():
 def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_reason_fails(monkeypatch):
     known = same_textbook.Reason("a", "sum", "It sums.")
     monkeypatch.setattr(
-        same_textbook, "REASONS", (known, same_textbook.Reason("b", "mean", "It is no model of these."))
+        same_textbook, "REASONS", (known, same_textbook.Reason("b", "mean", "It is not a model of these."))
     )
     left, had = same_textbook.sorted_out("a", ["B = 2 and B = 1: sum", "a mean"])
     assert (left, had) == (("a mean",), (known,)) and same_textbook.sorted_out("b", ["sum"]) == (("sum",), ())

@@ -254,7 +254,7 @@ def test_a_refused_run_takes_one_line_of_the_log(app):
     async def tried() -> list[str]:
         crowd = [concurrent.Visitor(app.address, **at("203.0.113.5")) for _ in range(14)]
         answers = await asyncio.gather(*(one.open(f"?model=nanogpt&text={words()}") for one in crowd))
-        refused = [one for one in crowd if one.says("runs of your address are going on")]
+        refused = [one for one in crowd if one.says("runs from your address are in progress")]
         for one in crowd:
             await one.close()
         assert not any("Error" in problem for answer in answers for problem in answer.problems)

@@ -157,7 +157,7 @@ SMALL = {
             sample(values={**sample().values, "deep": torch.ones([1] * 60)}),
         ),
     ),
-    "a crop outside of the photo": (
+    "a crop outside the photo": (
         "a crop (left, top, right, bottom)",
         lambda: written(sample(), lambda f: f["picture"].update(crop=[-1e300, 0.0, 4.0, 4.0])),
     ),

@@ -34,7 +34,7 @@ def refusal(data) -> str:
     ("data", "quoted"),
     [
         (b"", "0 bytes"),
-        (b"hello, world, this is no picture", "(it starts with the text “hello, world”)"),
+        (b"hello, world, this is not a picture", "(it starts with the text “hello, world”)"),
         (b"line\nby\tline", "“line by line”"),
         (b"\0\xff" * 100, "(it starts with the bytes 00 ff 00 ff 00 ff 00 ff 00 ff 00 ff)"),
         (b'<?xml version="1.0"?>\n<svg xmlns="x" width="4"/>', "an SVG drawing"),

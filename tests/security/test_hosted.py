@@ -66,7 +66,7 @@ def test_visitors_beyond_the_bound_read_why_and_the_others_stay(hosted):
     visitors = [Visitor(hosted[0]).open() for _ in range(2)]
     status, headers, body = Visitor(hosted[0]).get("/trace")
     assert status == 503 and "retry-after" in headers
-    assert b"2 pages are open here, as many as this server serves at once." in body
+    assert b"2 pages are open here, the most that this server serves at once." in body
     visitors[0].rerun()
     assert visitors[0].elements
     visitors[0].close()

@@ -97,12 +97,12 @@ HOSTILE = {
     "pieces of endless sizes": put([["pieces", {"tuple": [1 << 62, 1 << 62]}]], "attentions", 0, "chain"),
     "a sink without a tensor": put([["cat", {"tuple": ["scores", 1.0]}]], "attentions", 0, "chain"),
     "a sink as wide as the text": put([["cat", {"tuple": ["scores", "logits"]}]], "attentions", 0, "chain"),
-    "heads mixed by what is no matrix": put([["heads", {"tuple": ["scores", "q"]}]], "attentions", 0, "chain"),
+    "heads mixed by what is not a matrix": put([["heads", {"tuple": ["scores", "q"]}]], "attentions", 0, "chain"),
     "heads mixed by nothing": put([["heads", {"tuple": ["scores"]}]], "attentions", 0, "chain"),
     "primitives of an op that is not there": put(2, "decompositions", 1, "op"),
     "a module around itself": put(1, "modules", 1, "around"),
     "a module whose operations are not there": put(3, "modules", 0, "last"),
-    "a module outside of the one around it": put(2, "modules", 2, "last"),
+    "a module outside the one around it": put(2, "modules", 2, "last"),
     "a module that takes what no operation made": put(7, "modules", 1, "inputs", 0, "maker"),
     "a module of another size": put([1, 5], "modules", 3, "outputs", 0, "shape"),
     "a module of too long a name": put("x" * 101, "modules", 0, "kind"),
@@ -136,7 +136,7 @@ def test_hostile_fields(data, name):
 
 
 def empty_and_vast(data: bytes) -> bytes:
-    """The file, whose tensors are empty and state sizes whose product is no number of 64 bits."""
+    """The file, whose tensors are empty and state sizes whose product is not a number of 64 bits."""
     length = int.from_bytes(data[:8], "little")
     header = {"__metadata__": json.loads(data[8 : 8 + length])["__metadata__"]}
     header["values/q"] = {"dtype": "F32", "shape": [0, *[7] * 40], "data_offsets": [0, 0]}

@@ -96,9 +96,9 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "visitors", "expected"),
     [
-        ("TRACER_VISITOR_RUNS", ["xa"], "3 runs of yours are still going on, as many as this server makes for one"),
-        ("TRACER_ADDRESS_RUNS", ["xa", "xb", "xc"], "3 runs of your address are going on or waiting"),
-        ("TRACER_RUNS", ["xa", "yb", "zc", "xd"], "3 runs are going on or waiting, as many as this server takes"),
+        ("TRACER_VISITOR_RUNS", ["xa"], "You have 3 runs in progress, the most that this server allows one visitor"),
+        ("TRACER_ADDRESS_RUNS", ["xa", "xb", "xc"], "3 runs from your address are in progress or waiting"),
+        ("TRACER_RUNS", ["xa", "yb", "zc", "xd"], "3 runs are in progress or waiting, the most that this server"),
     ],
 )
 def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable, visitors, expected):

@@ -28,7 +28,7 @@ class Recurrent(nn.Module):
 
 
 class Unknown(nn.Module):
-    """The width of its product is no expression over the sizes of its input."""
+    """The width of its product is not an expression over the sizes of its input."""
 
     def forward(self, x):
         return x[:, : x.shape[1] ** 2 % 7 + 1] @ torch.ones(3, 4)

@@ -184,7 +184,7 @@ def _least() -> Iterator[str]:
 
 def _own() -> Iterator[str]:
     """Check that an op's own size is believed if it fits all runs, and none if ops contradict each other; two formulas
-    of one value at any size are no contradiction."""
+    of one value at any size are not a contradiction."""
     runs, fresh = [{"T": t} for t in (15, 20, 8, 25)], {"T": 9}
     thirds = tuple(at["T"] // 9 for at in (*runs, fresh))
     solver = Solver(("T",), {}, runs, fresh)

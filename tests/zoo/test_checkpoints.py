@@ -86,7 +86,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     torch.save(net.state_dict(), tmp_path / "pytorch_model.bin")
     capsys.readouterr()
     line = refused(capsys, "trace", f"hf:{tmp_path}")
-    assert str(tmp_path) in line and "safetensors were expected" in line
+    assert str(tmp_path) in line and "expected safetensors" in line
 
 
 @pytest.mark.parametrize("size", [2**53, 10**30])

@@ -56,7 +56,7 @@ def test_an_input_gets_the_size_that_a_net_says_it_expects(net):
         find_inputs.find_inputs(net, config)
     feed = find_inputs.find_inputs(net, config, resize=True)
     assert feed.sized and net(**feed.make(config, {**SIZES, "T": 50})).isfinite().all()
-    assert feed.symbols == ("B",), "a length that is another than was asked for is no symbol"
+    assert feed.symbols == ("B",), "a length that is another than was asked for is not a symbol"
 
 
 class Pooled(Mapped):

@@ -108,7 +108,7 @@ def test_pickled_checkpoints_are_read_by_path_and_as_tensors_alone(tmp_path):
         loaded = tracer.load("nanogpt", weights=tmp_path / name, h=H, gelu="exact")
         with torch.no_grad():
             assert torch.allclose(loaded.net(tokens), reference(tensors, tokens, "none"), atol=1e-4)
-    with pytest.raises(ValueError, match="the file is no safetensors file"):  # what a browser sends is not unpickled
+    with pytest.raises(ValueError, match="the file is not a safetensors file"):  # what a browser sends is not unpickled
         tracer.load("nanogpt", weights=(tmp_path / "min.pt").read_bytes(), h=H, gelu="exact")
 
 
@@ -156,7 +156,7 @@ def test_the_command_line_takes_checkpoints_and_choices(tmp_path, capsys):
     symbols = json.loads(capsys.readouterr().out)["symbols"]
     assert (symbols["B"], symbols["T"], symbols["D"], symbols["V"]) == (3, 5, D, V)
     for wrong, words in (
-        (["gelu=relu"], "'gelu=relu' is no choice, expected gelu=exact or"),
+        (["gelu=relu"], "'gelu=relu' is not a choice, expected gelu=exact or"),
         (["gelu=tanh", "T=99"], "T=99"),
     ):
         assert cli.main([*given, "--set", "h=2", *wrong]) == 2

@@ -170,7 +170,7 @@ def test_names_are_surveyed_in_a_process_of_their_own(capsys):
     part = survey_names.NameOutcome("hf:part", reason="only its configuration", model=False)
     assert survey_names.summary("hf", [survey_names.NameOutcome("hf:a", ops=1), part])[:2] == [
         "hf: 1 of 1 opened (100.0 %)",
-        "  1 more are no models by themselves",
+        "  1 more are not models by themselves",
     ]
     lines = survey_names.summary("timm", found)
     assert lines[0] == "timm: 1 of 2 opened (50.0 %)" and "no_such_net" in lines[1]

@@ -120,5 +120,5 @@ def _heads_first(tensor: torch.Tensor, record: AttentionRecord) -> torch.Tensor:
 
 def _within(value: int, count: int, name: str) -> int:
     if not 0 <= value < count:
-        raise ValueError(f"{name}={value} is outside of this run's {count}: 0 to {count - 1}")
+        raise ValueError(f"{name}={value} is outside this run's {count}: 0 to {count - 1}")
     return value

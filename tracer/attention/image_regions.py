@@ -20,7 +20,7 @@ def region(trace: Trace, place: int, layer: int, head: int | None = None) -> tor
     if trace.picture is None or text is None:
         raise ValueError(f"this run of {quote(trace.model)} has no picture and text in one sequence")
     if not 1 <= place <= text.stop - text.start:
-        raise ValueError(f"place={place} is outside of this run's text: 1 to {text.stop - text.start} was expected")
+        raise ValueError(f"place={place} is outside this run's text, expected 1 to {text.stop - text.start}")
     row = weights(trace, layer, head, text.start + place - 1)[0]
     row = row.mean(dim=0) if head is None else row
     patches = trace.picture.rows * trace.picture.columns

@@ -23,7 +23,7 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
     scores.
 
     Where the block reads `X_t + P`, its queries are `X_t W_Q + P W_Q`, and its keys likewise; biases, where there
-    are any, count as content. A mask is no part of the sum. ValueError for a model whose first block reads
+    are any, count as content. A mask is not part of the sum. ValueError for a model whose first block reads
     something else, and where the trace did not keep the embeddings. Source: Ke et al. 2021, equation 6.
     """
     if "position" not in reads(trace, "block1.attention.query"):

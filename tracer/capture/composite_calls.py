@@ -25,7 +25,7 @@ from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
 from tracer.utils.internals.torch_internals import pop_dispatch_mode, push_dispatch_mode, restore_autograd_keys
 
 PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))
-"""What most arguments are that are no tensors."""
+"""What most arguments are that are not tensors."""
 
 
 class Call(NamedTuple):

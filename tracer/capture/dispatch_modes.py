@@ -21,7 +21,7 @@ class CallMode(TorchFunctionMode):
 
     @property
     def name(self) -> str:
-        """The name of the call that is running, without the underscores of operators; "" outside of calls."""
+        """The name of the call that is running, without the underscores of operators; "" outside calls."""
         return getattr(self._func, "__name__", "").strip("_")
 
     def __torch_function__(self, func, types, args=(), kwargs=None):

@@ -22,7 +22,7 @@ LARGEST = 1 << 20
 
 NUMERIC = frozenset((int, float))
 FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))
-"""Arguments that are no numbers and say what a call computes."""
+"""Arguments that are not numbers and say what a call computes."""
 SHAPED = having("shape-arguments")
 """Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
 
@@ -124,7 +124,7 @@ def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> Non
 
 def digesting(observe: Callable, recording) -> Callable:
     """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
-    computations outside of PyTorch differ with the input, and no op says so."""
+    computations outside PyTorch differ with the input, and no op says so."""
     ops, constants = recording.ops, recording.constants
     known: dict[int, tuple[Tensor, bytes]] = {}
 

@@ -586,15 +586,15 @@ def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:
     """Return whole numbers from 0 in order, each once. Raise ValueError for others, or for none."""
     wanted = tuple(values)
     if not wanted or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in wanted):
-        raise ValueError(f"{name}={quote(wanted)}: whole numbers from 0 up were expected")
+        raise ValueError(f"{name}={quote(wanted)}, expected whole numbers of at least 0")
     return tuple(sorted(set(wanted)))
 
 
 def check_seed(seed: Any) -> None:
-    """Raise ValueError for what is no seed."""
+    """Raise ValueError for what is not a seed."""
     whole_numbers("seed", [seed])
     if seed >= SEEDS:
-        raise ValueError(f"seed={shorten(str(seed))}: a whole number below {SEEDS} was expected")
+        raise ValueError(f"seed={shorten(str(seed))}, expected a whole number below {SEEDS}")
 
 
 def _read_number(text: str) -> float:
@@ -603,5 +603,5 @@ def _read_number(text: str) -> float:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise ValueError(f"{name}={quote(value)}: a number was expected")
+        raise ValueError(f"{name}={quote(value)}, expected a number")
     return float(value)

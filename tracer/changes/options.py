@@ -71,7 +71,7 @@ def blocks(trace: Trace) -> dict[str, str]:
 
 
 def block_title(trace: Trace, step: Step) -> str:
-    """Return the block that a line belongs to, such as "Block 3" or "Image block 3"; "" outside of blocks."""
+    """Return the block that a line belongs to, such as "Block 3" or "Image block 3"; "" outside blocks."""
     if step.layer is None:
         return ""
     tower = next((part for part in {record.part for record in trace.attentions} if _is_in(step, part)), "")
@@ -83,7 +83,7 @@ def _is_in(step: Step, part: str) -> bool:
 
 
 def of_model(trace: Trace) -> Iterator[Option]:
-    """Yield the changes outside of blocks: positions off."""
+    """Yield the changes outside blocks: positions off."""
     for step in trace.steps:
         end = step.id.rpartition(".")[2]
         if step.layer is not None or step.recomputed or not _has_numbers(step):

@@ -60,7 +60,7 @@ def parse_all(texts: Iterable[str]) -> dict[str, Change]:
         line, equals, change = text.rpartition("=")
         if not equals or not line.strip():
             raise ValueError(
-                f"{quote(text)} is no change of a line, expected such as 'block1.attention.weights=drop_heads(0)'"
+                f"{quote(text)} is not a change of a line, expected such as 'block1.attention.weights=drop_heads(0)'"
             )
         by_line.setdefault(line.strip(), []).append(parse(change))
     return {
@@ -105,7 +105,7 @@ def change_of(value: Any) -> Change:
         )
     if callable(value):
         return Function(value)
-    raise ValueError(f"{quote(value)} is no change, expected one of tracer.changes, a tensor, a trace or a function")
+    raise ValueError(f"{quote(value)} is not a change, expected one of tracer.changes, a tensor, a trace or a function")
 
 
 def has_name(change: Change) -> bool:

@@ -314,7 +314,7 @@ MOVES = frozenset(
 )
 """Functions that move numbers."""
 CHOOSES = frozenset("__getitem__ index_select gather take_along_dim".split())
-"""Those whose further arguments say which, and are no numbers that move."""
+"""Those whose further arguments say which, and are not numbers that move."""
 UNTOLD = "which numbers are chosen hangs on two that are too near to each other to be told apart"
 Rule = Callable[..., torch.Tensor | None]
 RULES: dict[str, Rule] = {}

@@ -192,7 +192,7 @@ class Graph:
         """Return the value that this one is a rearrangement of. Raise LookupError if there is none."""
         before = self.source(key)
         if before is None:
-            raise LookupError(f"{key} is no rearrangement of another value")
+            raise LookupError(f"{key} is not a rearrangement of another value")
         return before
 
     def rounding_dtype(self, key: str) -> torch.dtype | None:

@@ -30,7 +30,7 @@ def split_sentences(text: str) -> list[str]:
     sentences = [sentence.strip() for line in text.splitlines() for sentence in line.split(";") if sentence.strip()]
     if not sentences:
         raise ValueError(
-            f"the text {quote(text)} has no sentence; at least one was expected, one a line or set apart by ';'"
+            f"the text {quote(text)} has no sentence, expected at least one, on a line of its own or before a ';'"
         )
     return list(dict.fromkeys(sentences))
 

@@ -47,7 +47,7 @@ def text_input(tokenizer: type, vocabulary, sample: str, pad: str = "") -> Calla
                 raise
             numbers = [number % model.sizes["V"] for number in tokenizer(vocabulary).encode(text)]
         if not numbers:
-            raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
+            raise ValueError(f"the text {quote(text)} has no token, expected at least one")
         if options.get("T", 0) > most:
             raise ValueError(f"T={options['T']} tokens are too many: the model reads at most T_max={most}")
         if "T" in options:

@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def in_and_out(name: str) -> str:
-    """Return the input and the output in plain words; of a model outside of the course, its summary."""
+    """Return the input and the output in plain words; of a model outside the course, its summary."""
     return COURSE.get(name) or summary(name)
 
 

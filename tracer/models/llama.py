@@ -99,7 +99,7 @@ class Llama(nn.Module):
     ):
         super().__init__()
         if D % (2 * h):
-            raise ValueError(f"D={D} does not fit h={h}: a head turns pairs of its D/h numbers, so 2·h must divide D")
+            raise ValueError(f"D={D} does not fit h={h}: a head rotates pairs of its D/h numbers, so 2·h must divide D")
         if h % h_kv:
             raise ValueError(f"h={h} does not fit h_kv={h_kv}: heads of queries share those of keys evenly")
         self.T_max, self.mask = T_max, mask

@@ -43,12 +43,12 @@ class Scaling:
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return these sizes and those that follow from them; missing ones are as in the run. Raise ValueError in one
-        sentence where one that follows is no whole number."""
+        sentence where one that follows is not a whole number."""
         full = {**self.sizes, **sizes}
         for name, equals in self.derived.items():
             size = formula_parser.value(equals, full)
             if size.denominator != 1:
-                raise ValueError(f"{name} = {equals.replace('**', '^')} is no whole number at these sizes")
+                raise ValueError(f"{name} = {equals.replace('**', '^')} is not a whole number at these sizes")
             full[name] = int(size)
         return full
 

@@ -39,7 +39,7 @@ class Trace:
     one; a note says more.
     `changes` says which lines were changed in this run, and how: `block1.attention.weights=zero`.
     `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
-    is no part of the data: nothing saves, copies or compares it. So it is with `replay`, which runs the model again,
+    is not part of the data: nothing saves, copies or compares it. So it is with `replay`, which runs the model again,
     and with `reread`, which proves the lines of an opened file from its tensors.
     """
 
@@ -198,7 +198,7 @@ class Number(NamedTuple):
 
     `share` is what it contributed, None where that can't be said in one number. The shares of those that are `counted`
     add up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like.
-    Behind a function that is no sum, shares are in proportion to what they were before it.
+    Behind a function that is not a sum, shares are in proportion to what they were before it.
     """
 
     index: tuple[int, ...]  # type: ignore[assignment]

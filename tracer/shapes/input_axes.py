@@ -33,7 +33,7 @@ def named_axes(
     sizes, or of an axis that another symbol names.
     """
     if not isinstance(symbols, Mapping):
-        raise ValueError(f"symbols={quote(symbols)} are no names of axes, expected such as {{'B': 0, 'T': ('ids', 1)}}")
+        raise ValueError(f"symbols={quote(symbols)} names no axes, expected such as {{'B': 0, 'T': ('ids', 1)}}")
     if not symbols:
         return {}, iter(())
     inputs = recording.inputs
@@ -104,7 +104,7 @@ def flops(recording: Recording) -> int:
 
 def _axes(name, place, inputs) -> list[tuple[str, int]]:
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"symbols: {quote(name)} is no name for a size, expected letters, digits and _")
+        raise ValueError(f"symbols: {quote(name)} is not a name for a size, expected letters, digits and _")
     if isinstance(place, int):
         axes = [(key, place) for key, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
     elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):

@@ -43,7 +43,7 @@ def candidate_probes(
     After `SIZES`, each symbol has the first of three kinds at which the module runs while all other sizes stay: any;
     near its size, since a size that is halved five times can't be small, and a table of positions has an end; or
     multiples of its largest power of two, of 3 or of 5, since patches have to fit. A size at which it runs at none of
-    these stays, and is no symbol. A heavy module runs at `FEW` only.
+    these stays, and is not a symbol. A heavy module runs at `FEW` only.
     """
     if heavy:
         yield vocabulary, choose_sizes(sizes, dict.fromkeys(sizes, _few))

@@ -268,7 +268,7 @@ def _compile(text: str):
     if (not roots and not all(number.is_Integer for number in terms)) or expression.has(
         sympy.floor, sympy.ceiling
     ):  # in floating point it may be rounded to its neighbour
-        source = str(expression)  # what cancels is no size of it
+        source = str(expression)  # what cancels is not a size of it
         return names, lambda *values: formula_parser.value(source, dict(zip(names, values, strict=True)))
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 

@@ -200,13 +200,13 @@ def names(tree: Tree) -> set[str]:
 def value(text: str, sizes: Mapping[str, int]) -> Fraction:
     """Return the exact value of a formula at these sizes.
 
-    Raise ValueError in one sentence for a name that is no size, a division by zero, a root that is not rational, and
+    Raise ValueError in one sentence for a name that is not a size, a division by zero, a root that is not rational, and
     for an intermediate number of more than `BITS` bits.
     """
 
     def root(number: int) -> int:
         if number < 0 or isqrt(number) ** 2 != number:
-            raise ValueError(f"{quote(text)} has a root that is no whole number")
+            raise ValueError(f"{quote(text)} has a root that is not a whole number")
         return isqrt(number)
 
     def small(number: Fraction) -> Fraction:
@@ -224,7 +224,7 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
         if tree[0] == "**":
             base = at(tree[1])
             if not isinstance(tree[2], int):
-                raise ValueError(f"{quote(text)} has a root that is no whole number")
+                raise ValueError(f"{quote(text)} has a root that is not a whole number")
             if max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(tree[2]) > BITS:
                 raise ValueError(f"{quote(text)} leads to numbers of more than {BITS:,} bits")
             return base ** tree[2]
@@ -235,7 +235,7 @@ def value(text: str, sizes: Mapping[str, int]) -> Fraction:
             case "sqrt":
                 return Fraction(root(first.numerator), root(first.denominator))
             case "log":
-                raise ValueError(f"{quote(text)} has a logarithm, which is no fraction")
+                raise ValueError(f"{quote(text)} has a logarithm, which is not a fraction")
             case "floor":
                 return Fraction(floor(first))
             case "ceiling":

@@ -40,9 +40,9 @@ from tracer.utils.cache import Cache
 from tracer.utils.error_text import describe_error
 
 BROUGHT = (
-    "{} came from outside of PyTorch and is another for other values of the input: how it depends on it was not seen."
+    "{} came from outside PyTorch and is another for other values of the input: how it depends on it was not seen."
 )
-MOVED = f"{HERE}: {{}} came from outside of PyTorch and is another tensor at other sizes."
+MOVED = f"{HERE}: {{}} came from outside PyTorch and is another tensor at other sizes."
 SIZED = "A size of it follows from the values of the input."
 
 KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."

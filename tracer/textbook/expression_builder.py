@@ -288,7 +288,7 @@ class ExpressionBuilder:
         return bound
 
     def _lower_overwrite(self, call: Call) -> Node:
-        """Return a tensor after a write into a slice of it. Raise Unsupported if it is no slice of each axis."""
+        """Return a tensor after a write into a slice of it. Raise Unsupported if it is not a slice of each axis."""
         old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
         if (places := _within(part, into)) is None:
             return self.value(old.key)

@@ -232,7 +232,7 @@ class Roles:
     def _mixed_by(self, operands: list[str]) -> str:
         """Return the parameter of a weighted sum of two values with learned weights; "" for any other sum.
 
-        Such a sum mixes a token with the one before. It is no residual sum.
+        Such a sum mixes a token with the one before. It is not a residual sum.
         """
         weights = []
         for root in map(self.graph.root, operands):

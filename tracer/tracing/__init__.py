@@ -60,7 +60,7 @@ MOST_IDS = 2**14
 """Whole numbers of an input that a trace keeps."""
 
 FAKE = (
-    "{} is a fake tensor, whose ops PyTorch keeps to itself: make it outside of FakeTensorMode, on the device 'meta'"
+    "{} is a fake tensor, whose ops PyTorch keeps to itself: make it outside FakeTensorMode, on the device 'meta'"
     " where it is to have no values"
 )
 """Why tensors of a mode of PyTorch's compiler are refused."""
@@ -69,7 +69,7 @@ BARE = (
     "it takes derivatives by torch.autograd.forward_ad or torch.func.linearize, whose zeros have no memory to record:"
     " torch.func.jvp computes the same"
 )
-"""Why derivatives that are computed forwards outside of `torch.func.jvp` are refused."""
+"""Why derivatives that are computed forwards outside `torch.func.jvp` are refused."""
 UNALLOCATED = "data is not allocated yet"
 """What PyTorch says of such zeros."""
 APART = "{} is on the device 'meta', where tensors have no values, and {} is not: put both on one device"

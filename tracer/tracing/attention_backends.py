@@ -84,7 +84,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
         raise ValueError(f"{type(net).__name__} has no nn.MultiheadAttention, whose paths could be compared")
     if module is not None and module not in attentions:
         first = next(iter(attentions))
-        raise ValueError(f"module={quote(module)} is no nn.MultiheadAttention of this net; the first is {first!r}")
+        raise ValueError(f"module={quote(module)} is not an nn.MultiheadAttention of this net; the first is {first!r}")
     wanted = attentions if module is None else {module: attentions[module]}
     if any(candidate.training for candidate in wanted.values()):
         raise ValueError("the attention is in training mode, in which it has no fast path: call eval() first")

@@ -60,7 +60,7 @@ def _check_index(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
     if at is None or len(at) != len(shape) or any(not -n <= i < n for i, n in zip(at, shape, strict=True)):
         last = tuple(n - 1 for n in shape)
         raise ValueError(
-            f"{quote(index)} is no cell of {quote(id)}: {len(shape)} whole numbers up to {last} were expected"
+            f"{quote(index)} is not a cell of {quote(id)}, expected {len(shape)} whole numbers up to {last}"
         )
     return tuple(i % n for i, n in zip(at, shape, strict=True))
 

@@ -100,7 +100,7 @@ def _line_site(step: DerivedStep, sites: Mapping, ids: set[str], kernels: Mappin
 
 
 def _terms(operands: Sequence[Node], ids: set[str], shape: tuple) -> tuple[str, str]:
-    """Return the lines that are the first and the last term of a sum; "" for a term that is no line of its shape."""
+    """Return the lines that are the first and the last term of a sum; "" for a term that is not a line of its shape."""
     first, last = (
         term.key if isinstance(term, Tensor) and term.key in ids and term.shape == shape else ""
         for term in (operands[0], operands[-1])

@@ -56,7 +56,7 @@ class TensorRecords:
         self.sizes = {maker: prod(shape) for maker, shape, _ in self._records if maker in named}
 
     def record(self, ref: Ref) -> TensorRecord:
-        """Return the record of a tensor of the run; without symbols for one that is no input or output of an op."""
+        """Return the record of a tensor of the run; without symbols for one that is not an input or output of an op."""
         key = maker(ref), tuple(ref.shape), dtype_name(ref.dtype)
         if key not in self._records:
             self._records[key] = TensorRecord(key[1], key[2], key[0])

@@ -39,7 +39,7 @@ def device_of(name: str) -> torch.device:
     kind, _, number = str(name).partition(":")
     here = available()
     if kind not in (*KNOWN, *here):
-        raise ValueError(f"{quote(name)} is no device, expected {' or '.join(here)}")
+        raise ValueError(f"{quote(name)} is not a device, expected {' or '.join(here)}")
     if kind not in here:
         raise ValueError(f"{quote(name)} is not available here, expected {' or '.join(here)}")
     count = torch.cuda.device_count() if kind == "cuda" else 1

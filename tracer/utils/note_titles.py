@@ -13,7 +13,7 @@ TITLES = {
 
 
 def with_titles(text: str) -> str:
-    """Return a text with every "note 001" in it replaced by its title; a number that is no note's stays."""
+    """Return a text with every "note 001" in it replaced by its title; a number that is not a note's stays."""
     return re.sub(r"\b([Nn])ote (\d{3})\b", lambda match: _title(match[2], match[1] == "N") or match[0], text)
 
 

@@ -151,7 +151,7 @@ def summary(library: str, outcomes: list[NameOutcome], most: int = 12) -> list[s
     """Return how many of a library's names opened, and the commonest reasons of the rest."""
     ok, models = sum(not outcome.reason for outcome in outcomes), sum(outcome.model for outcome in outcomes)
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
-    lines += [f"  {len(outcomes) - models} more are no models by themselves"] if models < len(outcomes) else []
+    lines += [f"  {len(outcomes) - models} more are not models by themselves"] if models < len(outcomes) else []
     rest = [outcome for outcome in outcomes if outcome.reason and outcome.model]
     for why, count in Counter(_kind(outcome) for outcome in rest).most_common(most):
         names = [outcome.name for outcome in rest if _kind(outcome) == why]
@@ -176,7 +176,7 @@ def _work(seconds: float) -> None:
         pass
     use_one_thread()
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    os.dup2(2, 1)  # whatever libraries print is not an answer
     for line in sys.stdin:
         with _ended_after(seconds):
             outcome = open_name(line.strip())

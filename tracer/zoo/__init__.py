@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NoModel(ValueError):
-    """A name that a library lists for what is no model: a part of one, or one that can't be run by itself."""
+    """A name that a library lists for what is not a model: a part of one, or one that can't be run by itself."""
 
 
 class Library(NamedTuple):

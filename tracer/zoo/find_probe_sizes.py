@@ -58,7 +58,7 @@ def find_probe_sizes(
     """Ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else each
     group at the first choice at which it does while all else is as at `base`.
 
-    A group that runs at none of its choices stays at `base`, and its symbols are no names any more. Where the ops
+    A group that runs at none of its choices stays at `base`, and its symbols are not names any more. Where the ops
     differ at all choices, those that do stay open.
     """
     held = {name: base[name] for name in ("B",) if name in base}

@@ -45,7 +45,7 @@ function numberBoxes(map, all, said, state, choose) {
       const query = fits ? tokenOf(axis, Number(text)) : null;
       const problem = fits
         ? query === null && hasNone(map, ...place(axis, Number(text)))
-        : `“${text}” is no ${axis}: expected a whole number from 0 to ${size - 1}.`;
+        : `“${text}” is not a ${axis}: expected a whole number from 0 to ${size - 1}.`;
       if (problem) draw();
       else choose({ query, pinned: true });
       said.textContent = problem ? `${problem} ${kept(axis)}` : "";

@@ -86,8 +86,9 @@ def _show_one(trace: Trace, part: str) -> None:
     st.markdown(texts.plain(_describe(trace, found, measure, name)))
     head_survey.compare_recorded(trace, found)
     st.caption(
-        "Each head is switched off alone, in a run of its own: its weights are set to 0, and all else stays. "
-        "Effects need not add up, since another head may do the same. Choose a cell to open that head above "
+        "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
+        "the same. The effects need not add up, since other heads may do the same work. Choose a cell to open that "
+        "head above "
         "(Michel et al. 2019; distance: Dosovitskiy et al. 2021, figure 7)."
     )
 
@@ -119,11 +120,11 @@ def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> 
     if name != "effect":
         least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
         return (
-            f"The largest value is {most}, of {which}. The least is {measure.full(values[least_row, least])}, of head "
-            f"{least} of block {found.layers[least_row] + 1}."
+            f"The largest value is {most}, of {which}. The smallest is {measure.full(values[least_row, least])}, of "
+            f"head {least} of block {found.layers[least_row] + 1}."
         )
     if not found.points:
-        return f"Without {which}, the output changes most: by {most} of its size."
+        return f"The output changes most without {which}: by {most} of its size."
     count, flips = int(np.isfinite(values).sum()), int(found.flips.sum())
     others = (
         "No head alone changes which answer is the most probable."

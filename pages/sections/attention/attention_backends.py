@@ -32,7 +32,7 @@ def show(trace: Trace) -> None:
         return
     st.header("Fused and standard attention")
     st.markdown(
-        "A fused kernel computes scores, softmax and context in one operation and never holds the scores. The "
+        "A fused kernel computes scores, softmax and context in one operation and never stores the scores. The "
         "standard path writes them out. Both compute the same formula. Where the order of additions differs, the last "
         "digits may differ."
     )

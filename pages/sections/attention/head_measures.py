@@ -30,7 +30,7 @@ def measure(name: str, values: np.ndarray, unit: Unit) -> Measure:
     """Return a measure of one run."""
     width = "patch widths" if unit.patches else "tokens"
     if name == "effect" and unit.points:
-        title = "Points that the answer’s probability changes by without the head"
+        title = "Change of the answer’s probability without the head, in percentage points"
         return Measure(title, values, with_sign, lambda value: f"{with_sign(value, 2)} points", signed=True)
     if name == "loss":
         title = "Nats that the loss changes by without the head"

@@ -241,13 +241,13 @@ def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
             agree = "Nothing is masked, so every output may change, and every one did."
         st.success(agree, icon=":material/verified:")
     elif set(moved) < set(expected):
-        closed = "Nothing is masked" if all_open else "No output changed that the mask closes off"
+        closed = "Nothing is masked" if all_open else "No output that the mask closes off changed"
         could = f"{_tokens(still).capitalize()} could change too, but did not"
         st.success(f"{closed}. {could}{_why(trace, still, changed, part)}.", icon=":material/verified:")
     elif trace.changes:
         st.info(
-            f"The mask of this block predicts {_tokens(expected)}. The changes of this run can pass values to others: "
-            "they may open the mask of another block, or mix positions."
+            f"The mask of this block predicts {_tokens(expected)}. The changes of this run can pass values to other "
+            "tokens: they may open the mask of another block, or mix positions."
         )
     else:
         st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")

@@ -51,7 +51,7 @@ def _kinds() -> dict[str, tuple[str, Callable[[Trace], SecondRun | None]]]:
     if not saved_run and len(session.sample_names()) > 1:
         found["sample"] = "Another sample", _of_sample
     if not saved_run:
-        found.setdefault("change", ("The same with a change", _of_change))
+        found.setdefault("change", ("The same run with a change", _of_change))
         if "text" in models.takes(model_name()):
             found["text"] = "Another text", _of_text
     found["model"] = "Another model", _of_model

@@ -33,7 +33,7 @@ WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 COUNT = 1024
 """Pairs of random vectors whose products are spread."""
 SLIDER = "d_k of the spread"
-NONE = ":gray-badge[:material/remove: not about this model]"
+NONE = ":gray-badge[:material/remove: does not apply to this model]"
 
 
 def show(claims: Sequence[str]) -> None:

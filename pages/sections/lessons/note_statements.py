@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracer.lessons.notes.reference_runs import Provider
     from tracer.record import Symbol
 
-READING = "Reading the note off its runs"
+READING = "Checking the note against its runs"
 INSTEAD = "its own runs"
 ALL, DIFFERING = "all", "differing"
 SIGNS = {
@@ -64,7 +64,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     try:
         read = run_cache.of_sample_too("noted", note, lambda: _read(note), READING)
     except ValueError as error:  # a library that it is about is not installed
-        st.info(texts.escape(f"This note can’t be read off a run here: {error}."))
+        st.info(texts.escape(f"This note can’t be checked here: {error}."))
         return {}
     _summary(read.cards)
     if read.about:
@@ -172,7 +172,7 @@ def _lengths(name: str, provider: Provider) -> str:
         return ""
     lengths = [f"T = {sizes['T'].value}{_sequence(sizes)}" for sizes in (own, trained)]
     return (
-        f" Its text is the caption that it wrote for the sample, so here {lengths[0]}; with the trained weights the "
+        f" Its text is the caption that it wrote for the sample, with {lengths[0]}. With the trained weights, the "
         f"caption has {lengths[1]}."
     )
 

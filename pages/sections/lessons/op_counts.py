@@ -38,11 +38,11 @@ def show(kinds: Mapping[str, Counter[str]]) -> None:
         table[f"block {chosen} of {trace.model}"] = _totals(own)
         table["which of these"] = [_which(counts) for counts in own.values()]
     st.table(table, hide_index=True)
-    both = " Of a model of several towers, that block of each is counted." if len(parts(trace)) > 1 else ""
+    both = " In a model of several towers, that block of each tower is counted." if len(parts(trace)) > 1 else ""
     none = "" if chosen else texts.plain(f" {trace.model} has no blocks.")
     st.caption(
-        "Primitives, into which PyTorch opens each operation. The note’s block is torchvision’s, on the standard path, "
-        f"which is the one that it counts.{both}{none}"
+        "These are the primitives into which PyTorch decomposes each operation. The note counts torchvision’s block "
+        f"on the standard path.{both}{none}"
     )
 
 

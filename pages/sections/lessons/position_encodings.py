@@ -52,7 +52,7 @@ def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
 
 def _lines(placement: Placement) -> None:
     """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
-    st.header("The lines of the run that positions change")
+    st.header("The lines that the positions change")
     proven = sum(step.verdict == "proven" for step in placement.lines)
     st.markdown(
         f"**{len(placement.lines)}** lines, of which **{proven}** are proven. All other lines are identical to those "
@@ -242,7 +242,7 @@ def _draw_learned() -> None:
         return
     if grid is None:
         return
-    st.header(f"What training learned: the positions of {name}")
+    st.header(f"What training learned: the position table of {name}")
     components.likeness(grid, lambda: drawn.likeness(grid.rows, grid.columns, grid.cosines))
     nearest, least = grid.mean(1), min(range(1, grid.farthest + 1), key=grid.mean)
     st.markdown(

@@ -60,7 +60,7 @@ def show(trace: Trace, op: Op, level: str) -> None:
         proof_badge.box(
             verdict_within(decomposition.error, op.outputs[0].dtype),
             "PyTorch’s own decomposition, run on the arguments of this operation, gives "
-            f"{apart if decomposition.error else 'the very values that it gave'}.",
+            f"{apart if decomposition.error else 'exactly its values'}.",
         )
     else:
         only = "It only changes the layout of the data, and is a primitive itself." if is_layout(op.op) else ""

@@ -243,7 +243,7 @@ def _cost(op: Op) -> None:
     if op.flops is None:
         st.caption("It may multiply matrices, but there is no formula for how many FLOPs that takes.")
     elif not op.flops and category(op.op) in COMPUTING:
-        st.caption("Only matrix products are counted, as is usual: 2 FLOP per multiply-add.")
+        st.caption("Only matrix products are counted, as usual: 2 FLOP per multiply-add.")
 
 
 def _its_step(trace: Trace, op: Op) -> None:

@@ -15,9 +15,9 @@ from tracer.figures.predictions.model_output import label_token
 def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     """Show how the word at `place`, counted from 1, and the others change without the picture; of `blocks` blocks the
     one on screen, `layer`, is masked at first."""
-    st.header("Does the word come from there? Test it")
+    st.header("Does the word come from the picture? Test it")
     layers = st.segmented_control(
-        "Close the picture to the words in",
+        "Close the picture to the words in these blocks",
         range(blocks),
         selection_mode="multi",
         default=[layer],

@@ -30,7 +30,7 @@ def _draw(trace: Trace) -> str:
     facts = [f"{len(pieces)} tokens", *([f"V = {sizes['V']:,}"] if "V" in sizes else [])]
     more = f" … and {len(pieces) - MOST:,} more" if len(pieces) > MOST else ""
     caption = (
-        "Under each piece is its id, the number of the row that it looks up. The model gets nothing else of the "
-        f"text.{more}"
+        "Under each piece is its id, the number of the row that it looks up. The model sees nothing of the text but "
+        f"these ids.{more}"
     )
     return drawings.row("From text to ids t", facts, pieces[:MOST], caption)

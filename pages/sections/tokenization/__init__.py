@@ -156,8 +156,8 @@ def steps(trace: Trace) -> None:
     st.header("From here on, all inputs are treated alike")
     st.markdown(
         f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
-        f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, "
-        "the very same weights, takes every kind on this page; its weights are random numbers that learned nothing."
+        f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, with "
+        "the same weights, reads every kind of input on this page. Its weights are random and have learned nothing."
     )
     with st.container(key="facts"):
         st.metric("tokens n", f"{sizes['n']:,}")

@@ -49,7 +49,7 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
     )
     st.caption(
         f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
-        f"as {3 * side * side} numbers. What is dimmed is cut off."
+        f"as {3 * side * side} numbers. The dimmed part is cut off."
     )
     tokenization.show_run(owner, ("patches", side), lambda: pictures.patches(photo, side), pictures.SLIPS["patches"])
 
@@ -89,6 +89,6 @@ def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
         "sheet": drawings.sheet(rebuilt.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
         "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",
         "counted": f"{rebuilt.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
-        "off": f"What they spell: off by {rebuilt.error:.0f} of 255 levels (root mean square).",
+        "off": f"The picture that they spell is off by {rebuilt.error:.0f} of 255 levels (root mean square).",
         "used": f"{entries - used} codes that this photo does not use are crossed out.",
     }

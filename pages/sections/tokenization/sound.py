@@ -58,8 +58,8 @@ def show() -> None:
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))
     st.markdown(
-        f"The codes keep {1 - lost:.0%} of what varies in the spectrogram, in {count} numbers for {logs.size:,}; "
-        f"{used} of the {rows} rows are used."
+        f"The codes keep {1 - lost:.0%} of the variance of the spectrogram, in {count} numbers instead of "
+        f"{logs.size:,}; {used} of the {rows} rows are used."
     )
     makes = {
         "frames": lambda: sound.trace_frames(heard.numbers),

@@ -76,7 +76,7 @@ def show() -> None:
     )
     st.caption(
         "n tokens of a vocabulary of V entries, with the id under each piece. ␣ is a space. Two hexadecimal digits "
-        "are a byte that is no character by itself. ## continues a word, ▁ is a space before a piece, and a dashed "
+        "are a byte that is not a character by itself. ## continues a word, ▁ is a space before a piece, and a dashed "
         f"frame marks an unknown piece, [UNK]. All vocabularies except that of bytes were learned on {text}."
     )
     _learn(held)

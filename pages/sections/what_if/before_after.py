@@ -102,7 +102,7 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
         trace, key, partial(_attention_panels, plain, trace, layer, part, number, at), "attention changed"
     )
     which = "mean over the heads" if number is None else f"head {number}"
-    st.caption(f"Block {layer + 1}, {which}. Before and after have one scale.")
+    st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.")
 
 
 def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: int | None, query: int) -> list[Panel]:
@@ -122,7 +122,7 @@ def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: i
 
 
 def _on_patches(row: np.ndarray, patches: Mapping[int, int], rows: int, columns: int) -> np.ndarray:
-    """Return the weights of one query on the grid of patches; a patch that is no token has none."""
+    """Return the weights of one query on the grid of patches; a patch that is not a token has none."""
     grid = np.full(rows * columns, np.nan)
     for token, patch in patches.items():
         grid[patch] = row[token]

@@ -43,7 +43,7 @@ def show(plain: Trace) -> None:
     known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": drawn}
     offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
     controls.toggles("Hide", offered, instead="image=hide(")
-    if st.toggle("Compare hiding what it looked at with hiding others"):
+    if st.toggle("Compare hiding what it looked at with hiding other patches"):
         _compare(plain, count, fill)
 
 
@@ -75,9 +75,9 @@ def _compare(plain: Trace, count: int, fill: str) -> None:
     )
     low, high = mean - spread, mean + spread
     if found.attended < low:
-        said = "Hiding what it attended to costs more than chance: on this photo, the map says something on the answer."
+        said = "Hiding what it attended to costs more than chance: here the map says something about the answer."
     elif found.attended > high:
-        said = "Hiding what it attended to costs less than chance: on this photo, the map does not show what it needs."
+        said = "Hiding what it attended to costs less than chance: here the map does not show what the answer needs."
     else:
-        said = "Hiding what it attended to costs about as much as chance: on this photo, the map says little."
+        said = "Hiding what it attended to costs about as much as chance: here the map says little about the answer."
     st.caption(f"{said} “±” is the standard deviation over the random choices.")

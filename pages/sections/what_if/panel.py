@@ -75,7 +75,7 @@ def attention(plain: Trace, layer: int, part: str | None, head: str | None = Non
         if number is None and 1 < len(off) <= HEADS:
             controls.toggles("Heads that are off", off)
     if scores := options.attention_lines(plain, record).get("scores"):
-        factors = FACTORS if record.mask == "none" else FACTORS[1:]  # 0 times a closed cell, −∞, is no number
+        factors = FACTORS if record.mask == "none" else FACTORS[1:]  # 0 times a closed cell, −∞, is not a number
         controls.slider("Multiply the scores by 1 / temperature", scores, factors, offered)
 
 
@@ -89,7 +89,7 @@ def line(plain: Trace, step: Step) -> None:
 
     offered = list(options.of_step(plain, step))
     if not offered:
-        st.caption("The value of this step can’t be changed by itself: it is no tensor of decimal numbers.")
+        st.caption("The value of this step can’t be changed by itself: it is not a tensor of floating-point numbers.")
         return
     where = options.block_title(plain, step)
     controls.toggles(f"{where}: {step.title}" if where else step.title, offered)

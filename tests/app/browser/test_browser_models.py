@@ -84,7 +84,7 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     page.get_by_text("The mask predicts exactly these positions.").wait_for()
     page.get_by_role("radio", name="prefix").click()
     page.get_by_role("heading", name="The mask that ran: prefix").wait_for()
-    page.get_by_text("No output changed that the mask closes off").or_(
+    page.get_by_text("No output that the mask closes off changed").or_(
         page.get_by_text("The mask predicts exactly these positions.")
     ).first.wait_for()
     settled(page)

@@ -183,7 +183,7 @@ def is_seen(line: dict, place: Place, seen: Seen) -> bool:
         )
     if place.page == "mask":
         kind = said.rpartition("mask: ")[2].strip()
-        shown = "This model has no mask" if kind == "none" else f"The mask that ran: {kind}"
+        shown = "This model has no mask" if kind == "none" else f"The mask of this run: {kind}"
         return "mask:" not in said or shown in seen.text
     if "claim" in place.of:
         return "".join(said.partition(": ")[2].split()) in "".join(seen.text.split())

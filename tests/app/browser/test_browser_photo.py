@@ -178,7 +178,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
         column.press("Enter")
         assert (
             page.locator(".said").inner_text()
-            == f"“{wrong}” is no column: expected a whole number from 0 to 7. Kept 6."
+            == f"“{wrong}” is not a column: expected a whole number from 0 to 7. Kept 6."
         )
         assert column.input_value() == "6" and "row 3, column 6" in lead.inner_text()
     column.press("ArrowDown")

@@ -44,7 +44,7 @@ def close_picture(model: Model, inputs: Inputs, layers: Sequence[int]) -> Ablati
     blocks = getattr(model.net, "blocks", ())
     for layer in layers:
         if not 0 <= layer < len(blocks):
-            raise ValueError(f"layer {layer} is not in this model: 0 to {len(blocks) - 1} was expected")
+            raise ValueError(f"layer {layer} is not in this model, expected 0 to {len(blocks) - 1}")
     image, text = own["image"], own["text"]
     close = changes.close(range(image.start, image.stop), range(text.start, text.stop))
     closed = model.with_changes({f"{blocks[layer]}.attention.scores": close for layer in layers}, inputs)

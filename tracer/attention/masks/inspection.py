@@ -70,7 +70,7 @@ def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = N
     cells = _open(trace, record, list(range(record.queries)))
     for name, value, count in (("head", head, record.heads), ("batch", batch, cells.shape[0])):
         if not 0 <= value < count:
-            raise ValueError(f"{name}={value} is outside of this run's {count}: 0 to {count - 1}")
+            raise ValueError(f"{name}={value} is outside this run's {count}: 0 to {count - 1}")
     return cells[batch, head]
 
 
@@ -112,7 +112,7 @@ def _own(scores: torch.Tensor, trace: Trace, record: AttentionRecord) -> torch.T
 def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
     records = layers(trace, part)
     if not 0 <= layer < len(records):
-        raise ValueError(f"layer={layer} is outside of this run's {len(records)}: 0 to {len(records) - 1}")
+        raise ValueError(f"layer={layer} is outside this run's {len(records)}: 0 to {len(records) - 1}")
     if records[layer].problem:
         raise ValueError(f"layer {layer}: the mask is not recoverable: {records[layer].problem}")
     return records[layer]

@@ -45,7 +45,7 @@ def influence(
     A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
     bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
     tower has mixed it before. `trace` is the model's run of `inputs`, where there is one already. ValueError for a
-    token outside of the sequence, or one that is learned and not part of the input (CLS).
+    token outside the sequence, or one that is learned and not part of the input (CLS).
     """
     part = next(iter(model.spec.parts)) if part is None else part
     changed_inputs = change_token(model, inputs, token, part=part)
@@ -61,7 +61,7 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
     segment = next((s for s in own if s.start <= token < s.stop), None)
     if segment is None:
         last = max((s.stop for s in own), default=0) - 1
-        raise ValueError(f"token {token} is outside of the sequence: 0 to {last} was expected")
+        raise ValueError(f"token {token} is outside the sequence, expected 0 to {last}")
     arguments = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
     if segment.name == "text":
         key = _first(arguments, lambda tensor: not tensor.is_floating_point(), "no token numbers")
@@ -74,7 +74,7 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
         columns = arguments[key].shape[-1] // side
         patch = _patch(inputs, segment, token - segment.start)
         if segment.name == "image" and columns * (arguments[key].shape[-2] // side) != segment.stop - segment.start:
-            raise ValueError(f"the tokens of {model.name!r} are no patches of the photo, so none can be changed alone")
+            raise ValueError(f"the tokens of {model.name!r} are not patches of the photo, so none can be changed alone")
         top, left = patch // columns * side, patch % columns * side
         arguments[key] = arguments[key].clone()
         arguments[key][:, :, top : top + side, left : left + side] += 1.0

@@ -152,7 +152,7 @@ class PhotoRows:
 
 
 def _number(label: str | int | None, names: list[str]) -> int | None:
-    """Return the number of a label's class, None for one that is no class."""
+    """Return the number of a label's class, None for one that is not a class."""
     if isinstance(label, str):
         return names.index(label) if label in names else None
     return label if label is not None and 0 <= label < len(names) else None

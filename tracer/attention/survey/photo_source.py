@@ -44,7 +44,8 @@ def open_source(data: str | Path) -> PhotoSource:
         return Folder(path)
     if path.is_file():
         return ParquetFile(path)
-    raise ValueError(f"--data {quote(str(data))} is no folder or file, expected a folder of photos or a Parquet file")
+    expected = "expected a folder of photos or a Parquet file"
+    raise ValueError(f"--data {quote(str(data))} is not a folder or file, {expected}")
 
 
 class Folder:
@@ -83,13 +84,13 @@ class ParquetFile:
         try:
             self._file = pq.ParquetFile(path)
         except (lib.ArrowException, OSError) as error:
-            raise ValueError(f"--data {quote(str(path))} is no Parquet file that can be read") from error
+            raise ValueError(f"--data {quote(str(path))} is not a Parquet file that can be read") from error
         columns = self._file.schema_arrow.names
         self._image = next((name for name in IMAGES if name in columns), "")
         self._label = next((name for name in LABELS if name in columns), "")
         if not self._image or not len(self):
             known = ", ".join(map(quote, columns)) or "none"
-            raise ValueError(f"--data {quote(str(path))} has no photos: a column 'image' was expected, it has {known}")
+            raise ValueError(f"--data {quote(str(path))} has no photos, expected a column 'image', not only {known}")
         self._stem = path.name
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 MOST = 20_000
-"""Objects that are looked at: what a module holds beyond that, such as a vocabulary, is no state of a forward."""
+"""Objects that are looked at: what a module holds beyond that, such as a vocabulary, is not a state of a forward."""
 _ATOMS = frozenset(
     (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
 )

@@ -88,7 +88,7 @@ def settings(file: Path, options: Sequence[str]) -> dict[str, str]:
         stated[variable(name)] = str(value)
     for option in options:
         if not (match := re.fullmatch(r"--([a-z]\w*(?:\.\w+)+)=(.*)", option, re.DOTALL)):
-            raise ValueError(f"{quote(option)} is no option of Streamlit's, expected one such as --logger.level=debug")
+            raise ValueError(f"{quote(option)} is not an option of Streamlit's, expected one like --logger.level=debug")
         stated[variable(match[1])] = match[2]
     return stated
 

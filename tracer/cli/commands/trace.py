@@ -53,7 +53,7 @@ def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Col
             return choice
     if name in choices:
         allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
-        raise ValueError(f"{quote(f'{name}={value}')} is no choice, expected {allowed}")
+        raise ValueError(f"{quote(f'{name}={value}')} is not a choice, expected {allowed}")
     if name in settings and not shared.WHOLE.fullmatch(value):
         raise ValueError(f"{quote(f'{name}={value}')} can't be set, expected a whole number from 0")
     if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):

@@ -12,7 +12,7 @@ from tracer.expr.provenance_rules import Linear, through_broadcast
 
 
 def range_latex(length: sympy.Expr, printer) -> str:
-    """Return the LaTeX of the numbers from 0 up to one less than a size."""
+    """Return the LaTeX of the numbers of at least 0 to one less than a size."""
     return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
 
 

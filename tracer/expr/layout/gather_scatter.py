@@ -65,7 +65,7 @@ class Slice(Indexing, _WithFields):
 
     def infer(self, same, shape) -> Shape:
         if len(shape) != len(self.entries):
-            raise ShapeError(f"{shape} has {len(shape)} axes, {len(self.entries)} were expected")
+            raise ShapeError(f"{shape} has {len(shape)} axes, expected {len(self.entries)}")
         picked = zip(shape, self.entries, strict=True)
         return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
 

@@ -110,7 +110,7 @@ class WindowPartition(Operator, Node):
 
     def infer(self, same, shape) -> Shape:
         if len(shape) != 4:
-            raise ShapeError(f"{shape} is no grid: [B, n, m, D] was expected")
+            raise ShapeError(f"{shape} is not a grid, expected [B, n, m, D]")
         batch, rows, columns, width = shape
         area = self.args[1] ** 2
         return batch * rows * columns / area, area, width
@@ -132,7 +132,7 @@ class WindowReverse(Operator, Node):
 
     def infer(self, same, shape) -> Shape:
         if len(shape) != 3:
-            raise ShapeError(f"{shape} are no windows: [B·nm/w², w², D] was expected")
+            raise ShapeError(f"{shape} are not windows, expected [B·nm/w², w², D]")
         count, area, width = shape
         rows, columns = self.args[1:]
         return sympy.cancel(count * area / (rows * columns)), rows, columns, width

@@ -18,7 +18,7 @@ class Take(Copies, Node):
 
     def infer(self, same, tokens, numbers) -> Shape:
         if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):
-            raise ShapeError(f"{tokens} taken at {numbers}: [B, N, D] and [B, n] were expected")
+            raise ShapeError(f"{tokens} taken at {numbers}, expected [B, N, D] and [B, n]")
         return (*numbers, tokens[-1])
 
     def run(self, size, tokens, numbers) -> torch.Tensor:
@@ -58,7 +58,7 @@ class Put(Copies, Node):
 
     def infer(self, same, others, numbers, tokens) -> Shape:
         if not all(map(same, (*numbers, others[-1]), tokens)):
-            raise ShapeError(f"{tokens} put at {numbers} into {others}: one token for each number was expected")
+            raise ShapeError(f"{tokens} put at {numbers} into {others}, expected one token for each number")
         return others
 
     def run(self, size, others, numbers, tokens) -> torch.Tensor:

@@ -19,7 +19,7 @@ class FlattenKernel(Layout, Node):
 
     def infer(self, same, shape) -> Shape:
         if len(shape) != 4:
-            raise ShapeError(f"{shape} are no kernels: [D, C, P, P] was expected")
+            raise ShapeError(f"{shape} are not kernels, expected [D, C, P, P]")
         return (sympy.prod(shape[1:]), shape[0])
 
     def run(self, size, kernels) -> torch.Tensor:

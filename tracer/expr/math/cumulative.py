@@ -120,6 +120,6 @@ class GLU(_AlongAxis):
         return [*outputs, *(i + n // 2 for i in outputs)]
 
     def parts(self, cell, indices, numbers) -> list[dict]:
-        gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is no float, and the gate is 0
+        gate = 1 / (1 + exp(min(-numbers[1], 700.0)))  # beyond that e is not a float, and the gate is 0
         share = numbers[0] * gate
         return [{"share": share, "factor": gate}, {"share": share, "counted": False}]

@@ -74,7 +74,7 @@ Truncated = function(
     "Truncated",
     r"\operatorname{trunc}",
     lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)),
-    "Without what stands behind the point; what is no number, or infinite, is the lowest whole number of 64 bits.",
+    "Without what stands behind the point; what is not a number, or infinite, is the lowest whole number of 64 bits.",
 )
 Sign = function("Sign", r"\operatorname{sign}", lambda x: (x > 0).double() - (x < 0).double(), "1, 0 or -1.")
 Erf = function("Erf", r"\operatorname{erf}", lambda x: x.erf(), "The error function `2/√π ∫₀ˣ e^(-t²) dt`.")

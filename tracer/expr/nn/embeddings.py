@@ -39,7 +39,7 @@ class RowsAt(Copies, Node):
 
     def infer(self, same, tokens, places) -> Shape:
         if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):
-            raise ShapeError(f"{tokens} taken at {places}: [K, T, D] and [K] were expected")
+            raise ShapeError(f"{tokens} taken at {places}, expected [K, T, D] and [K]")
         return (tokens[0], tokens[-1])
 
     def run(self, size, tokens, places) -> torch.Tensor:
@@ -78,7 +78,7 @@ class ScaledBy(Elementwise, Node):
 
     def infer(self, same, power, x) -> Shape:
         if power:
-            raise ShapeError(f"{power} is no single number")
+            raise ShapeError(f"{power} is not a single number")
         return x
 
     def run(self, size, power, x) -> torch.Tensor:

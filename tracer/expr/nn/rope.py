@@ -27,7 +27,7 @@ class Angles(Linear, Node):
 
     def infer(self, same, places, frequencies) -> Shape:
         if len(frequencies) != 1:
-            raise ShapeError(f"{frequencies} are no frequencies: [d_k/2] was expected")
+            raise ShapeError(f"{frequencies} are not frequencies, expected [d_k/2]")
         return (*places, 2 * frequencies[0])
 
     def run(self, size, places, frequencies) -> torch.Tensor:

@@ -26,7 +26,7 @@ class Patches(Layout, Node):
 
     def infer(self, same, shape) -> Shape:
         if len(shape) < 3:
-            raise ShapeError(f"{shape} is no image: [B, C, H, W] was expected")
+            raise ShapeError(f"{shape} is not an image, expected [B, C, H, W]")
         channels, height, width = shape[-3:]
         side = self.args[1]
         return (*shape[:-3], height * width / side**2, side**2 * channels)

@@ -175,8 +175,8 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
 def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, Any], bytes]:
     """Return the position of the patches on the photo, and the photo as JPEG.
 
-    `tokens` has for each patch its token, or null; `unseen` the patches that are no input of the tower. `side` is that
-    of a patch in pixels of the picture that the model sees, null if the run does not name it.
+    `tokens` has for each patch its token, or null; `unseen` the patches that are not an input of the tower. `side` is
+    that of a patch in pixels of the picture that the model sees, null if the run does not name it.
     """
     file = BytesIO()
     tokens = {patch: token for token, patch in places(trace, part).items()}
@@ -259,7 +259,7 @@ def glance(trace: Trace) -> bytes | None:
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
-    """Return (name, token) of the tokens that are no patch, such as CLS or the words of a text."""
+    """Return (name, token) of the tokens that are not patches, such as CLS or the words of a text."""
     patches = places(trace, part)
     tokens = [token for own in segments(trace, part) for token in range(own.start, own.stop)]
     names = labels(trace, part, max(tokens, default=-1) + 1)

@@ -92,7 +92,7 @@ def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[st
         return operands
     named = {earlier.symbol: earlier.id for earlier in before if earlier.symbol and earlier.symbol in right}
     for symbol, id in sorted(named.items(), key=lambda named: -len(named[0])):
-        alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is no symbol
+        alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is not a symbol
         right, count = re.subn(rf"{alone}{re.escape(symbol)}(?![A-Za-z])", " ", right)
         left[0] -= 1
         if count:
@@ -179,7 +179,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
 
 
 def stretches(steps: Sequence[Step]) -> list[list[Step]]:
-    """Return steps split into runs outside of blocks and stacks of blocks; a stack ends if its layers start anew."""
+    """Return steps split into runs outside blocks and stacks of blocks; a stack ends if its layers start anew."""
     out: list[list[Step]] = []
     for step in steps:
         last = out[-1][-1] if out else None

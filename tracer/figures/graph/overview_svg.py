@@ -26,7 +26,7 @@ THICK, THIN = 10.0, 1.0
 
 
 def pipeline(trace: Trace) -> str:
-    """Return the pipeline as HTML: the steps outside of blocks, and one block for each stack of blocks.
+    """Return the pipeline as HTML: the steps outside blocks, and one block for each stack of blocks.
 
     Towers are lanes side by side that meet. Each step is a button with its id in `data-step`. All text from the trace
     is escaped.
@@ -76,7 +76,7 @@ class _Drawing:
         return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in self._cut(lane.steps))
 
     def _cut(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
-        """Yield runs of steps: those outside of blocks, each stack of equal blocks, and each other block."""
+        """Yield runs of steps: those outside blocks, each stack of equal blocks, and each other block."""
         for stretch in stretches(steps):
             cut, at = 0, 0
             while at < len(stretch):

@@ -9,7 +9,7 @@ from tracer.figures.html_bars import bars as drawn_bars
 from tracer.figures.palette import OTHER, stage_colour
 
 SMALL = 0.05
-"""Probabilities below this are no bar on an axis of 0 to 100 %."""
+"""Probabilities below this are not drawn as a bar on an axis of 0 to 100 %."""
 TOP = 5
 """Bars that are drawn, of however many classes."""
 

@@ -30,7 +30,7 @@ def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
 def rescale(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
     """Return the photo at no more than `LARGEST` pixels a side, enough for a screen.
 
-    With a `crop` it is no smaller than the model's input: a smaller photo is enlarged in the model's way, and not by
+    With a `crop` it is not smaller than the model's input: a smaller photo is enlarged in the model's way, and not by
     the screen.
     """
     least = crop.width / (crop.right - crop.left) if crop else 1

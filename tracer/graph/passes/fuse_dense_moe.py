@@ -146,7 +146,7 @@ class _DenseMoE(ExpertMatcher):
         raise NoMatch
 
     def _gate_indices(self, key: str) -> np.ndarray | None:
-        """Return the index in the gates of each element of a value; None if it is no layout of them."""
+        """Return the index in the gates of each element of a value; None if it is not a layout of them."""
         chain: list[tuple[Call, int]] = []
         return (
             index_map(self.gates.shape, chain[::-1]).table()

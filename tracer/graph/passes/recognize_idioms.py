@@ -45,7 +45,7 @@ MULTIPLIES = frozenset("mul addcmul matmul einsum".split())
 TURNS = frozenset("cos sin polar exp".split())
 """Calls that make its tables of angles."""
 COUNTS = TURNS | {"arange", "linspace"}
-"""Calls that compute tables and are no part of a function."""
+"""Calls that compute tables and are not part of a function."""
 PAIRS = ROTATES | frozenset("overwrite roll flip".split())
 """Calls that bring the two numbers of a pair together."""
 ENDS_ROTATION = ROTATES | frozenset("add sub addcmul overwrite".split())

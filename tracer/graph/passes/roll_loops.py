@@ -153,7 +153,7 @@ class _Loop:
         group = set(range(self.start, self.stop))
         collected = self._find_collected(group)
         if not self.states:
-            raise NotALoop  # the same for each part, with nothing carried on, is no loop over time
+            raise NotALoop  # the same for each part, with nothing carried on, is not a loop over time
         sequences = {state: self._sequence_of(state, collected) for state in self.states}
         for state, outputs in collected.items():
             sequences.setdefault(state, (outputs[0], outputs[1]))

@@ -59,7 +59,7 @@ HINTS = (
         why=(
             Claim(
                 "The target of a token is the next token of the same text, so the targets are its tokens from the "
-                "second on. The first token is no target, because no token precedes it.",
+                "second on. The first token is not a target, because no token precedes it.",
                 so.equation_is("Columns"),
             ),
         ),
@@ -88,8 +88,8 @@ HINTS = (
         letter=r"\boldsymbol{\ell}",
         why=(
             Claim(
-                "The loss is 0 where the token was predicted with certainty. It is the larger, the less the token was "
-                "expected.",
+                "The loss is 0 where the token was predicted with certainty. The less the token was expected, the "
+                "larger it is.",
                 so.equation_is("Negative"),
             ),
         ),
@@ -99,7 +99,7 @@ HINTS = (
         id="loss",
         title="The loss",
         letter=r"\mathcal{L}",
-        why=(Claim("This is the mean over all targets, which training reduces.", so.equation_is("Mean")),),
+        why=(Claim("This is the mean over all targets. Training reduces it.", so.equation_is("Mean")),),
     ),
 )
 

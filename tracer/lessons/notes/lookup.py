@@ -30,7 +30,7 @@ def look(row: Row, place: str, run: Provider) -> Finding:
     """
     kind, *words = place.split()
     if kind not in KINDS:
-        raise ValueError(f"{quote(place)} is no place of a statement, expected one of {', '.join(KINDS)}")
+        raise ValueError(f"{quote(place)} is not a place of a statement, expected one of {', '.join(KINDS)}")
     return KINDS[kind](row, run, *words)
 
 

@@ -118,7 +118,7 @@ def load(kind: str, *, mask: str = "bidirectional", D: int = 32, h: int = 4) -> 
     """
     if D % (2 * h):
         raise ValueError(
-            f"D={D} does not fit h={h}: rotary heads turn pairs of their D/h numbers, so 2·h must divide D"
+            f"D={D} does not fit h={h}: rotary heads rotate pairs of their D/h numbers, so 2·h must divide D"
         )
     loaded = spec(kind)
     config = {**loaded.sizes, "D": D, "h": h, "d_ff": 2 * D, "positions": kind, "mask": mask}

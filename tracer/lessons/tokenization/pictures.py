@@ -92,9 +92,8 @@ CUT = Hint(
     title="Cut to patches",
     why=(
         Claim(
-            "Squares of P × P pixels, row by row, each flattened pixel by pixel (hwc: row, column, channel). Nothing "
-            "is "
-            "computed yet: numbers are only rearranged.",
+            "The squares have P × P pixels and are taken row by row, each flattened pixel by pixel (hwc: row, column, "
+            "channel). Nothing is computed yet: the numbers are only rearranged.",
             so.equation_is("Patches"),
         ),
     ),
@@ -103,7 +102,7 @@ PATCH = Way(
     kind="pictures",
     name="patches",
     title="patches",
-    says="Cut the picture into squares and project each: a token is a vector of numbers, and there is no vocabulary.",
+    says="The picture is cut into squares, and each is projected. The token is a vector, and there is no vocabulary.",
     build=_patches,
     names=NAMES,
     probes=PROBES,
@@ -119,7 +118,7 @@ CODE = Way(
     kind="pictures",
     name="codes",
     title="codes",
-    says="Each square becomes the id of the nearest of V codes: a picture is a sequence of ids then, as a text is.",
+    says="Each square becomes the id of the nearest of V codes. A picture is then a sequence of ids, like a text.",
     build=_codes,
     names=(*NAMES, "V"),
     probes=tuple({**sizes, "V": V} for sizes, V in zip(PROBES, (31, 43, 47), strict=True)),
@@ -186,14 +185,14 @@ def _levels(values: Tensor) -> Tensor:
 
 SLIPS = {
     "patches": (
-        "Note 001 flattens a patch channels last, and so does this cut. A convolution of stride P does the same "
-        "product with its weights channels first: as W_E they are to be reordered.",
+        "Note 001 flattens a patch channels last, and so does this cut. A convolution of stride P computes the same "
+        "product with its weights channels-first: they must be reordered to give W_E.",
     ),
     "codes": (
-        "VQGAN, to which note 004 leads, quantises **features**: a convolutional network makes them of the picture and "
-        "another one draws the picture of the codes, both trained with a perceptual and an adversarial loss (Esser et "
-        "al. 2021). Here are no networks: codes are means of patches of pixels, found by k-means on seven photos. What "
-        "is alike is the step from a vector to the id of its nearest code.",
+        "VQGAN, to which note 004 leads, quantises **features**: one convolutional network computes them from the "
+        "picture, and another draws the picture from the codes. Both are trained with a perceptual and an "
+        "adversarial loss (Esser et al. 2021). Here there are no networks: the codes are means of patches of pixels, "
+        "found by k-means on seven photos. The step from a vector to the id of its nearest code is the same.",
     ),
 }
 """Errata of texts, by way: a test checks each."""

@@ -99,7 +99,8 @@ STEPS = (
         letter=r"\boldsymbol{\Delta}_{c}",
         why=(
             Claim(
-                "The square of the distance from each centre to each point. The centres were chosen before, by a loop.",
+                "This is the square of the distance from each centre to each point. The centres were chosen before, "
+                "in a loop.",
                 so.equation_is("Sum"),
             ),
         ),
@@ -110,7 +111,8 @@ STEPS = (
         letter=r"\boldsymbol{\pi}",
         why=(
             Claim(
-                "The places of the k points nearest to each centre. Groups may share points.", so.equation_is("ArgTopK")
+                "These are the indices of the k points nearest to each centre. Groups may share points.",
+                so.equation_is("ArgTopK"),
             ),
         ),
         source="Yu et al. 2022, section 3.1",
@@ -119,7 +121,7 @@ STEPS = (
         f"{LINE}index",
         title="Groups",
         letter=r"\mathbf{G}",
-        why=(Claim("These points themselves, k of each group.", so.equation_is("Index")),),
+        why=(Claim("This looks up the coordinates of these points, k for each group.", so.equation_is("Index")),),
     ),
     Hint(
         f"{LINE}sub",
@@ -127,7 +129,8 @@ STEPS = (
         letter=r"\mathbf{G}_{0}",
         why=(
             Claim(
-                "Less the centre: the same shape in another place becomes the same numbers.", so.equation_is("Minus")
+                "The centre is subtracted, so that the same shape gives the same numbers wherever it is.",
+                so.equation_is("Minus"),
             ),
         ),
     ),
@@ -135,7 +138,7 @@ STEPS = (
         f"{LINE}point.linear",
         title="Describe each point",
         letter=r"\mathbf{Y}_{1}",
-        why=(Claim("One matrix for every point of every group.", so.equation_is("Plus", "Product")),),
+        why=(Claim("One matrix transforms every point of every group.", so.equation_is("Plus", "Product")),),
     ),
     Hint(
         f"{LINE}relu",
@@ -147,7 +150,12 @@ STEPS = (
         f"{LINE}amax",
         title="The largest of each group",
         letter=r"\mathbf{Y}_{\max}",
-        why=(Claim("The largest over the points: their order does not matter.", so.equation_is("Max")),),
+        why=(
+            Claim(
+                "The largest value of each feature over the points is kept, so their order does not matter.",
+                so.equation_is("Max"),
+            ),
+        ),
         source="Qi et al. 2017, equation 1",
     ),
 )
@@ -155,7 +163,7 @@ GROUP = Way(
     kind="points",
     name="groups",
     title="groups of neighbours",
-    says="Each centre and its nearest points are one token: a vector, and there is no vocabulary.",
+    says="Each centre and its nearest points form one token. The token is a vector, and there is no vocabulary.",
     build=_build_projected,
     names=("M", "k", "c"),
     probes=PROBES,
@@ -165,7 +173,12 @@ GROUP = Way(
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why=(Claim("One matrix, the same for all groups.", so.equation_is("Plus", "Product")),),
+            why=(
+                Claim(
+                    "One matrix, the same for all groups, projects each group to D numbers.",
+                    so.equation_is("Plus", "Product"),
+                ),
+            ),
         ),
     ),
 )
@@ -173,7 +186,7 @@ CODE = Way(
     kind="points",
     name="codes",
     title="codes",
-    says="Each group becomes the number of the nearest row of a codebook: a token is an id, as in text.",
+    says="Each group becomes the number of the nearest row of a codebook. The token is an id, as in text.",
     build=_build_codes,
     names=("M", "k", "c", "V"),
     probes=tuple({**probe, "V": V} for probe, V in zip(PROBES, (31, 43, 25), strict=True)),
@@ -182,9 +195,9 @@ CODE = Way(
 )
 WAYS = (GROUP, CODE)
 SLIPS = (
-    "Point-BERT, to which note 004 leads, learns its tokenizer as a discrete VAE, which builds the points again from "
-    "the codes (Yu et al. 2022). Here what describes a group has random weights, and the codebook is found by k-means "
-    "on groups of six other clouds. Centres, neighbours and relative coordinates are alike.",
+    "Point-BERT, to which note 004 leads, learns its tokenizer as a discrete VAE, which rebuilds the points from the "
+    "codes (Yu et al. 2022). Here the network that describes a group has random weights, and the codebook is found "
+    "by k-means on groups of six other clouds. Centres, neighbours and relative coordinates are the same.",
 )
 """Errata of texts."""
 

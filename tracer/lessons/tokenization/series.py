@@ -139,7 +139,7 @@ PATCHES = Way(
     kind="series",
     name="patches",
     title="patches of values",
-    says="Values in a row are one token: a vector, and there is no vocabulary.",
+    says="Consecutive values form one token. The token is a vector, and there is no vocabulary.",
     build=_patches,
     names=("M", "P_t"),
     probes=({"B": 19, "M": 40, "P_t": 5}, {"B": 17, "M": 63, "P_t": 9}, {"B": 5, "M": 84, "P_t": 12}),
@@ -151,7 +151,8 @@ PATCHES = Way(
             letter=r"\mathbf{x}_{\mathrm{norm}}",
             why=(
                 Claim(
-                    "Minus its mean, divided by its standard deviation: series of any level and unit look alike.",
+                    "The mean is subtracted, and the result is divided by the standard deviation, so that series of "
+                    "any level and unit look alike.",
                     so.equation_is("DeviationNorm", "LayerNormOver"),
                 ),
             ),
@@ -162,7 +163,7 @@ PATCHES = Way(
             letter=r"\mathbf{X}_{\mathrm{cut}}",
             why=(
                 Claim(
-                    "Values that follow one another are one row. Nothing is computed: numbers are only rearranged.",
+                    "Consecutive values become one row. Nothing is computed: the numbers are only rearranged.",
                     so.equation_is("Rearrange"),
                 ),
             ),
@@ -179,7 +180,7 @@ BIN = Way(
     kind="series",
     name="bins",
     title="bins",
-    says="Each value is one token: the number of the bin that it falls into, an id as in text.",
+    says="Each value is one token: the number of the bin that it falls into. It is an id, as in text.",
     build=_bins,
     names=("V",),
     probes=({"B": 19, "n": 40, "V": 31}, {"B": 17, "n": 63, "V": 43}, {"B": 5, "n": 88, "V": 25}),
@@ -192,7 +193,8 @@ BIN = Way(
             letter=r"\mathbf{x}_{\mathrm{scaled}}",
             why=(
                 Claim(
-                    "Over the mean absolute value: then one set of bins suits series of any unit.",
+                    "The series is divided by its mean absolute value, so that one set of bins suits series of any "
+                    "unit.",
                     so.equation_is("Div"),
                 ),
             ),
@@ -204,20 +206,22 @@ BIN = Way(
             letter=r"\mathbf{t}",
             why=(
                 Claim(
-                    "Rounded to the nearest of V even steps; what lies beyond the ends goes to the first or the last "
-                    "bin.",
+                    "Each value is rounded to the nearest of V evenly spaced bins. Values beyond the ends go to the "
+                    "first or the last bin.",
                     so.equation_is("Truncated"),
                 ),
             ),
         ),
-        Hint("embedding", title="Look up", why=(Claim("The id picks a row of a table E.", so.equation_is("Lookup")),)),
+        Hint(
+            "embedding", title="Look up", why=(Claim("The id selects a row of a table E.", so.equation_is("Lookup")),)
+        ),
     ),
 )
 WAYS = (PATCHES, BIN)
 SLIPS = (
     "Note 004 names TS2Vec for discretised or embedded readings. It gives each time step a **vector**, a learned "
-    "representation, and no id (Yue et al. 2022). Ids are what bins give, as in Chronos (Ansari et al. 2024): there "
-    "from −15 to 15 times the mean absolute value, in a vocabulary of 4,096.",
+    "representation, and no id (Yue et al. 2022). Bins give ids, as in Chronos (Ansari et al. 2024). Its bins go "
+    "from −15 to 15 times the mean absolute value, and its vocabulary has 4,096 entries.",
     "The patches of PatchTST (Nie et al. 2023) may overlap; here they do not.",
 )
 """Errata of texts."""

@@ -104,8 +104,8 @@ STEPS = (
         letter=r"\mathbf{X}_{\mathrm{cut}}",
         why=(
             Claim(
-                "Frame j takes w samples from place j · s on; π holds these places. A hop s below w makes frames "
-                "overlap.",
+                "Frame j takes w samples, starting at sample j · s; π holds their indices. If the hop s is smaller "
+                "than w, frames overlap.",
                 so.equation_is("Index"),
             ),
         ),
@@ -116,8 +116,8 @@ STEPS = (
         letter=r"\mathbf{X}_{w}",
         why=(
             Claim(
-                "Each frame is multiplied by a window that grows from 0 and fades again: a sharp edge has all "
-                "frequencies.",
+                "Each frame is multiplied by a window that rises from 0 and falls back to 0. A sharp edge would "
+                "contain all frequencies.",
                 so.equation_is("Times"),
             ),
         ),
@@ -128,8 +128,7 @@ STEPS = (
         letter=r"\mathbf{Y}_{\cos}",
         why=(
             Claim(
-                "A discrete Fourier transform is a matrix product. Column k holds a cosine that turns k times in a "
-                "frame.",
+                "A discrete Fourier transform is a matrix product. Column k holds a cosine with k periods in a frame.",
                 so.equation_is("Product"),
             ),
         ),
@@ -140,7 +139,7 @@ STEPS = (
         letter=r"\mathbf{Y}_{\sin}",
         why=(
             Claim(
-                "The same with sines: a wave that is shifted in time is part sine, part cosine.",
+                "This is the same with sines: a wave that is shifted in time is part sine, part cosine.",
                 so.equation_is("Product"),
             ),
         ),
@@ -152,7 +151,7 @@ STEPS = (
         why=(
             Claim(
                 "Both parts together say how loud a frequency is, wherever its wave begins. The logarithm makes quiet "
-                "sounds count, as ears do.",
+                "sounds count too, as the ear does.",
                 so.equation_is("Log"),
             ),
         ),
@@ -162,7 +161,8 @@ FRAMES = Way(
     kind="sound",
     name="frames",
     title="frames of a spectrogram",
-    says="How loud each frequency is in a short frame, projected: a token is a vector, and there is no vocabulary.",
+    says="Each short frame becomes the loudness of each frequency, which is then projected. The token is a vector, "
+    "and there is no vocabulary.",
     build=_frames,
     names=("w", "M", "s", "w/2 + 1"),
     probes=PROBES,
@@ -172,7 +172,12 @@ FRAMES = Way(
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why=(Claim("One matrix, the same for all frames.", so.equation_is("Plus", "Product")),),
+            why=(
+                Claim(
+                    "One matrix, the same for all frames, projects each frame to D numbers.",
+                    so.equation_is("Plus", "Product"),
+                ),
+            ),
         ),
     ),
 )
@@ -180,7 +185,7 @@ CODES = Way(
     kind="sound",
     name="codes",
     title="codes",
-    says="Each frame becomes the number of the nearest row of a codebook: a token is an id, as in text.",
+    says="Each frame becomes the number of the nearest row of a codebook. The token is an id, as in text.",
     build=_codes,
     names=("w", "M", "s", "V", "w/2 + 1"),
     probes=tuple({**probe, "V": V} for probe, V in zip(PROBES, (31, 43, 25), strict=True)),
@@ -190,9 +195,9 @@ CODES = Way(
 WAYS = (FRAMES, CODES)
 SLIPS = (
     "A VQ-VAE, to which note 004 leads, learns the **encoder** that makes the vectors together with the codebook, and "
-    "a decoder that turns codes into sound again (van den Oord et al. 2017). Here vectors are a log spectrogram, and "
-    "the codebook is found by k-means on nine other sounds. What is alike is the step from a vector to the id of its "
-    "nearest row.",
+    "a decoder that turns codes back into sound (van den Oord et al. 2017). Here the vectors are a log spectrogram, "
+    "and the codebook is found by k-means on nine other sounds. The step from a vector to the id of its nearest row "
+    "is the same.",
 )
 """Errata of texts."""
 

@@ -29,7 +29,7 @@ class Table(nn.Module):
 class CharacterTokens(nn.Module):
     """Characters by their code points, searched in the entries `[V]` of a vocabulary, and the rows of those.
 
-    It takes `[B, n]` and returns `[B, n, D]`. The first entry, -1, is no character: an unknown one gets its id.
+    It takes `[B, n]` and returns `[B, n, D]`. The first entry, -1, is not a character: an unknown one gets its id.
     """
 
     def __init__(self, entries: Tensor, rows: Table):
@@ -56,29 +56,34 @@ def _build_spelled(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]
 SAYS = {
     "characters": (
         "characters",
-        "Each character has an id: few ids and long sequences, and what was never seen has none.",
+        "Each character has an id. There are few ids, sequences are long, and a character that was never seen has no "
+        "id.",
     ),
     "words": (
         "words",
-        "Each frequent word has an id: short sequences, and every other word is the same [UNK].",
+        "Each frequent word has an id. Sequences are short, and every other word becomes the same [UNK].",
     ),
-    "bytes": ("bytes", "Each byte of the text in UTF-8 is its id: nothing is unknown, and sequences are long."),
+    "bytes": ("bytes", "Each byte of the text in UTF-8 is an id. Nothing is unknown, and sequences are long."),
     "bpe": (
         "byte-level BPE",
-        "Bytes, and the most frequent pair of neighbours joined into a new entry, again and again: nothing is unknown.",
+        "It begins with bytes and joins the most frequent pair of neighbours into a new entry, again and again. "
+        "Nothing is unknown.",
     ),
-    "wordpiece": ("WordPiece", "In each word the longest entry that fits, from the left; ## goes on in a word."),
-    "unigram": ("unigram", "Each entry has a probability, and the cut with the largest product is taken."),
+    "wordpiece": (
+        "WordPiece",
+        "From the left, it takes the longest entry that fits in each word; ## continues a word.",
+    ),
+    "unigram": ("unigram", "Each entry has a probability, and the split with the largest product is taken."),
 }
 """Title and sentence of each way."""
 
 SLIPS = (
-    "Note 004 has an id for each byte in GPT-2’s tokenizer. That is **byte-level BPE**: bytes are only where merging "
-    "begins. Here {bytes} bytes are {joined} tokens after {merges:,} merges, and V = 256 + {merges:,} = {V:,}. "
+    "Note 004 has an id for each byte in GPT-2’s tokenizer. That is **byte-level BPE**: merging only begins with "
+    "bytes. Here {bytes} bytes are {joined} tokens after {merges:,} merges, and V = 256 + {merges:,} = {V:,}. "
     "GPT-2 has 50,000 merges and one entry that ends a text, V = 50,257.",
     "Note 000 counts ids from 1 to V. Code counts from 0 to V − 1, and an id of V is refused.",
-    "A vocabulary is a table: the entry with id t is **row** t of E, V × D, and X = E[t] is what a product of one-hot "
-    "rows with E gives.",
+    "A vocabulary is a table: the entry with id t is **row** t of E, V × D, and X = E[t] equals the product of "
+    "one-hot rows with E.",
     "WordPiece is said to join the pair that makes the text likeliest (Schuster and Nakajima 2012). The library that "
     "learns it here joins the most frequent pair, as BPE does; only how it cuts is WordPiece’s own.",
     "Two references of note 004 give the wrong authors: arXiv 1508.06615 is by Kim et al. "
@@ -93,8 +98,8 @@ HINTS = (
         letter=r"\mathbf{X}",
         why=(
             Claim(
-                "An id is a number of a row, and its size means nothing. It picks its row of the table E, V rows of D "
-                "numbers, which training arranges; here they are random.",
+                "An id is the number of a row, and how large it is means nothing. It selects its row of the table E, "
+                "V rows of D numbers. Training sets these numbers; here they are random.",
                 so.equation_is("Lookup"),
             ),
         ),
@@ -108,9 +113,8 @@ SPELLED = (
         letter=r"\mathbf{t}",
         why=(
             Claim(
-                "The id of a character is the place of the entry that it equals: x are the numbers of the characters "
-                "in "
-                "Unicode, v those of the entries. One that equals no entry gets the first id, [UNK].",
+                "The id of a character is the index of the entry that it equals: x holds the Unicode numbers of the "
+                "characters, v those of the entries. A character that equals no entry gets the first id, [UNK].",
                 so.equation_is("ArgMax"),
             ),
         ),
@@ -145,7 +149,7 @@ def _way(name: str) -> Way:
 def looked_up(name: str, ids: Sequence[int], entries: int) -> Trace:
     """Return the run that looks up the rows of ids in a table of that many entries; `name` is their tokenizer."""
     if not ids:
-        raise ValueError("a text without tokens was given, expected at least one token")
+        raise ValueError("this text has no token, expected at least one")
     return trace(_way(name), table(entries), torch.tensor([list(ids)]), V=entries, n=len(ids))
 
 
@@ -155,7 +159,7 @@ def trace_characters(text: str, vocabulary: Sequence[str]) -> Trace:
     The first entry is for all unknown characters.
     """
     if not text:
-        raise ValueError("a text without characters was given, expected at least one")
+        raise ValueError("this text has no character, expected at least one")
     entries = torch.tensor([-1, *map(ord, vocabulary[1:])])
     characters = torch.tensor([list(map(ord, text))])
     return trace(

@@ -154,7 +154,7 @@ class _Learned:
         return self.made.decode(list(ids), skip_special_tokens=False)
 
     def raw(self, entry: str) -> bytes | None:
-        """Return the bytes of an entry, or None if entries are no bytes."""
+        """Return the bytes of an entry, or None if entries are not bytes."""
         return None
 
 
@@ -285,7 +285,7 @@ def shipped_text() -> str:
 
 
 def clean(text: str) -> str:
-    """Return a text as UTF-8 can hold it: half of a surrogate pair is no character."""
+    """Return a text as UTF-8 can hold it: half of a surrogate pair is not a character."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

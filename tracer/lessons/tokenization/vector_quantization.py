@@ -39,7 +39,7 @@ NEAREST = (
         "tokens.codebook.sum",
         title="Lengths of the codebook's rows",
         letter=r"\mathbf{c}",
-        why=(Claim("The square of the length of each row of the codebook C.", so.equation_is("Sum")),),
+        why=(Claim("This is the square of the length of each row of the codebook C.", so.equation_is("Sum")),),
     ),
     Hint(
         "tokens.codebook.add",
@@ -47,7 +47,7 @@ NEAREST = (
         letter=r"\boldsymbol{\Delta}",
         why=(
             Claim(
-                "The square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².",
+                "This is the square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².",
                 so.equation_is("Plus"),
             ),
         ),
@@ -58,7 +58,8 @@ NEAREST = (
         letter=r"\mathbf{t}",
         why=(
             Claim(
-                "The number of the nearest row: all that is left of the vector is an id, as of a piece of text.",
+                "This is the number of the nearest row. All that is left of the vector is an id, as for a piece of "
+                "text.",
                 so.equation_is("ArgMin"),
             ),
         ),
@@ -67,7 +68,7 @@ NEAREST = (
     Hint(
         "embedding",
         title="Look up",
-        why=(Claim("The id picks a row of a table E of its own.", so.equation_is("Lookup")),),
+        why=(Claim("The id selects a row of a separate table E.", so.equation_is("Lookup")),),
     ),
 )
 

@@ -75,12 +75,17 @@ PROBES = (
     {"B": 5, "F": 9, "H": 28, "W": 42, "C": 2, "P": 7},
 )
 NAMES = ("F", "C", "P", "H", "W", "H/P", "W/P")
-PROJECT = (Claim("One matrix, the same for every block of pixels.", so.equation_is("Plus", "Product")),)
+PROJECT = (
+    Claim(
+        "One matrix, the same for every block of pixels, projects each block to D numbers.",
+        so.equation_is("Plus", "Product"),
+    ),
+)
 FRAMES = Way(
     kind="video",
     name="frames",
     title="patches of each frame",
-    says="Each frame is cut into squares: a token is one place at one time.",
+    says="Each frame is cut into squares. A token is one place at one time.",
     build=_frames,
     names=(*NAMES, "C*P**2"),
     probes=PROBES,
@@ -92,7 +97,8 @@ FRAMES = Way(
             letter=r"\mathbf{X}_p",
             why=(
                 Claim(
-                    "Squares of P × P pixels, frame by frame. Nothing is computed yet: numbers are only rearranged.",
+                    "The squares have P × P pixels and are taken frame by frame. Nothing is computed yet: the numbers "
+                    "are only rearranged.",
                     so.equation_is("Rearrange"),
                 ),
             ),
@@ -104,7 +110,7 @@ TUBELETS = Way(
     kind="video",
     name="tubelets",
     title="tubelets",
-    says="Blocks reach over τ frames: a token is one place over a stretch of time, and n is smaller by τ.",
+    says="Blocks span τ frames. A token is one place over a stretch of time, and there are τ times fewer tokens.",
     build=_tubelets,
     names=(*NAMES, "tau", "F/tau", "C*tau*P**2"),
     probes=tuple({**probe, "tau": tau} for probe, tau in zip(PROBES, (4, 5, 3), strict=True)),
@@ -116,7 +122,7 @@ TUBELETS = Way(
             letter=r"\mathbf{X}_p",
             why=(
                 Claim(
-                    "Blocks of τ frames and P × P pixels. What moves within a block is in one token.",
+                    "Blocks have τ frames and P × P pixels. Motion within a block stays in one token.",
                     so.equation_is("Rearrange"),
                 ),
             ),
@@ -127,7 +133,7 @@ TUBELETS = Way(
 WAYS = (FRAMES, TUBELETS)
 SLIPS = (
     "Note 004 has TimeSformer split a video into spatio-temporal patches. Bertasius et al. 2021 cut **single frames** "
-    "into patches, and what they divide into time and space is attention. Blocks over several frames are the "
+    "into patches, and divide attention, not the patches, into time and space. Blocks over several frames are the "
     "**tubelets** of Arnab et al. 2021 (ViViT).",
 )
 """Errata of texts."""

@@ -28,18 +28,18 @@ SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
 def check_config(spec: Spec, name: str, options: dict) -> None:
     """Raise ValueError with one sentence for a size or option that the model does not take.
 
-    These are a size that the model lacks, that is derived or of the input's, a value that is no positive integer, and
-    an option that is not allowed.
+    These are a size that the model lacks, that is derived or of the input's, a value that is not a positive integer,
+    and an option that is not allowed.
     """
     for symbol, value in options.items():
         if symbol in spec.options:
             if value not in spec.options[symbol]:
                 allowed = " or ".join(map(repr, spec.options[symbol]))
                 raise ValueError(
-                    f"{quoted_setting(symbol, value)} is no choice of {quote(name)}: {allowed} was expected"
+                    f"{quoted_setting(symbol, value)} is not a choice of {quote(name)}, expected {allowed}"
                 )
         elif symbol in spec.runs:
-            raise ValueError(f"{symbol} is no size of the weights but of the input: give it to inputs or trace")
+            raise ValueError(f"{symbol} is not a size of the weights but of the input: give it to inputs or trace")
         elif symbol in spec.derived or symbol == "S":
             equals = spec.derived.get(symbol)
             of = [size for size in spec.sizes if equals and size in _names(equals)]
@@ -52,7 +52,7 @@ def check_config(spec: Spec, name: str, options: dict) -> None:
             what = f"has no size {quote(symbol)} ({known})" if known else f"has no size {quote(symbol)}"
             raise ValueError(f"{quote(name)} {what}; its sizes are {', '.join(spec.sizes)}")
         elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{quoted_setting(symbol, value)} is no size: a whole number from 1 up was expected")
+            raise ValueError(f"{quoted_setting(symbol, value)} is not a size, expected a whole number of at least 1")
         elif symbol.startswith("L") and value > DEEPEST:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 

@@ -88,9 +88,9 @@ def room(model: Model, text: str) -> int | None:
 def _chooser(count, temperature, top_k, seed) -> Callable[[torch.Tensor], int]:
     for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={quote(value)} can't be: a whole number from {least} up was expected")
+            raise ValueError(f"{name}={quote(value)} is not possible, expected a whole number of at least {least}")
     if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature={quote(temperature)} can't be: a number from 0 up was expected")
+        raise ValueError(f"temperature={quote(temperature)} is not possible, expected a number of at least 0")
     generator = torch.Generator().manual_seed(seed)
     return lambda logits: choose(logits, temperature, top_k, generator)
 

@@ -82,7 +82,7 @@ def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
     try:
         return load(data)
     except SafetensorError:
-        raise ValueError(f"{name} is no safetensors file, which is the one format that is loaded") from None
+        raise ValueError(f"{name} is not a safetensors file, which is the one format that is loaded") from None
     except RuntimeError as error:  # an empty tensor may state sizes whose product no 64 bits hold
         raise ValueError(f"{name} has a tensor whose shape PyTorch refuses: {error}") from None
 
@@ -93,7 +93,8 @@ def _checkpoint(path: Path) -> dict[str, torch.Tensor]:
     except OSError:
         raise
     except Exception:  # a damaged pickle makes the reader raise anything
-        raise ValueError(f"{quote(str(path))} is no checkpoint of tensors alone, and nothing else is loaded") from None
+        reason = "is not a checkpoint of tensors alone, and nothing else is loaded"
+        raise ValueError(f"{quote(str(path))} {reason}") from None
     for inner in ("model", "state_dict"):
         if isinstance(checkpoint, dict) and isinstance(checkpoint.get(inner), dict):
             checkpoint = checkpoint[inner]

@@ -153,11 +153,11 @@ class Model:
             least = 0 if symbol in self.spec.settings else 1
             if symbol not in known:
                 raise ValueError(
-                    f"{quoted_setting(symbol, value)} is no size of this input; {' and '.join(known)} can be given"
+                    f"{quoted_setting(symbol, value)} is not a size of this input; {' and '.join(known)} can be given"
                 )
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(
-                    f"{quoted_setting(symbol, value)} can't run: a whole number from {least} up was expected"
+                    f"{quoted_setting(symbol, value)} can't run, expected a whole number of at least {least}"
                 )
         prepared = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
         limits().check_tokens(prepared.sizes.get("T", 0))

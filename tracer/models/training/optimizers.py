@@ -10,7 +10,7 @@ from torch import nn
 class MuonAndAdamW:
     """A recipe with the rates of both: `matrix_rate` and `decay` of Muon, `rate` of AdamW.
 
-    `decays_rest`: the matrices outside of blocks have the weight decay too; vectors, and the parameters named in
+    `decays_rest`: the matrices outside blocks have the weight decay too; vectors, and the parameters named in
     `undecayed`, have none.
     """
 

@@ -21,7 +21,7 @@ __all__ = ["Answers", "Comparison", "LayerAttention", "Relation", "Row", "Share"
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
-    """Return the comparison of two runs. Raise ValueError for what is no trace.
+    """Return the comparison of two runs. Raise ValueError for what is not a trace.
 
     Examples:
         >>> import tracer
@@ -33,7 +33,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     for one in (a, b):
         if not isinstance(one, Trace):
             raise ValueError(
-                f"{quote(one)} is no trace, expected what tracer.trace, Model.trace or tracer.open returns"
+                f"{quote(one)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
             )
     pairs = align(a.steps, b.steps)
     equations, first, second = Equations(a, b, pairs), _Tensors(a), _Tensors(b)

@@ -114,7 +114,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             return np.asarray(rest[0])
         case "index":
             if rest[0] not in scope.indices:
-                raise Unread(f"{rest[0]} is no tensor, no size and no index that runs")
+                raise Unread(f"{rest[0]} is not a tensor, a size or an index that runs")
             return scope.indices[rest[0]]
         case "cells":
             return _gather(_whole(rest[0], scope), [_of(index, scope.exact) for index in rest[1]], scope.axes)

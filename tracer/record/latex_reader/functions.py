@@ -85,7 +85,7 @@ class Below(tuple):
 
     def axes(self, x: np.ndarray, skip: int = 0) -> tuple[int, ...]:
         """Return the axes of x that are named: by position, or by their sizes, each the last of that size before the
-        one that is named after it; the last axis, if none is. The first `skip` plain settings are no axes."""
+        one that is named after it; the last axis, if none is. The first `skip` plain settings are not axes."""
         numbers = [int(n) for setting in self if setting.sign == "axis" for n in setting.numbers]
         at = x.ndim
         for (size,) in reversed(self.plain[skip:]):

@@ -109,7 +109,7 @@ def _windows(grid: np.ndarray, side: int) -> np.ndarray:
 def _merge_windows(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Merge such squares into their grids."""
     if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
-        raise Unread(f"{list(windows.shape)} are no windows")
+        raise Unread(f"{list(windows.shape)} are not windows")
     side = math.isqrt(windows.shape[1])
     grids = np.empty((windows[..., 0].size // (rows * columns), rows, columns, windows.shape[-1]))
     squares = iter(windows.reshape(-1, side, side, windows.shape[-1]))

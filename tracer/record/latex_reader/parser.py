@@ -6,7 +6,7 @@ where it says one row. Behind it may stand `\text{since } a = b`, and for what i
 says what it is; every method of `_Reader` shows what it makes.
 
 Only the names that are given are names: of tensors and of sizes, each by the LaTeX that it is printed as, the longest
-first. A lower letter that is no name is an index.
+first. A lower letter that is not a name is an index.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _margins(off: np.ndarray, tolerance: float) -> np.ndarray:
 
 
 def _cells(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, ran: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the deviation of each cell as a share of its own rounding bound; 0 for cells that are no finite
+    """Return the deviation of each cell as a share of its own rounding bound; 0 for cells that are not finite
     numbers."""
     with np.errstate(all="ignore"):
         over = np.abs(computed - ran) / rounding_bounds(evaluate, computed, dtype)

@@ -32,6 +32,6 @@ class Formulas:
                 raise ValueError(f"its formulas have more than {IN_ALL:,} letters, {quote(text)} among them")
             result = formula_parser.value(text, self.sizes)
             if result.denominator != 1:
-                raise ValueError(f"{quote(text)} is no whole number at these sizes")
+                raise ValueError(f"{quote(text)} is not a whole number at these sizes")
             self.known[text] = int(result)
         return self.known[text]

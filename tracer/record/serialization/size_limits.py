@@ -62,7 +62,7 @@ ITEMS_OF_A_RECORD = 8192
 DEEP = 48
 """Modules within each other."""
 IN_A_PART = 512
-"""Steps of one block, or outside of all blocks: they stand in one list."""
+"""Steps of one block, or outside all blocks: they stand in one list."""
 AXES = 12
 """Axes of a tensor."""
 LINKS = 32

@@ -133,7 +133,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
     ids = [step.id for step in trace.steps]
     _expect(len(set(ids)) == len(ids), "steps", "each id once")
     most = max(Counter(step.layer for step in trace.steps).values(), default=0)
-    _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside of all, got {most:,}")
+    _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside all, got {most:,}")
     for step in trace.steps:
         where = f"step {quote(step.id)}"
         _shape(step.shape, step.symbolic, formulas, where)

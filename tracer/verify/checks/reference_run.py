@@ -51,7 +51,7 @@ def plain(model, inputs, trace) -> Run:
             lambda module, args, kwargs, calls=calls: calls.append((args, kwargs)), with_kwargs=True
         )
         for path, calls in attention_inputs.items()
-        if path in known  # forward may make a module, which is no part of the model
+        if path in known  # forward may make a module, which is not part of the model
     ]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), seen:

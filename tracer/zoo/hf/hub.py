@@ -97,7 +97,7 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     what = f"the weights of {quote(f'hf:{id}')}"
     with _readable(what):
         _weights(id)
-    with _readable(what, "; safetensors were expected"), seeded_draws(0):  # for what the files lack
+    with _readable(what, ", expected safetensors"), seeded_draws(0):  # for what the files lack
         architecture, source = (family.architecture(config) if family else _open_generic(id).made).from_pretrained(
             id,
             use_safetensors=True,
@@ -176,7 +176,7 @@ def check_no_folder(id: str) -> None:
     too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
     if not HUB_ID.fullmatch(id):
         raise ValueError(
-            f"{quote(f'hf:{id}')} is no name of the model hub: one such as hf:openai-community/gpt2 was expected"
+            f"{quote(f'hf:{id}')} is not a name of the model hub, expected one such as hf:openai-community/gpt2"
         )
     if id not in names() and isdir(id):
         if not offline():
@@ -291,7 +291,7 @@ def _find(id: str):
         if id in names():
             return None, config_attributes.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
-            hint = "is no folder with a config.json, which is where a checkpoint says what it is"
+            hint = "is not a folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quote(f'hf:{id}')} {hint}")
         raise ValueError(_unknown(id))
     with _readable(f"the configuration of {quote(f'hf:{id}')}"):

@@ -55,7 +55,7 @@ def tokenize(tokenizer, model, text: str | None, sizes: dict[str, int]) -> tuple
     own, text = text is None, TEXT if text is None else text
     numbers, words = tokens(tokenizer, text, model.sizes["V"])
     if not numbers:
-        raise ValueError(f"the text {quote(text)} has no token; at least one was expected")
+        raise ValueError(f"the text {quote(text)} has no token, expected at least one")
     most = model.sizes.get("T_max", max(len(numbers), sizes.get("T", 0)))
     length = sizes.get("T", min(len(numbers), most) if own else len(numbers))
     if length > most:

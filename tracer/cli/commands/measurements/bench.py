@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and print; a missed target is reported, and is no failure."""
+    """Measure and print; a missed target is reported, and is not a failure."""
     from tracer.benchmarks import tracing_overhead
 
     rows = _measure_pages() if options.app else tracing_overhead.bench()

@@ -95,7 +95,7 @@ def order(model: Model, trace: Trace) -> Measurement:
     mean = off(inside.attend(x[:, shuffle]).mean(1), inside.attend(x).mean(1))
     result = (
         f"tokens shuffled: the result of a token then differs by {_share(equivariant)} of the largest value, the "
-        f"result at a place by {_share(invariant)}"
+        f"result at a position by {_share(invariant)}"
     )
     if close(equivariant):
         result += ": the results are shuffled alike (equivariant), they are not the same (invariant)"

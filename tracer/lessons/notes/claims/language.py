@@ -251,7 +251,7 @@ def cross_terms(model: Model, trace: Trace) -> Measurement:
 
 
 def any_sequence(model: Model, trace: Trace) -> Measurement:
-    """Measure whether the blocks take any number of tokens that are no text."""
+    """Measure whether the blocks take any number of tokens that are not text."""
     inside = Inside(model, trace)
     T, D = inside.entering.shape[1:]
     block = model.net.get_submodule(inside.block)

@@ -39,7 +39,7 @@ def bound(model: Model, trace: Trace) -> Measurement:
     products = float(larger / plain)
     ran = float(inside.own("scores").masked_fill(inside.own("scores").isinf(), 0).abs().max())
     if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
-        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose norms could be left out")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, whose norms could be left out")
     grows = without[-1] > 2 * with_norms[-1] and products > 10
     return Measurement(
         f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
@@ -212,7 +212,7 @@ def highways(model: Model, trace: Trace) -> list[Arrives]:
     ran = inside.value(f"{blocks(trace)[-1]}.mlp.residual")
     ways = [_arriving(inside, x, skip) for skip in (lambda y: y, lambda y: y.detach(), torch.zeros_like)]
     if not all(close(off(last, ran)) for last, _ in ways[:2]):
-        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, whose sums could be left out")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, whose sums could be left out")
     return [Arrives(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
 
 
@@ -255,7 +255,7 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
             y = y + block.mlp(block.norm2(y))
         results.append(y)
     if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
-        raise ValueError(f"the blocks of {model.name} are no pre-norm blocks, which are run once more here")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, which are run once more here")
     plain, moved = results
     return (moved - plain).abs().amax(-1) / plain.abs().max()
 

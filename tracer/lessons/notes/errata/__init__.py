@@ -174,7 +174,7 @@ SLIPS: dict[str, Slip] = {
         ),
     ),
     "ts2vec": Slip(
-        "TS2Vec gives each moment a vector; it makes no ids, so it is no tokenizer of the kind of section 1.",
+        "TS2Vec gives each moment a vector; it makes no ids, so it is not a tokenizer of the kind of section 1.",
         "sense",
         notes_000_004.from_papers(
             "Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast"

@@ -12,10 +12,10 @@ from tracer.textbook.hints import Hint
 TITLE = "ALiBi"
 ORDER = 5
 PAPER = "Press et al. 2022, section 3"
-SAYS = "A penalty grows with the distance, by a slope that each head has for itself. Nothing of it is learned."
+SAYS = "A penalty grows with the distance, by a slope that differs from head to head. None of it is learned."
 APART = (
-    "Nothing is added to the tokens: each score is what the query finds in the key, less a penalty that no "
-    "content changes."
+    "Nothing is added to the tokens. Each score is the match of query and key, minus a penalty that does not depend "
+    "on content."
 )
 
 
@@ -31,21 +31,20 @@ class Positions(Places):
             letter=r"\mathbf{B}",
             why=(
                 Claim(
-                    "Each head has a slope m. The further apart two tokens stand, the more of it is taken off their "
+                    "Each head has a slope m. The further apart two tokens are, the more is subtracted from their "
                     "score.",
                     so.equation_is("Times"),
                 ),
             ),
-            note="The paper has this under a causal mask, where no key comes after its query; without one, the "
-            "distance counts both ways here.",
+            note="In the paper, the mask is causal, so no key comes after its query. Without a mask, the distance "
+            "counts in both directions here.",
         ),
         Hint(
             "*.scores",
             why=(
                 Claim(
-                    "Every query against every key, over √d_k as ever; the penalty is taken off after that. The "
-                    "further "
-                    "away a token is, the less it is looked at, however well it fits.",
+                    "Every query meets every key, over √d_k as usual. The penalty is subtracted after that: the "
+                    "further away a token is, the less weight it gets, however well it fits.",
                     so.equation_is("Plus", "Minus"),
                 ),
             ),

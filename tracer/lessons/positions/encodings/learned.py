@@ -12,8 +12,8 @@ ORDER = 2
 PAPER = "Devlin et al. 2019, section 3"
 SAYS = "A row of a table is added to the token. Training sets its numbers; here they are random."
 APART = (
-    "Queries and keys are made of token plus position, so each score is four products: content or position of "
-    "the query against content or position of the key."
+    "Queries and keys are computed from token plus position, so each score is a sum of four products: content or "
+    "position of the query times content or position of the key."
 )
 
 

@@ -11,10 +11,10 @@ from tracer.models.transformer import DISTANCES
 TITLE = "Relative"
 ORDER = 3
 PAPER = "Shaw et al. 2018, equations 3 to 5"
-SAYS = "Each query also meets a vector of the distance to the key. Distances beyond R count as R."
+SAYS = "Each query also meets a vector for its distance to the key. Distances beyond R count as R."
 APART = (
-    "Nothing is added to the tokens, so no position meets a position: each score is what the query finds in "
-    "the key, and what it finds in the vector of their distance."
+    "Nothing is added to the tokens, so no position meets a position. Each score is the match of the query with the "
+    "key, plus its match with the vector for their distance."
 )
 
 

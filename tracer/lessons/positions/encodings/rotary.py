@@ -10,10 +10,10 @@ from tracer.models.llama import rotate_half
 TITLE = "Rotary"
 ORDER = 4
 PAPER = "Su et al. 2021, equation 34"
-SAYS = "Queries and keys are turned, pair of numbers by pair, by angles that grow with the place."
+SAYS = "Queries and keys are rotated, one pair of numbers at a time, by angles that grow with the position."
 APART = (
-    "Nothing is added to the tokens, so the four products do not exist: the place turns the content. Each "
-    "pair of numbers gives a part times the cosine of the angle between the two places, and a part times its "
+    "Nothing is added to the tokens, so the four products do not exist: the position rotates the content. Each pair "
+    "of numbers contributes one part times the cosine of the angle between the two positions, and one part times its "
     "sine."
 )
 

@@ -11,10 +11,10 @@ from tracer.textbook.hints import Hint
 TITLE = "Sinusoidal"
 ORDER = 1
 PAPER = "Vaswani et al. 2017, section 3.5"
-SAYS = "Waves over the position, from fast to slow, are added to each token. None of it is learned."
+SAYS = "Waves over the position, from fast to slow, are added to each token. None of this is learned."
 APART = (
-    "Queries and keys are made of token plus position, so each score is four products: content or position of "
-    "the query against content or position of the key."
+    "Queries and keys are computed from token plus position, so each score is a sum of four products: content or "
+    "position of the query times content or position of the key."
 )
 
 
@@ -28,7 +28,7 @@ class Positions(Places):
             letter=r"\mathbf{P}",
             why=(
                 Claim(
-                    "Every place gets a pattern of its own: waves from fast to slow, like the hands of many clocks.",
+                    "Every position gets its own pattern: waves from fast to slow, like the hands of many clocks.",
                     so.equation_is("Sinusoids"),
                 ),
             ),
@@ -37,10 +37,8 @@ class Positions(Places):
             "position",
             why=(
                 Claim(
-                    "The dot products of attention compare what tokens contain, not where they stand. The waves of "
-                    "each place are added, so "
-                    "that "
-                    "they compare places too.",
+                    "The dot products of attention compare what tokens contain, not where they are. The waves of each "
+                    "position are added, so that they compare positions too.",
                     so.equation_is("Plus"),
                 ),
             ),

@@ -159,7 +159,7 @@ def auroc(scores: Tensor, labels: Tensor) -> float:
     """
     positive, negative = scores[labels].double(), scores[~labels].double().sort().values
     if not len(positive) or not len(negative):
-        raise ValueError(f"{len(positive)} positives and {len(negative)} negatives: at least one of each was expected")
+        raise ValueError(f"{len(positive)} positives and {len(negative)} negatives, expected at least one of each")
     below = torch.searchsorted(negative, positive, right=False)
     through = torch.searchsorted(negative, positive, right=True)
     return float((below + through).double().mean() / 2 / len(negative))

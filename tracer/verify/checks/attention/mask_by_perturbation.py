@@ -1,5 +1,5 @@
 """Masks by perturbation: another token goes into an attention or into the blocks, and the outputs that differ are those
-that may attend to it. All in float64, on a copy of the net, so that a small weight is no closed cell."""
+that may attend to it. All in float64, on a copy of the net, so that a small weight is not a closed cell."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[
 
 
 def _entering(run: Run, path: str, photo: np.ndarray):
-    """Return the first attention's input for a photo, `[S, D]` float64, and the crop; None if it is no sequence."""
+    """Return the first attention's input for a photo, `[S, D]` float64, and the crop; None if it is not a sequence."""
     inputs, read = run.model.inputs(image=Image.fromarray(photo)), []
 
     def keep(module, args, kwargs):

@@ -32,7 +32,7 @@ KEPT = re.compile(
 SIDE = 64
 """Side of a photo that is cut into no patches, or a whole multiple of it."""
 WIDE = 32
-"""Smaller numbers are no widths that are worth dividing."""
+"""Smaller numbers are not widths that are worth dividing."""
 WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", "num_heads")
 """Names of the width and of the number of heads."""
 FILLED = 5

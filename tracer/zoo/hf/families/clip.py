@@ -93,7 +93,7 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
     def prepare(model, image, text, sizes) -> Inputs:
         sentences = [line.strip() for line in (SENTENCES if text is None else text).splitlines() if line.strip()]
         if not sentences:
-            raise ValueError(f"the text {quote(text)} has no sentence; at least one was expected")
+            raise ValueError(f"the text {quote(text)} has no sentence, expected at least one")
         count, most = sizes.get("K", len(sentences)), model.sizes["T_max"]
         sentences = (sentences * count)[:count]
         rows = [tokens(tokenizer, sentence, model.sizes["V"] - 1)[0][: most - 1] for sentence in sentences]
