@@ -201,7 +201,7 @@ def test_what_left_pytorch_is_no_constant():
         moved = tracer.trace(square, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).steps[-1]
         fixed = Of(lambda x: x + torch.arange(8.0).clone().detach().numpy().tolist()[3])
         plain = tracer.trace(fixed, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).steps[-1]
-    assert "came from outside PyTorch" in moved.note and any(name.outside for name in moved.names)
+    assert "was computed outside PyTorch" in moved.note and any(name.outside for name in moved.names)
     assert "outside" not in plain.note and plain.verdict == "proven"
 
 

@@ -140,7 +140,8 @@ DISTANCES = (
         letter=r"\mathbf{C}",
         why=(
             Claim(
-                "The distance from the query to each key, cut to -R to R and shifted by R, so that it runs from 0 to "
+                "This is the distance from the query to each key, clipped to between -R and R and shifted by R, so "
+                "that it runs from 0 to "
                 "2R. All larger distances count as R.",
                 so.top(Distances),
             ),
@@ -173,8 +174,8 @@ DISTANCES = (
         title="Weights by distance",
         letter=r"\bar{\mathbf{A}}",
         why=(
-            Claim("The weights of each row, added up by distance.", so.top(SumsByDistance)),
-            Claim("They say how much of each distance's vector enters the context."),
+            Claim("The weights of each row are added up by distance.", so.top(SumsByDistance)),
+            Claim("They say how much of the vector of each distance enters the context."),
         ),
     ),
     Hint("parameter *.key_distances", letter=r"\mathbf{A}_K"),

@@ -40,12 +40,12 @@ from tracer.utils.cache import Cache
 from tracer.utils.error_text import describe_error
 
 BROUGHT = (
-    "{} came from outside PyTorch and is another for other values of the input: how it depends on it was not seen."
+    "{} was computed outside PyTorch and changes with the values of the input; how it depends on them was not seen."
 )
-MOVED = f"{HERE}: {{}} came from outside PyTorch and is another tensor at other sizes."
+MOVED = f"{HERE}: {{}} was computed outside PyTorch and is another tensor at other sizes."
 SIZED = "A size of it follows from the values of the input."
 
-KERNEL = "PyTorch's own kernel is run again here, for lack of a formula: a weaker proof."
+KERNEL = "There is no formula for this call, so PyTorch's own kernel is run again: a weaker proof."
 
 
 CHANGED = "The model does not do this: the run was changed here ({})."
@@ -383,7 +383,7 @@ def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[in
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
     otherwise = otherwise or shapes.diverges(ops)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
-        return f"{HERE}: at others, the code takes another way to it."
+        return f"{HERE}: at others, the code takes another path."
     if shapes.plain:
         return f"{HERE}: its layout is not known in symbols."
     compared = (node for node in equation.atoms(Compare) if node.get("sign") in ("=", r"\ne"))

@@ -44,8 +44,10 @@ COMPARED = (
     Claim("Every query meets every key: one number for each pair of channels.", so.of_channels),
 )  # fmt: skip
 MIXED = (
-    Claim("Each token's mixture of the values, weighted by its row of the attention weights.", so.mixes_values),
-    Claim("Each channel's mixture of the values, weighted by its row of the attention weights.", so.of_channels),
+    Claim("This is each token's mixture of the values, weighted by its row of the attention weights.", so.mixes_values),
+    Claim(
+        "This is each channel's mixture of the values, weighted by its row of the attention weights.", so.of_channels
+    ),
     Claim("Each row of the attention weights mixes the values. The equation adds something to that mixture."),
 )
 JOINED = (
@@ -88,12 +90,12 @@ WHY: dict[str, Why] = {
     ),
     "query": (
         (
-            Claim("What each token is looking for, once per head.",
+            Claim("This is what each token is looking for, once per head.",
                   so.both(so.of_attention("Q"), so.whole_heads("Q"), so.several_heads)),
-            Claim("What each token is looking for.", so.both(so.of_attention("Q"), so.whole_heads("Q"))),
-            Claim("The numbers of each query that change with its place. The others stay as they are.",
+            Claim("This is what each token is looking for.", so.both(so.of_attention("Q"), so.whole_heads("Q"))),
+            Claim("These are the numbers of each query that change with its position. The others stay as they are.",
                   so.of_attention("Q")),
-            Claim("What each channel is looking for.", so.both(so.of_channels, so.part("Q"))),
+            Claim("This is what each channel is looking for.", so.both(so.of_channels, so.part("Q"))),
         ),
         (
             Claim("One matrix product computes all heads; its columns are then split, d_k to each head.",
@@ -108,18 +110,18 @@ WHY: dict[str, Why] = {
     ),
     "key": (
         (
-            Claim("What each token offers to be found by.", so.both(so.of_attention("K"), so.whole_heads("K"))),
-            Claim("The numbers of each key that change with its place. The others stay as they are.",
+            Claim("This is what each token can be found by.", so.both(so.of_attention("K"), so.whole_heads("K"))),
+            Claim("These are the numbers of each key that change with its position. The others stay as they are.",
                   so.of_attention("K")),
-            Claim("What each channel offers to be found by.", so.both(so.of_channels, so.part("K"))),
+            Claim("This is what each channel can be found by.", so.both(so.of_channels, so.part("K"))),
         ),
         Claim("Queries are compared with keys, never with the tokens themselves, so a token may look for something "
               "other than what it is.", so.own_projection("K", "Q")),
     ),
     "value": (
         (
-            Claim("What each token hands over if it is attended to.", so.of_attention("V")),
-            Claim("What each channel hands over if it is attended to.", so.both(so.of_channels, so.part("V"))),
+            Claim("This is what each token passes on if it is attended to.", so.of_attention("V")),
+            Claim("This is what each channel passes on if it is attended to.", so.both(so.of_channels, so.part("V"))),
         ),
         Claim("It is separate from the key: being found and being useful are two different things.",
               so.own_projection("V", "K")),
@@ -182,7 +184,8 @@ WHY: dict[str, Why] = {
     "GELUTanh": (bends("This GELU, which is approximated with tanh,", GELUTanh, "-0.18"), COLLAPSE),
     "ReLU": (Claim("ReLU keeps what is positive and sets the rest to 0.", so.top(ReLU)), COLLAPSE),
     "contract": (
-        Claim("Back from d_ff to D numbers, so that the result fits the residual stream.", so.widths("d_ff", "D")),
+        Claim("This product goes back from d_ff to D numbers, so that the result fits the residual stream.",
+              so.widths("d_ff", "D")),
         (
             Claim("The MLP of this block has {mlp_matrices} of {mlp} weights in all, its attention "
                   "{attention_matrices} of {attention}.", so.weights_known, so.weights_of_the_block),
@@ -256,7 +259,7 @@ WHY: dict[str, Why] = {
         ),
         Claim("The rows are trainable: training can move tokens that are used alike close together.", so.trainable),
     ),
-    "position": (PLACES_MATTER, positions("so that every token carries what it is and where it stands.")),
+    "position": (PLACES_MATTER, positions("so that every token carries its content and its position.")),
     "places": (
         (
             Claim("The positions are numbered from 0. The numbers are the same for every text; a text that continues "
@@ -277,20 +280,21 @@ WHY: dict[str, Why] = {
     ),
     "mask": (
         (
-            Claim("0 where a token may attend, -∞ where it may not: a token attends to itself and to earlier tokens, "
-                  "never to later ones.",
-                  so.both(so.has(CausalMask), so.by_infinity)),
-            Claim("0 where a token may attend, the lowest number there is where it may not: a token attends to itself "
-                  "and to earlier tokens, never to later ones.", so.both(so.has(CausalMask), so.by_a_low_number)),
-            Claim("0 where a token may attend, a low number where it may not: a token attends to itself and to "
+            Claim("The mask has 0 where a token may attend and -∞ where it may not: a token attends to itself and to "
                   "earlier tokens, never to later ones.",
+                  so.both(so.has(CausalMask), so.by_infinity)),
+            Claim("The mask has 0 where a token may attend and the lowest number there is where it may not: a token "
+                  "attends to itself and to earlier tokens, never to later ones.",
+                  so.both(so.has(CausalMask), so.by_a_low_number)),
+            Claim("The mask has 0 where a token may attend and a low number where it may not: a token attends to "
+                  "itself and to earlier tokens, never to later ones.",
                   so.has(CausalMask)),
         ),
         Claim("It is computed once, and all blocks add it to their scores.", so.causal),
     ),
     "flag": (
-        Claim("0 where a token may attend, -∞ where it may not: a token attends to itself and to earlier tokens, "
-              "never to later ones.",
+        Claim("The mask has 0 where a token may attend and -∞ where it may not: a token attends to itself and to "
+              "earlier tokens, never to later ones.",
               so.both(so.has(CausalMask), so.by_infinity)),
         Claim("The fused kernel is told that the mask is causal, and never stores the mask.", so.is_fused),
         Claim("All blocks have this mask.", so.causal),
@@ -357,15 +361,15 @@ WHY: dict[str, Why] = {
         ),
     ),
     "grouped": (
-        Claim("Each token's mixture of the values, the heads side by side.", so.mixes_values),
+        Claim("This is each token's mixture of the values, the heads side by side.", so.mixes_values),
         Claim("Several heads of queries share one head of keys and values, which is repeated for them. This leaves "
               "fewer numbers to cache for every token.", so.has(RepeatKV)),
     ),
     "gate": (
         (
-            Claim("The first of two products that widen each token from D to d_ff.",
+            Claim("This is the first of two products that widen each token from D to d_ff.",
                   so.both(so.linear, so.widths("D", "d_ff"), so.widens)),
-            Claim("The first of two products that bring each token from D to d_ff numbers.", so.linear),
+            Claim("This is the first of two products that bring each token from D to d_ff numbers.", so.linear),
         ),
         Claim("This one decides how much of the other passes.", so.taken_by("G")),
     ),
@@ -389,9 +393,9 @@ WHY: dict[str, Why] = {
     "cut": (
         Claim("A transformer takes a sequence, so the picture becomes one."),
         (
-            Claim("It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
+            Claim("It is cut into squares of P × P pixels, read row by row, each flattened pixel by pixel (hwc: row, "
                   "column, channel).", so.equation_is("Patches")),
-            Claim("The unfold operator 𝒰 cuts it to squares of P × P pixels and flattens each one, channel after "
+            Claim("The unfold operator 𝒰 cuts it into squares of P × P pixels and flattens each one, channel after "
                   "channel (chw: channel, row, column).", so.top(Unfold)),
         ),
         Claim("This step only rearranges the numbers.", so.rearranges),
@@ -413,8 +417,8 @@ WHY: dict[str, Why] = {
         Claim("It is computed once and added to the scores of every block.", so.causal),
     ),
     "row of a table": (
-        Claim("A token is only a number, and how large it is means nothing."),
-        Claim("The number picks a row of E, D trainable numbers.", so.both(so.part("E"), so.trainable)),
+        Claim("A token is only a number, and its size means nothing."),
+        Claim("The number selects a row of E, D trainable numbers.", so.both(so.part("E"), so.trainable)),
     ),
     "tied logits": (
         Claim("The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "

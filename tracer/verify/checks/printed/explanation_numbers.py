@@ -59,16 +59,16 @@ MEASURES: dict[str, Callable[..., bool]] = {
         by.sums_of_two(Line(line.book, one), stage) for one in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
-    r"What each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),
-    r"What each (?:token|channel) is looking for\.": by.every(by.queries, by.single_head),
+    r"This is what each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),
+    r"This is what each (?:token|channel) is looking for\.": by.every(by.queries, by.single_head),
     r"One matrix product computes all heads; its columns are then split": by.every(by.some_heads, by.size("d_k")),
     r"The product brings it from D numbers down to d_k": lambda line, *_: by.single_head(line) and by.size("d_k")(line),
     r"These queries come from parameters alone": by.every(by.queries, by.from_nothing),
-    r"The numbers of each query that change with its place": by.part_of_recorded("q"),
-    r"The numbers of each key that change with its place": by.part_of_recorded("k"),
-    r"What each (?:token|channel) offers to be found by": by.keys,
+    r"These are the numbers of each query that change with its position": by.part_of_recorded("q"),
+    r"These are the numbers of each key that change with its position": by.part_of_recorded("k"),
+    r"This is what each (?:token|channel) can be found by": by.keys,
     r"Queries are compared with keys, never with the tokens": by.distinct,
-    r"What each (?:token|channel) hands over if it is attended to": by.values,
+    r"This is what each (?:token|channel) passes on if it is attended to": by.values,
     r"It is separate from the key": by.distinct,
     r"One matrix product computes (two of )?queries, keys and values at once": lambda line, two: any(
         line.value.size == values[one.q].numel() + values[one.k].numel() * (1 if two else 2)
@@ -86,7 +86,8 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by "
     r"": by.spread,
     r"The mask is added: (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": by.hides,
-    r"(\S+) where a token may attend, (-∞|the lowest number there is|a low number) where it may not: a token attends "
+    r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
+    "a token attends "
     r"to": by.hides,
     r"This matrix has (\S+) where a token may attend, to itself and to earlier tokens, and (-∞) where it may "
     r"not": by.hides,
@@ -98,7 +99,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"Each row of scores becomes weights that sum to (\d+): how much this token takes": by.rows_sum_to,
     r"Each row of scores becomes weights\.": lambda line, *_: True,
-    r"Each (?:token|channel)'s mixture of the values": by.mixture,
+    r"This is each (?:token|channel)'s mixture of the values": by.mixture,
     r"The heads, which worked independently, are concatenated again": by.every(by.some_heads, by.heads_are_joined),
     r"With one head there is nothing to concatenate: the mixture is d_k wide": by.every(by.single_head, by.size("d_k")),
     r"With one head there is nothing to concatenate\.": by.single_head,
@@ -136,12 +137,12 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Without this nonlinearity, the two matrices around it would collapse into one": lambda line, *_: (
         len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
     ),
-    r"Back from d_ff to D numbers, so that": by.size("D"),
+    r"This product goes back from d_ff to D numbers, so that": by.size("D"),
     r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": by.weighs,
-    r"The first of two products that widen each token from D to d_ff": lambda line, *_: (
+    r"This is the first of two products that widen each token from D to d_ff": lambda line, *_: (
         by.tokenwise(line) and by.by_last_axis(line, True)
     ),
-    r"The first of two products that bring each token": by.tokenwise,
+    r"This is the first of two products that bring each token": by.tokenwise,
     r"This one decides how much of the other passes": lambda line, *_: len(line.users) == 1,
     r"It is the activation of the gate": lambda line, *_: len(line.users) == 1,
     r"The gate is multiplied with the expanded token": by.of_operands(lambda a, b: a * b),
@@ -164,12 +165,12 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Nothing here is trained\. One fixed rotation turns the pattern of a position": by.rotates,
     r"No position is added here: positions enter when queries and keys are rotated": by.alibi_free,
     r"Because it is a sum, every score splits into four terms": lambda line, *_: " + " in line.step.latex,
-    r"The distance from the query to each key, cut to -R to R and shifted by R": by.distances,
+    r"This is the distance from the query to each key, clipped to between -R and R and shifted by R": by.distances,
     r"Each query also meets a trainable vector for each distance": lambda line, *_: by.is_trained(line),
-    r"The weights of each row, added up by distance": by.shares_by_distance,
+    r"The weights of each row are added up by distance": by.shares_by_distance,
     # the beginning
-    r"It is cut to squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": by.patches("hwc"),
-    r"The unfold operator 𝒰 cuts it to squares of P × P pixels[^(]*\(chw": by.patches("chw"),
+    r"It is cut into squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": by.patches("hwc"),
+    r"The unfold operator 𝒰 cuts it into squares of P × P pixels[^(]*\(chw": by.patches("chw"),
     r"This step only rearranges|The scores of each patch are put where": by.is_rearranged,
     r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|prepares|maps)": by.every(
         by.is_trained, by.tokenwise
@@ -196,7 +197,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"The positions are numbered, and the numbers are the same": by.from_nothing,
     r"The rows are trainable": by.is_trained,
-    r"The number picks a row of E, D trainable numbers": by.every(by.is_trained, by.table_rows),
+    r"The number selects a row of E, D trainable numbers": by.every(by.is_trained, by.table_rows),
     r"Patches first, then words, in one sequence": lambda line, *_: (
         line.step.shape[1] == sum(one.stop - one.start for one in line.book.trace.segments)
     ),
@@ -244,11 +245,12 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"The causal mask lets it see every word before it|The text tower is causal": by.causal,
     r"The other tower has its own matrix": lambda line, *_: not by.tied(line),
-    r"One matrix brings what the tower made into the space": by.is_trained,
-    r"Only the direction matters|Divided by its own length|The product of two such vectors": by.unit_rows,
+    r"One matrix maps the output of the tower into the space": by.is_trained,
+    r"Only the direction matters|This vector is divided by its own|The product of two such vectors": by.unit_rows,
     r"Every photo is compared with every sentence: 1 where": by.unit_products,
     rf"Cosines lie between {NUMBER} and {NUMBER}, too close": by.cosines,
-    r"A trainable factor spreads them|Every sentence against every photo: cosines, times a trainable": by.is_trained,
+    r"A trainable factor spreads them|Every sentence is compared with every photo: these are cosines, times a "
+    "trainable": by.is_trained,
     r"Each token becomes the pixels of its patch": by.tokenwise,
 }
 """What a sentence begins with, and what measures it."""

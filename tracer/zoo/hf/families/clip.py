@@ -35,9 +35,9 @@ ATTRIBUTES = {
     "L": "text_config.num_hidden_layers",
     "D_e": "projection_dim",
 }
-SPACE = (Claim("One matrix brings what the tower made into the space that photos and sentences share.", so.linear),)
+SPACE = (Claim("One matrix maps the output of the tower into the space that photos and sentences share.", so.linear),)
 UNIT = (
-    Claim("Divided by its own length.", so.divided_by_length),
+    Claim("This vector is divided by its own length.", so.divided_by_length),
     Claim("The products of such vectors are cosines, and only directions count."),
 )
 HINTS = (
@@ -56,7 +56,12 @@ HINTS = (
     Hint(
         "logits",
         title="Compare",
-        why=(Claim("Every sentence against every photo: cosines, times a trainable temperature.", so.trainable),),
+        why=(
+            Claim(
+                "Every sentence is compared with every photo: these are cosines, times a trainable temperature.",
+                so.trainable,
+            ),
+        ),
     ),
 )
 """Hints for the comparison of both towers."""
