@@ -275,6 +275,12 @@ def links() -> None:
     _component("links", "<span></span>", styles=("phone",))(key="links")
 
 
+def fold_on_phones(owner: str, count: int) -> None:
+    """Fold the `count` expanders of the statements on a phone; what was unfolded stays so when the `owner`, the note
+    and its section, is shown again."""
+    _component("fold", "<span></span>", styles=("phone",))(key="fold", data={"owner": owner, "count": count})
+
+
 def announce(text: str) -> None:
     """Announce a text to screen readers each time that it changes."""
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from pages import components
 from pages.jobs import background_checks, run_cache
 from pages.state import page_registry, url_state
 from pages.state.visitor import visitor
@@ -77,6 +78,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
         return labels[choice] if choice in labels else names[int(choice) - 1]
 
     chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL))
+    folds = 0
     with st.container(key="statements"):
         for at, section in enumerate(names):
             cards = [card for card in read.cards if card.section == section]
@@ -84,7 +86,10 @@ def show(note: str) -> Mapping[str, Counter[str]]:
                 cards = [card for card in cards if card.verdict in ("sense", "not")]
             if cards and chosen in (ALL, DIFFERING, at + 1):
                 st.header(section, anchor=f"section-{at + 1}")
-                st.markdown("\n\n".join(card.text for card in cards))
+                with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
+                    st.markdown("\n\n".join(card.text for card in cards))
+                folds += 1
+    components.fold_on_phones(f"{note} {chosen}", folds)
     return read.kinds
 
 

@@ -15,7 +15,9 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto("/notes?note=004")
     cards = page.locator(".st-key-statements blockquote")
-    cards.nth(len(rows("004")) - 1).wait_for()
+    cards.nth(len(rows("004")) - 1).wait_for(state="attached")
+    folded = page.locator(".st-key-statements details:not([open])")
+    folded.nth(len(sections("004")) - 1).wait_for()  # on a phone
     assert cards.count() == len(rows("004")) == page.locator(".verdicts i").count()
     counted = sum(int(one) for one in page.locator(".verdicts li b").all_inner_texts())
     assert counted == len(rows("004"))
@@ -23,8 +25,14 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     assert all(re.search(r"holds|holds with a caveat|does not hold|on another page", one) for one in said)
     assert page.locator(".st-key-statements h2").count() == len(sections("004"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    link = cards.get_by_role("link").first.get_attribute("href")
+    link = cards.locator("a").first.get_attribute("href")
     assert re.fullmatch(r"(trace|operations|\./)\?model=\w+.*", link)
+    page.locator(".verdicts a").last.click()
+    cards.last.wait_for()
+    page.locator(".st-key-statements summary").last.click()
+    folded.nth(len(sections("004")) - 1).wait_for()
+    page.locator(".st-key-statements summary").last.click()
+    cards.last.wait_for()
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, main.scrollHeight)")
     last = cards.locator("a:not([href*='note='])").last
     tabs, top = len(page.context.pages), last.bounding_box()["y"]
@@ -37,7 +45,8 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     model = address.partition("model=")[2].partition("&")[0]
     assert page.get_by_test_id("stSidebar").get_by_role("combobox").first.input_value() == model
     page.evaluate("history.back()")
-    cards.nth(len(rows("004")) - 1).wait_for()
+    cards.last.wait_for()
+    assert folded.count() == len(sections("004")) - 1
     until(page, "document.querySelector('[data-testid=stMain]').scrollTop > 1000")
     settled(page)
     assert abs(last.bounding_box()["y"] - top) < 3
