@@ -1,6 +1,8 @@
 """The attention mask of this run, its effect on one row of scores, and a perturbation test that does not know the
 mask."""
 
+from functools import partial
+
 import streamlit as st
 
 from pages import components
@@ -17,6 +19,8 @@ TITLE = "Mask"
 ICON = ":material/grid_on:"
 ORDER = 4
 PLACES = ("tower", "block", "window", "query", "head", "token")
+CAUSAL = "nanogpt"
+"""One of our models whose mask is causal, and can be changed."""
 
 
 def _layer(records) -> int:
@@ -54,6 +58,9 @@ def picture(cells, kind: str) -> None:
     if all_open and cells.numel() > 1 and not mask_controls.mask_choices():
         what = "tower" if len(parts(trace)) > 1 else "model"
         st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
+        if what == "model":
+            choose = partial(session.choose_model, CAUSAL)
+            st.button(f"See a causal mask: choose {CAUSAL}", icon=":material/swap_horiz:", on_click=choose)
     options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
     if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
         url_state.open_step(step)

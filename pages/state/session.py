@@ -319,6 +319,13 @@ def default_option(model: str, option: str) -> object:
     return trained.get(option, 1 if option == "B" else None)
 
 
+def choose_model(name: str) -> None:
+    """Set the model, for all pages, and leave a saved run."""
+    st.session_state[Key.MODEL] = name
+    if user_input().kind == "trace":
+        take_sample(run_cache.OWN)
+
+
 def choose(option: str, value: object) -> None:
     """Set an option of the model, for all pages."""
     visitor().option(model_name(), option, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -11,7 +12,7 @@ import streamlit as st
 from pages import components
 from pages.jobs import render_cache, run_cache, single_flight
 from pages.state import session
-from pages.state.visitor import Key, UserInput, model_name, visitor
+from pages.state.visitor import UserInput, model_name, visitor
 from pages.ui import data_tables, page_frame, step_lines
 from pages.ui.texts import escape, plain
 from tracer import models
@@ -72,20 +73,14 @@ def _run() -> tuple[str, run_cache.Options, UserInput, Trace]:
         if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
             return model_name(), session.options(), session.user_input(), trace
     st.info(plain(f"Your model does not predict the next token, so this page shows {FALLBACK} on its sample."))
-    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=_choose, help="For all pages.")
+    choose = partial(session.choose_model, FALLBACK)
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
     visitor().instead = f"{FALLBACK} on its sample"
     try:
         return FALLBACK, (), UserInput("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
     except ValueError as error:  # its weights are damaged
         st.error(escape(f"{FALLBACK} could not be run: {error}"))
         page_frame.leave()
-
-
-def _choose() -> None:
-    """Go to the model that the page shows, and leave a saved run."""
-    st.session_state[Key.MODEL] = FALLBACK
-    if session.user_input().kind == "trace":
-        session.take_sample(run_cache.OWN)
 
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> Foretold:
