@@ -163,8 +163,10 @@ with right:
         st.warning(strange, icon=":material/psychology_alt:")
     if saved is None and "image" in models.takes(model_name()):
         recommended_models.show()
-if step := components.equations(trace, equation_strip.answering(trace)):
-    url_state.open_step(step)
+if behind := equation_strip.answering(trace):
+    st.subheader("The equations behind the answer")
+    if step := components.equations(trace, behind):
+        url_state.open_step(step)
 before_after.show(trace, with_answer=predictions.kind(trace) not in before_after.BARS)
 next_pages.show(trace)
 

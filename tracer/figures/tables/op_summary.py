@@ -10,7 +10,7 @@ from tracer.figures.palette import stage_colour
 from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import Op, Trace
 
-TOP = "(top)"
+TOP = "the model itself"
 """The label of ops that ran in no module but the model itself."""
 MOST = 40
 """Bars that fit on a screen; the modules with the least arithmetic are summed up beyond."""
