@@ -173,11 +173,12 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
     at = opened()
     five = sum(sorted(at.session_state["visitor"].run().result["probabilities"])[-5:])
-    assert f"Softmax of the logits; the 5 likeliest of 10 classes, together {100 * five:.1f}\u00a0%." in text(at)
+    caption = f"The bars are the softmax of the logits: the 5 likeliest of 10 classes, {100 * five:.1f}\u00a0% in all."
+    assert caption in text(at)
     at.selectbox[0].set_value("nanogpt").run()
-    assert "the 5 likeliest of 65 characters, together" in text(at)
+    assert "the 5 likeliest of 65 characters," in text(at)
     at.selectbox[0].set_value("clip").run()
-    assert "Softmax of the logits." in text(at)
+    assert "The bars are the softmax of the logits." in text(at)
 
 
 def test_a_saved_run_opens_on_all_pages(tmp_path):

@@ -95,16 +95,16 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
             "transformer",
             None,
             None,
-            "trained bidirectional. Compared with bidirectional, under causal, 15 of 16 tokens see fewer",
+            "trained with the bidirectional one. Compared with it, 15 of 16 tokens see fewer",
         ),
         (
             "nanogpt",
             None,
             "KING",
-            "trained causal. Compared with causal, under bidirectional, 3 of 4 tokens see more.",
+            "trained with the causal one. Compared with it, 3 of 4 tokens see more under the bidirectional mask.",
         ),
-        ("nanogpt", "bidirectional", "K", "under bidirectional, each token sees the same ones."),
-        ("vit-text", None, None, "under prefix, 63 of 75 tokens see more; under bidirectional, 74 of 75 tokens"),
+        ("nanogpt", "bidirectional", "K", "each token sees the same ones under the bidirectional mask."),
+        ("vit-text", None, None, "63 of 75 tokens see more under the prefix mask; 74 of 75 tokens see more"),
     ],
 )
 def test_what_tokens_see_beside_training_is_counted(model, mask, given, said):
@@ -132,7 +132,7 @@ def test_the_notice_claims_no_other_answer():
     at.segmented_control[0].set_value("causal").run()
     assert at.session_state["visitor"].run().result["tokens"] == before
     assert at.warning[0].value == (
-        "The mask is **causal**, but the weights were trained **bidirectional**: the answer may differ."
+        "The mask is **causal**, but the weights were trained with the **bidirectional** mask: the answer may differ."
     )
     assert "; trained with mask=bidirectional, run here with mask=causal." in text(at)
 
@@ -152,7 +152,7 @@ def test_another_mask_is_chosen_and_proven_too():
     at = chosen("vit-text", "pages/mask.py")
     at.segmented_control[0].set_value("prefix").run()
     assert not at.exception
-    assert subheaders(at)[0] == "The mask that ran: prefix"
+    assert subheaders(at)[0] == "The mask of this run: prefix"
     assert at.success and not at.error
     at.switch_page("pages/trace.py").run()
     assert not at.exception
@@ -167,7 +167,7 @@ def test_what_each_mask_changes_is_said_of_this_input(model):
     assert list(table["open pairs of tokens"])[masks.index("bidirectional")] == "100.0\u00a0%"
     assert len(set(table["what the model answers"])) > 1
     at.segmented_control[0].set_value("bidirectional").run()
-    assert not at.exception and subheaders(at)[0] == "The mask that ran: bidirectional"
+    assert not at.exception and subheaders(at)[0] == "The mask of this run: bidirectional"
     assert at.success and not at.error and "they were trained" in text(at)
 
 
@@ -185,7 +185,14 @@ def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
     assert at.info[0].value == "This tower has no mask: every token may attend to every token."
     at.segmented_control[0].set_value("text").run()
     assert not at.info
-    assert chosen("vit", "pages/mask.py").info[0].value.startswith("This model has no mask")
+    assert not [button for button in at.main.button if "causal" in button.label]
+
+
+def test_a_model_without_a_mask_leads_to_one_that_has_one():
+    at = chosen("vit", "pages/mask.py")
+    assert at.info[0].value.startswith("This model has no mask")
+    next(button for button in at.main.button if button.label == "See a causal mask: choose nanogpt").click().run()
+    assert not at.info and not at.exception and subheaders(at)[0] == "The mask of this run: causal"
 
 
 @pytest.mark.parametrize("mask", ["causal", "bidirectional"])
@@ -193,11 +200,11 @@ def test_the_mask_of_one_token_is_not_given_a_kind(mask):
     at = chosen("nanogpt", "pages/mask.py")
     at.text_area[0].set_value("a").run()
     at.segmented_control[0].set_value(mask).run()
-    assert not at.exception and subheaders(at)[0] == "The mask that ran: one open cell"
+    assert not at.exception and subheaders(at)[0] == "The mask of this run: one open cell"
     assert "only one token, so a causal mask and no mask are the same" in at.info[0].value
     assert (packed(at)["queries"], packed(at)["keys"]) == (1, 1)
     at.text_area[0].set_value("ab").run()
-    assert not at.info and subheaders(at)[0] == f"The mask that ran: {mask}"
+    assert not at.info and subheaders(at)[0] == f"The mask of this run: {mask}"
 
 
 def test_what_parts_segments_is_there_only_where_there_are_several():

@@ -224,7 +224,7 @@ def test_another_mask_than_the_trained_one_is_said_on_every_page():
     at.segmented_control[0].set_value("bidirectional").run()
     for page in PAGES:
         at.switch_page(page).run()
-        assert not at.exception and "the weights were trained **causal**" in at.warning[0].value, page
+        assert not at.exception and "the weights were trained with the **causal** mask" in at.warning[0].value, page
     at.switch_page("pages/mask.py").run()
     next(button for button in at.button if button.label == "Back to causal").click().run()
     assert not at.exception and not at.warning and at.segmented_control[0].value == "causal"

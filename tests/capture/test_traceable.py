@@ -34,7 +34,7 @@ def test_dataclasses_go_in_and_come_out():
     [
         ({"B": 0, "N": 0}, "'B' and 'N' both name axis 0 of 'x'"),
         ({"T": 1, "S": ("x", -1)}, "'T' and 'S' both name axis 1 of 'x'"),
-        ([("B", 0)], "expected such as {'B': 0"),
+        ([("B", 0)], "expected something like {'B': 0"),
         ({"B B": 0}, "'B B' is not a name for a size"),
         ({"B": "x"}, "expected an axis, or (input, axis)"),
         ({"T": 1}, "'T' is 5 in axis 1 of 'x', 4 in axis 1 of 'y'"),

@@ -210,7 +210,7 @@ def test_a_changed_run_is_saved_and_opened(vit, tmp_path):
         ({"block3.mlp.output": lambda x: 3}, "returned 3, expected a tensor"),
         ({"block3.mlp.output": torch.zeros(3)}, "was to be replaced by one of [3]"),
         ({"block3.mlp.output": "take(logits)"}, "'logits' is computed after 'block3.mlp.output'"),
-        ({"block3.mlp.output": "scale(a)"}, "'scale(a)' can't be read: expected such as scale(0.5)"),
+        ({"block3.mlp.output": "scale(a)"}, "'scale(a)' can't be read: expected something like scale(0.5)"),
     ],
 )
 def test_what_can_not_be_changed_is_refused_in_a_sentence(vit, change, message):
@@ -294,7 +294,7 @@ def test_permuted_weights_leave_the_model_alone(vit, plain):
         ({"block1.mlp.output": "causal"}, "expected the scores of an attention"),
         ({"block1.mlp.output": "hide(1)"}, "which is a change of 'image'"),
         ({"x.*.y": "zero"}, "no line 'x.*.y' to change"),
-        ({"image": "hide(1,pink)"}, "'hide(1,pink)' can't be read: expected such as hide(27,28,grey)"),
+        ({"image": "hide(1,pink)"}, "'hide(1,pink)' can't be read: expected something like hide(27,28,grey)"),
     ],
 )
 def test_inputs_that_can_not_be_changed_are_refused(vit, change, message):
@@ -431,7 +431,7 @@ def test_numbers_in_texts_keep_all_their_digits(vit):
 @pytest.mark.parametrize("kind", ["shuffle", "shuffle_positions", "permute", "noise"])
 @pytest.mark.parametrize("seed", ["-1", "1.5", "nan", "1e3", f"1{'0' * 30}", "²"])
 def test_seeds_are_whole_numbers(kind, seed):
-    with pytest.raises(ValueError, match=rf"the change '{kind}\(.*' can't be read: expected such as {kind}\("):
+    with pytest.raises(ValueError, match=rf"the change '{kind}\(.*' can't be read: expected something like {kind}\("):
         changes.parse(f"{kind}({'0.1,' if kind == 'noise' else ''}{seed})")
 
 

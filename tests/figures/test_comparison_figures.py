@@ -64,14 +64,14 @@ def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, p
     assert [row["id"] for row in facts["rows"]] == [row.id for row in comparison.rows]
     first = facts["rows"][facts["first"]]
     assert first["id"] == f"{line}.changed" and first["alone"] == "right" and first["differs"]
-    assert first["sides"][0]["id"] == line and "Beside the step that it changes" in first["told"][0]
+    assert first["sides"][0]["id"] == line and "Compared with the step that it changes" in first["told"][0]
     context = next(row for row in facts["rows"] if row["id"] == "block2.attention.context")
     assert MARK in context["sides"][0]["latex"] and MARK in context["sides"][1]["latex"]
-    assert context["told"][1] == "The equations are different mathematics."
+    assert context["told"][1] == "The equations differ mathematically."
     assert facts["maps"][context["map"]]["block"] == 2 and len(facts["maps"][0]["panels"]) == 3
     alone = sum(row.alone for row in comparison.rows)
     assert payload.summary[0].startswith(f"{len(plain.steps)} steps of both runs are aligned: ")
-    assert payload.summary[-1] == f"{alone} step stands on the right alone."
+    assert payload.summary[-1] == f"{alone} step is on the right only."
 
 
 def test_marked_equations_are_the_equations_without_the_marks(model, plain):

@@ -214,7 +214,7 @@ def test_a_claim_that_is_not_about_a_model_says_so():
     model = tracer.load("transformer", D=12, h=3, d_ff=23, L=1)
     trace = model.trace()
     found = CARDS.measure_cards(model, trace).claims
-    assert found["highway"] == "the blocks of transformer are not pre-norm blocks, whose sums could be left out"
+    assert found["highway"] == "the blocks of transformer are not pre-norm blocks, so their sums can't be left out"
     assert found["order"].verdict == "not" and found["soft_lookup"].verdict == "holds"
     with pytest.raises(ValueError, match="transformer attends to no whole grid of patches"):
         conv_and_batchnorm.fields(trace)
@@ -233,7 +233,7 @@ def test_a_claim_on_tensors_that_were_not_kept_says_so(claim):
 def test_a_masked_model_sees_the_order_by_its_mask():
     model = tracer.load("nanogpt", L=1, D=12, h=3, d_ff=20)
     found = CARDS.measure_cards(model, model.trace()).claims
-    assert found["order"].verdict == "not" and found["order"].result.endswith("by its mask")
+    assert found["order"].verdict == "not" and found["order"].result.endswith("through its mask")
     assert "has a mask" in found["asymmetric"] and found["mlp_alone"].verdict == "holds"
 
 

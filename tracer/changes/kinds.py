@@ -362,7 +362,7 @@ class Window(Change):
     def __post_init__(self):
         object.__setattr__(self, "places", *whole_numbers("places", [self.places]))
         if not self.places:
-            raise ValueError("places=0: a query may look at itself at least, expected 1 or more")
+            raise ValueError("places=0: a query may at least look at itself, expected 1 or more")
 
     def apply(self, line: TargetLine) -> Applied:
         _check_scores(self, line)

@@ -46,7 +46,7 @@ def parse(text: str) -> Change:
     try:
         return kind.read(match[2] or "")
     except (TypeError, ValueError) as error:
-        expected = f"expected such as {kind.example}" if kind.example else f"{kind.name} takes nothing"
+        expected = f"expected something like {kind.example}" if kind.example else f"{kind.name} takes no arguments"
         raise ValueError(f"the change {quote(text)} can't be read: {expected}") from error
 
 
@@ -60,7 +60,7 @@ def parse_all(texts: Iterable[str]) -> dict[str, Change]:
         line, equals, change = text.rpartition("=")
         if not equals or not line.strip():
             raise ValueError(
-                f"{quote(text)} is not a change of a line, expected such as 'block1.attention.weights=drop_heads(0)'"
+                f"{quote(text)} is not a change of a line, expected one like 'block1.attention.weights=drop_heads(0)'"
             )
         by_line.setdefault(line.strip(), []).append(parse(change))
     return {

@@ -44,7 +44,7 @@ def commands() -> dict[str, ModuleType]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    result = Parser(prog="python -m tracer", description="Traces transformers: every op, shape and equation of a run.")
+    result = Parser(prog="python -m tracer", description="Trace transformers: every op, shape and equation of a run.")
     choices = result.add_subparsers(metavar="COMMAND", required=True)
     for name, module in commands().items():
         first, _, rest = (module.__doc__ or "").partition("\n\n")

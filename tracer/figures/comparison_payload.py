@@ -87,14 +87,14 @@ def summary(comparison: Comparison) -> Iterator[str]:
     spelled = sum(row.equations is Spelling.RESPELLED for row in pairs)
     other = sum(row.equations is Spelling.DIFFERENT for row in pairs)
     if not other:
-        yield f"All {count:,} equations are the same mathematics." if count else "No two equations can be compared."
+        yield f"All {count:,} equations are the same mathematics." if count else "No equations can be compared."
     else:
-        yield f"{other:,} of their equations {'is' if other == 1 else 'are'} different mathematics" + (
-            f", and {spelled:,} the same in another spelling." if spelled else "."
+        yield f"{other:,} of their equations {'differs' if other == 1 else 'differ'} mathematically" + (
+            f", and {spelled:,} the same, written differently." if spelled else "."
         )
     for side, run in zip(SIDES, ("b", "a"), strict=True):
         if alone := sum(getattr(row, run) is None for row in comparison.rows):
-            yield f"{alone:,} step{'s stand' if alone > 1 else ' stands'} on the {side} alone."
+            yield f"{alone:,} step{'s are' if alone > 1 else ' is'} on the {side} only."
 
 
 def _listed(parts: list[str]) -> str:
@@ -147,14 +147,14 @@ def _values_text(row: Row) -> str:
     if row.alone:
         side = SIDES[row.a is None]
         if values.relative is None:
-            return f"This step stands on the {side} alone."
-        beside = f"This step stands on the {side} alone: a change added it. Beside the step that it changes, "
+            return f"This step is on the {side} only."
+        beside = f"This step is on the {side} only: a change added it. Compared with the step that it changes, "
     relation = values.relation
     if relation is Relation.IDENTICAL:
         return f"{beside}{'its values are' if beside else 'The values are'} equal bit by bit."
     if values.difference == inf:
         its = "its values are" if beside else "The values are"
-        return f"{beside}{its} different: some are infinite, or no numbers, on one side alone."
+        return f"{beside}{its} different: some are infinite, or not numbers, on one side only."
     if relation in (Relation.ROUNDING, Relation.DIFFERENT):
         told = "equal up to rounding" if relation is Relation.ROUNDING else "different"
         return (
@@ -166,17 +166,17 @@ def _values_text(row: Row) -> str:
     if relation is Relation.SHAPES:
         return "The shapes differ, so the values can’t be subtracted."
     if "fused" in values.note:
-        return "The values are inside a fused operation in both runs, which never stores them."
-    return "The values were not kept in both runs."
+        return "In both runs, the values are inside a fused operation, which never stores them."
+    return "The values were not kept in at least one of the runs."
 
 
 def _equations_text(row: Row) -> str:
     return {
         None: "",
         Spelling.SAME: "The equations have the same text.",
-        Spelling.RESPELLED: "The equations are the same mathematics in another spelling.",
-        Spelling.DIFFERENT: "The equations are different mathematics.",
-        Spelling.UNREAD: "The equations have another text; whether they are the same mathematics is not known.",
+        Spelling.RESPELLED: "The equations are the same mathematics, written differently.",
+        Spelling.DIFFERENT: "The equations differ mathematically.",
+        Spelling.UNREAD: "The equations are written differently; whether they are the same mathematics is not known.",
     }[row.equations]
 
 

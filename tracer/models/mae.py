@@ -180,7 +180,7 @@ HINTS = (
                 "anomaly."
             ),
         ),
-        note="Note 001 seeks the anomaly where representations deviate; predicted and true pixels show it, too.",
+        note="Note 001 looks for the anomaly where representations deviate; predicted and true pixels show it, too.",
     ),
 )
 

@@ -240,7 +240,7 @@ HINTS = (
     Hint(
         "*.attention.query",
         note=(
-            Claim("Note 004's heading says single head, its contents say multi-head."),
+            Claim("Note 004's heading says single-head, its contents say multi-head."),
             Claim("Each of the h heads runs the same formula.", so.several_heads),
         ),
     ),

@@ -33,7 +33,7 @@ def named_axes(
     sizes, or of an axis that another symbol names.
     """
     if not isinstance(symbols, Mapping):
-        raise ValueError(f"symbols={quote(symbols)} names no axes, expected such as {{'B': 0, 'T': ('ids', 1)}}")
+        raise ValueError(f"symbols={quote(symbols)} names no axes, expected something like {{'B': 0, 'T': ('ids', 1)}}")
     if not symbols:
         return {}, iter(())
     inputs = recording.inputs

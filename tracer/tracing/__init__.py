@@ -60,7 +60,7 @@ MOST_IDS = 2**14
 """Whole numbers of an input that a trace keeps."""
 
 FAKE = (
-    "{} is a fake tensor, whose ops PyTorch keeps to itself: make it outside FakeTensorMode, on the device 'meta'"
+    "{} is a fake tensor, whose ops PyTorch does not show: make it outside FakeTensorMode, on the device 'meta'"
     " where it is to have no values"
 )
 """Why tensors of a mode of PyTorch's compiler are refused."""

@@ -24,7 +24,7 @@ def fetch(name: str) -> str:
     download = source.download(id)
     if download.size == 0:
         if not source.here(id):
-            raise ValueError(f"the weights of {quote(name)} can't be had: {download.note}")
+            raise ValueError(f"the weights of {quote(name)} can't be downloaded: {download.note}")
         return download.note
     source.fetch(id)
     return "downloaded"
@@ -51,5 +51,5 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
             child.terminate()  # it takes what it has begun away itself
             child.communicate()
     if child.returncode:
-        last = (message.strip().splitlines() or ["it ended without a word"])[-1].removeprefix("tracer: ")
+        last = (message.strip().splitlines() or ["it ended without a message"])[-1].removeprefix("tracer: ")
         raise ValueError(shorten(last, 400))

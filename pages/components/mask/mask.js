@@ -119,8 +119,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".ticks.rows").replaceChildren(...middles(queries, "top"));
     find(".ticks.columns").replaceChildren(...middles(keys, "left"));
     find(".about").textContent =
-      "Read from the scores of this run, cell by cell: filled where the row’s token may attend to the column’s. The query’s row has " +
-      `an orange frame${map.segments.length > 1 ? "; grey lines part the segments" : ""}. Tokens are counted from 0.`;
+      "It is read from the scores of this run, cell by cell: a cell is filled where the token of its row may attend to the token of its column. The query’s row has " +
+      `an orange frame${map.segments.length > 1 ? "; grey lines separate the segments" : ""}. Tokens are counted from 0.`;
     const at = (event) => {
       const box = cells.getBoundingClientRect();
       const place = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));

@@ -126,10 +126,11 @@ def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> 
     if not found.points:
         return f"The output changes most without {which}: by {most} of its size."
     count, flips = int(np.isfinite(values).sum()), int(found.flips.sum())
+    verb = "changes" if flips == 1 else "change"
     others = (
-        "No head alone changes which answer is the most probable."
-        if not flips
-        else f"Without {flips} of the {count} heads, another answer becomes the most probable: their cells are framed."
+        f"{flips} of the {count} heads {verb} which answer is the most probable: a frame marks each."
+        if flips
+        else "No head alone changes which answer is the most probable."
     )
     return (
         f"With all heads, {_answer(trace)} of {class_bars.percent(found.probability or 0.0)}. Without {which}, it "

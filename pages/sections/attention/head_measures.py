@@ -33,7 +33,7 @@ def measure(name: str, values: np.ndarray, unit: Unit) -> Measure:
         title = "Change of the answer’s probability without the head, in percentage points"
         return Measure(title, values, with_sign, lambda value: f"{with_sign(value, 2)} points", signed=True)
     if name == "loss":
-        title = "Nats that the loss changes by without the head"
+        title = "Change of the loss without the head, in nats"
         return Measure(title, values, _two, lambda value: f"{with_sign(value, 3)} nats", signed=True)
     if name in ("effect", "special"):
         title = "Change of the output without the head" if name == "effect" else "Weight on CLS, registers and the like"

@@ -36,7 +36,7 @@ def notice() -> None:
     if now is None or session.user_input().kind == "trace" or now == (trained := _trained_mask()):
         return
     st.warning(
-        f"The mask is **{now}**, but the weights were trained **{trained}**: the answer may differ.",
+        f"The mask is **{now}**, but the weights were trained with the **{trained}** mask: the answer may differ.",
         icon=":material/grid_on:",
     )
     st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
@@ -88,9 +88,10 @@ def changes(trace: Trace, cells) -> None:
         hide_index=True,
     )
     trained, opened = _trained_mask(), dict(zip(masks, opened, strict=True))
-    others = [f"under {mask}, {_against(opened[mask], opened[trained])}" for mask in masks if mask != trained]
+    others = [f"{_against(opened[mask], opened[trained])} under the {mask} mask" for mask in masks if mask != trained]
     st.caption(
-        f"The same weights under each mask; they were trained {trained}. Compared with {trained}, {'; '.join(others)}."
+        f"The weights are the same under each mask; they were trained with the {trained} one. Compared with it, "
+        f"{'; '.join(others)}."
     )
 
 

@@ -125,7 +125,7 @@ def _tokens(result, trace, below) -> None:
     if (pad := result.get("pad")) and pad in result["text"]:
         answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
-    least = f"“{model_output.visible_token(result['tokens'][place])}” at place {place}"
+    least = f"“{model_output.visible_token(result['tokens'][place])}” at position {place}"
     answer += f" The least certain, {least}, has a probability of {class_bars.percent(result['probabilities'][place])}."
     st.caption(plain(answer))
     with st.expander("Each position and its probability"):

@@ -61,7 +61,7 @@ def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
     text = page.get_by_role("textbox", name="Your text").input_value()
     assert text.startswith("ROMEO:\nMy heart is full of l") and len(text) == 30
     page.get_by_role("link", name="Mask").click()
-    page.get_by_role("heading", name="The mask that ran: causal").wait_for()
+    page.get_by_role("heading", name="The mask of this run: causal").wait_for()
     expect(page.get_by_role("slider", name="Query")).to_have_attribute("max", str(len(text) - 1))
     quiet(page)
 
@@ -78,12 +78,12 @@ def test_each_tower_has_its_own_map(page):
 
 def test_the_mask_is_drawn_and_both_proofs_agree(page):
     go(page, "Mask")
-    page.get_by_role("heading", name="The mask that ran: bidirectional").wait_for()
+    page.get_by_role("heading", name="The mask of this run: bidirectional").wait_for()
     choose(page, "vit-text")
-    page.get_by_role("heading", name="The mask that ran: causal").wait_for()
+    page.get_by_role("heading", name="The mask of this run: causal").wait_for()
     page.get_by_text("The mask predicts exactly these positions.").wait_for()
     page.get_by_role("radio", name="prefix").click()
-    page.get_by_role("heading", name="The mask that ran: prefix").wait_for()
+    page.get_by_role("heading", name="The mask of this run: prefix").wait_for()
     page.get_by_text("No output that the mask closes off changed").or_(
         page.get_by_text("The mask predicts exactly these positions.")
     ).first.wait_for()
@@ -165,7 +165,7 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     picture = page.locator(".mask .cells").bounding_box()
     assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
     title = page.get_by_text("key: who is attended to").bounding_box()
-    caption = page.get_by_text("Read from the scores of this run").bounding_box()
+    caption = page.get_by_text("It is read from the scores of this run").bounding_box()
     assert 0 < caption["y"] - title["y"] - title["height"] < 60
     heading = page.locator(".mask h3")
     before = heading.inner_text()

@@ -46,7 +46,7 @@ READY = {
     "overview": "text=What this run proves",
     "trace": ".stepper .list button",
     "attention": ".lead",
-    "mask": "text=The mask that ran",
+    "mask": "text=The mask of this run",
     "operations": ".operations tbody tr",
     "loss": "[data-testid=stMetricValue]",
     "sizes": ".st-key-sizes [data-testid=stSelectbox] label",

@@ -1,8 +1,8 @@
 """Compare two runs, line by line: saved files, or models by their names, each run once.
 
-Values, equations, shapes, attention and answers. --image and --text are for the models that are run, --change for B
-alone: `compare vit vit --change block3.attention.weights="drop_heads(1)"` shows what that head does. The exit status is
-0 where all values that both runs kept are equal up to rounding, 1 where they differ, 2 for bad input.
+It compares values, equations, shapes, attention and answers. --image and --text are for the models that are run,
+--change for B alone: `compare vit vit --change block3.attention.weights="drop_heads(1)"` shows what that head does. The
+exit status is 0 where all values that both runs kept are equal up to rounding, 1 where they differ, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, metavar=name.upper(), help=f"a saved run (*{shared.SAVED}), or the name of a model")
     shared.inputs(parser)
     shared.change(parser)
-    parser.add_argument("--json", action="store_true", help="the comparison as JSON")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

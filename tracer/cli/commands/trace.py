@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAME, the inputs, the sizes, the weights, and the view."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as `models` lists them")
     parser.add_argument(
-        "--module", metavar="PACKAGE.FILE:FACTORY", help="your own: a function that returns (module, args)"
+        "--module", metavar="PACKAGE.FILE:FACTORY", help="your own module: a function that returns (module, args)"
     )
     shared.inputs(parser)
     parser.add_argument(
@@ -38,7 +38,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
     )
-    parser.add_argument("--device", metavar="D", default="cpu", help="where it runs: cpu, cuda or mps (default: cpu)")
+    parser.add_argument(
+        "--device", metavar="D", default="cpu", help="the device to run on: cpu, cuda or mps (default: cpu)"
+    )
     shared.change(parser)
     shared.view(parser)
 

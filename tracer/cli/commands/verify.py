@@ -1,4 +1,4 @@
-"""Prove the promise model by model: shapes, equations, attention, cost, and that tracing changes nothing.
+"""Prove what is shown, model by model: shapes, equations, attention, cost, and that tracing changes nothing.
 
 The exit status is 1 if any proof fails. --mutate puts small mistakes into copies of the program, one at a time, and
 reports which check caught each; the exit status is 1 if a listed one survived, or more than a tenth of the drawn ones.
@@ -27,18 +27,26 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAMEs, --json, --mutate and --seed."""
     parser.add_argument("names", metavar="NAME", nargs="*", help="models (default: all, also of installed libraries)")
-    parser.add_argument("--json", action="store_true", help="a list of reports as JSON")
+    parser.add_argument("--json", action="store_true", help="print a list of reports as JSON")
     parser.add_argument(
-        "--mutate", action="store_true", help="try mistakes instead; NAMEs are those of mistakes, files or FILE:LINE"
+        "--mutate",
+        action="store_true",
+        help="try deliberate mistakes instead; each NAME is a mistake, a file or FILE:LINE",
     )
     parser.add_argument(
-        "--names", dest="libraries", metavar="LIBRARY", nargs="*", help="open all names of hf, timm, torchvision"
+        "--names",
+        dest="libraries",
+        metavar="LIBRARY",
+        nargs="*",
+        help="open all names of these libraries: hf, timm, torchvision",
     )
     parser.add_argument("--zoo", action="store_true", help="derive the textbooks of many models (or of NAMEs)")
     parser.add_argument("--sizes", action="store_true", help="with --zoo: compare the textbooks at several sizes")
-    parser.add_argument("--sample", type=shared.whole(1), metavar="N", help="with --names: N names of each, drawn")
     parser.add_argument(
-        "--seed", type=int, default=0, help="which mistakes are drawn besides the listed ones (default: 0)"
+        "--sample", type=shared.whole(1), metavar="N", help="with --names: draw N names from each library"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the seed for mistakes drawn besides the listed ones (default: 0)"
     )
 
 

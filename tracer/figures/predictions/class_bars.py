@@ -129,6 +129,7 @@ def caption(probabilities: Sequence[float], what: str, count: int | None, top: i
     """
     shares = sorted(map(float, probabilities), reverse=True)[:top]
     if count is not None and count <= len(shares):
-        return "Softmax of the logits."
+        return "The bars are the softmax of the logits."
     known = "" if count is None else f"of {count:,} "
-    return f"Softmax of the logits; the {len(shares)} likeliest {known}{what}, together {percent(sum(shares))}."
+    bars = f"the {len(shares)} likeliest {known}{what}, {percent(sum(shares))} in all"
+    return f"The bars are the softmax of the logits: {bars}."

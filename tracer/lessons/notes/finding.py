@@ -43,4 +43,4 @@ def agreement(step: Step) -> str:
         return f"disproven: {step.replayed}"
     if step.error is None:
         return step.verdict
-    return "exactly what ran" if step.error == 0 else f"largest difference {scientific(step.error)}"
+    return "exactly as in the run" if step.error == 0 else f"largest difference {scientific(step.error)}"

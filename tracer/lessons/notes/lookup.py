@@ -106,7 +106,7 @@ def _param(row: Row, run: Provider, path: str) -> Finding:
     so = fits(row, run, shape) or fits(row, run, shape[::-1])
     is_transposed = fits(row, run, shape[::-1]) and not fits(row, run, shape)
     evidence = _record(reads[0][1]) if reads else shape_markdown(None, shape)
-    evidence += ", as PyTorch keeps it: out × in" if is_transposed else ""
+    evidence += ", stored by PyTorch as out × in" if is_transposed else ""
     where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
     return Finding(f"parameter `{path}`", evidence, is_so(so), **where)
 

@@ -82,7 +82,7 @@ def _safetensors(data: bytes, name: str) -> dict[str, torch.Tensor]:
     try:
         return load(data)
     except SafetensorError:
-        raise ValueError(f"{name} is not a safetensors file, which is the one format that is loaded") from None
+        raise ValueError(f"{name} is not a safetensors file, the only format that is loaded") from None
     except RuntimeError as error:  # an empty tensor may state sizes whose product no 64 bits hold
         raise ValueError(f"{name} has a tensor whose shape PyTorch refuses: {error}") from None
 

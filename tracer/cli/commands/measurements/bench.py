@@ -12,8 +12,10 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add --app, --json."""
-    parser.add_argument("--app", action="store_true", help="what a visitor of the app waits for, in a real browser")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    parser.add_argument(
+        "--app", action="store_true", help="measure what a visitor of the app waits for, in a real browser"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

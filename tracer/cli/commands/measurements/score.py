@@ -11,7 +11,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a model with a recipe")
     parser.add_argument("--data", metavar="F", help="the folder or zip file with the test data")
     parser.add_argument("--weights", metavar="F", help="the file of the weights (default: the shipped one)")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

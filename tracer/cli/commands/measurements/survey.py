@@ -1,10 +1,10 @@
 """Measure what every head does over many photos, as rows of a Parquet file.
 
-For each photo and head: the mean attention distance, the entropy of the weights, the weight on CLS and registers, and
-what switching the head off does to the answer, and to the loss where the label is known (the name of a photo's folder,
-or the column `label`). For each photo: the answer with the most attended quarter of its patches hidden, beside as many
-at random and as many in the centre. A survey that was killed goes on where it was. With --ray, the machines of a
-cluster compute the rows: the photos are under the same path on each.
+For each photo and head, it measures the mean attention distance, the entropy of the weights, the weight on CLS and
+registers, and the effect of switching the head off on the answer, and on the loss where the label is known (the name of
+a photo's folder, or the column `label`). For each photo, it measures the answer with the most attended quarter of its
+patches hidden, beside as many hidden at random and in the centre. A survey that was killed continues where it stopped.
+With --ray, the machines of a cluster compute the rows; they need the photos at the same path.
 """
 
 from __future__ import annotations

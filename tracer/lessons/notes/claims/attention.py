@@ -48,7 +48,7 @@ def mixture(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         inside.scope,
         f"values mixed by the attention weights are what the heads returned, to within {_share(error)}",
-        f"Mixed evenly they would be {_share(even)} of the largest value off",
+        f"Mixed evenly, they would be off by {_share(even)} of the largest value",
         verdict_of(close(error) and not close(even)),
         "attention",
         (("block", "1"),),
@@ -64,8 +64,8 @@ def soft_lookup(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"{inside.scope}, mean over {scores.shape[-2]} queries",
         f"the key that fits best gets {percent(best[0])} of the weight; with all scores × 10 {percent(best[1])}, "
-        f"× 100 {percent(best[2])}: the larger the scores, the closer to a plain lookup",
-        f"Evenly shared, each key gets {percent(even)}",
+        f"× 100 {percent(best[2])}: the larger the scores, the closer this is to a plain lookup",
+        f"Shared evenly, each key gets {percent(even)}",
         verdict_of(even < best[0] < best[1] <= best[2]),
         "attention",
         (("block", "1"),),
@@ -81,7 +81,7 @@ def misspelt(model: Model, trace: Trace) -> Measurement:
         f"a dictionary of {len(BOOK)} keys, words compared by their pairs of letters",
         f"“{MISSPELT}” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
         f"{percent(shares[best])} {best}, value {value:.2f}",
-        f"“{UNRELATED}”, which is like no key, gives none more than {percent(chance)}",
+        f"“{UNRELATED}”, which is like no key, gives no key more than {percent(chance)}",
         verdict_of(best == "square" and shares[best] > chance),
     )
 
@@ -98,11 +98,9 @@ def order(model: Model, trace: Trace) -> Measurement:
         f"result at a position by {_share(invariant)}"
     )
     if close(equivariant):
-        result += ": the results are shuffled alike (equivariant), they are not the same (invariant)"
+        result += ": the results are shuffled in the same way (equivariant), but they do not stay the same (invariant)"
     else:
-        result += (
-            f": here attention does see the order, by {'its mask' if inside.is_masked else 'what it knows of places'}"
-        )
+        result += f": here attention does see the order, through {'its mask' if inside.is_masked else 'its positions'}"
     return Measurement(
         inside.scope,
         result,
@@ -126,10 +124,10 @@ def symmetric(model: Model, trace: Trace) -> Measurement:
     verdict: Verdict = "holds" if close(weight) else "sense" if close(score) else "not"
     return Measurement(
         f"{inside.scope}, largest |M − Mᵀ| over largest |M|",
-        f"with $W_Q$ for both, the scores of i with j and of j with i are {_share(score)} apart; the weights after the "
-        f"softmax are {', '.join(_share(difference) for _, difference in apart)}, head by head, "
+        f"with $W_Q$ for both, the scores of i with j and of j with i differ by {_share(score)}; the weights after "
+        f"the softmax are {', '.join(_share(difference) for _, difference in apart)}, head by head, "
         "since each row is divided by a sum of its own",
-        f"With the model's own $W_Q$ and $W_K$ the scores are {_share(own)} apart",
+        f"With the model's own $W_Q$ and $W_K$, the scores differ by {_share(own)}",
         verdict,
         "attention",
         (("block", "1"),),
@@ -140,7 +138,7 @@ def asymmetric(model: Model, trace: Trace) -> Measurement:
     """Measure how unequal the scores of a pair of tokens are in both directions, with the model's two matrices."""
     inside = Inside(model, trace)
     if inside.is_masked:
-        raise ValueError(f"{model.name} has a mask, so of two tokens one never sees the other")
+        raise ValueError(f"{model.name} has a mask, so of two tokens, one never sees the other")
     maps, own = inside.weights[0], numbers.asymmetry(inside.own("scores"))
     width = inside.own("query").shape[-1]
     with torch.no_grad():
@@ -171,7 +169,7 @@ def raw(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"block 1, the tokens that enter it, mean over {len(tokens)} of them",
         f"rows sum to 1 within {scientific(error)}; a token gives itself {percent(own)}",
-        f"Evenly shared it is {percent(even)}, and in the block's own heads {percent(heads)}",
+        f"Shared evenly, it is {percent(even)}, and in the block's own heads {percent(heads)}",
         verdict_of(close(error) and own > 1.01 * even),
         "attention",
         (("block", "1"),),
@@ -200,7 +198,7 @@ def routing(model: Model, trace: Trace) -> Measurement:
     tied = off(coupled[1][0], coupled[0][0])
     return Measurement(
         inside.scope,
-        f"with $W_V$ times −2 the weights change by {_share(weights)} of the largest, the output by {_share(moved)}",
+        f"with $W_V$ times −2, the weights change by {_share(weights)} of the largest, the output by {_share(moved)}",
         f"With one matrix for keys and values, the same change moves the weights by {_share(tied)}",
         verdict_of(weights == 0 and not close(moved) and not close(tied)),
         "attention",
@@ -259,8 +257,8 @@ def one_source(model: Model, trace: Trace) -> Measurement:
     result = f"`{names[0]}`, all three" if len(names) == 1 else ", ".join(f"`{name}`" for name in sources)
     return Measurement(
         f"{inside.scope.partition(',')[0]}, the line that each reads",
-        f"queries, keys and values are made of {result}",
-        f"The attention's output is made of another line, `{output}`",
+        f"queries, keys and values are computed from {result}",
+        f"The attention's output is computed from another line, `{output}`",
         verdict_of(len(names) == 1 and output not in names),
         "trace",
         (("step", sources[0]),),
@@ -276,7 +274,7 @@ def rows(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"{inside.scope}, {maps.shape[:-1].numel():,} rows of weights",
         f"each sums to 1 within {scientific(error)}, no weight is below {least:.2g}",
-        f"Before the softmax the rows sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
+        f"Before the softmax, the rows sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
         verdict_of(close(error) and least >= 0),
         "attention",
         (("block", "1"),),

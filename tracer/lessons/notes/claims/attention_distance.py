@@ -47,7 +47,7 @@ def far(model: Model, trace: Trace) -> Measurement:
         f"all {len(mean_distances)} blocks, mean over heads and queries, distance between centres in {unit}",
         f"the mean distance is {', '.join(f'{distance:.2f}' for distance in mean_distances)}, block by block; "
         f"{percent(beyond)} of the weight lies beyond the next neighbours",
-        f"Shared evenly over the same {unit} it would be {even:.2f}: {farther} of {len(mean_distances)} blocks look "
+        f"Shared evenly over the same {unit}, it would be {even:.2f}: {farther} of {len(mean_distances)} blocks look "
         "farther",
         "holds" if farther > len(mean_distances) / 2 else "sense" if beyond > 0.5 else "not",
         "attention",

@@ -94,7 +94,7 @@ def receptive(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"a grid of {rows} × {columns}, what its middle depends on; attention of block 1, mean over heads",
         f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
-        f"{', '.join(map(str, counts))} of {receptive_fields.attention.numel()} places; all of it takes "
+        f"{', '.join(map(str, counts))} of {receptive_fields.attention.numel()} places; to cover all of it takes "
         + ", ".join(f"{count} layers of {kernel} × {kernel}" for kernel, count in needed.items()),
         f"One layer of attention gives weight to {seen} of {receptive_fields.attention.numel()}, each at least "
         f"{percent(float(receptive_fields.attention.min()))}",
@@ -124,7 +124,7 @@ def beside(model: Model, trace: Trace) -> Beside:
     """
     pictures = list(samples(model.spec.samples).values())[:2]
     if len(pictures) < 2 or not trace.attentions:
-        raise ValueError(f"{model.name} takes no second picture beside its first")
+        raise ValueError(f"{model.name} takes no batch of two pictures")
     first, second = (_entering(model, trace, picture()) for picture in pictures)
     both = torch.cat([first, second])
 

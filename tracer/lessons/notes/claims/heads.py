@@ -30,7 +30,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"{inside.scope}, queries, keys and values",
         f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
-        f"The columns that begin one further give results that are at least {percent(least)} of the largest off",
+        f"Columns that begin one place later give results that are off by at least {percent(least)} of the largest",
         verdict_of(close(worst) and not close(least)),
         "trace",
         (("step", f"{inside.path}.query"),),
@@ -50,7 +50,7 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
         inside.scope,
         f"at once: queries {shape_numbers(tuple(q.shape))}, scores {shape_numbers(tuple(scores.shape))}; each head's "
         f"own queries and keys give its scores, to within {scientific(alone)}",
-        f"With the keys of the next head they are {percent(crossed)} of the largest off",
+        f"With the keys of the next head, they are off by {percent(crossed)} of the largest",
         verdict_of(close(alone) and not close(crossed)),
         "attention",
         (("block", "1"),),
@@ -91,7 +91,7 @@ def merged(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         inside.scope,
         f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}",
-        f"Through rows that begin one further it is {percent(moved)} of the largest off",
+        f"Through rows that begin one place later, it is off by {percent(moved)} of the largest",
         verdict_of(close(error) and not close(moved)),
         "trace",
         (("step", f"{inside.path}.output"),),

@@ -84,7 +84,7 @@ def next_token(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"{shares.shape[1]} rows of {V} numbers",
         f"each sums to 1 within {scientific(error)}; the likeliest next token has {percent(best)}",
-        f"Evenly shared it would have {percent(1 / V)}; the logits themselves sum to between {float(sums.min()):.3g} "
+        f"Shared evenly, it would have {percent(1 / V)}; the logits themselves sum to between {float(sums.min()):.3g} "
         f"and {float(sums.max()):.3g}",
         verdict_of(close(error) and best > 1.01 / V),
         "overview",
@@ -134,7 +134,7 @@ def loss(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"−log p of the next token, over {len(shifted)} targets",
         result,
-        f"Evenly shared it would be ln V = {log(V):.3f}, and not shifted {unshifted:.3f}",
+        f"With equal probabilities, it would be ln V = {log(V):.3f}; without the shift, {unshifted:.3f}",
         verdict_of(mean < min(log(V), unshifted)),
         "loss",
         (("model", model.name),),
@@ -168,7 +168,7 @@ def neighbours(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"rows of E, the {SHOWN} with the largest cosine",
         f"{listed}. Of the neighbours of lower-case vowels {hits} of {of} are lower-case vowels",
-        f"By chance it would be {percent(chance)}, that is {chance * of:.2g} of {of}",
+        f"By chance, it would be {percent(chance)}, that is {chance * of:.2g} of {of}",
         verdict_of(hits > 2 * chance * of),
         "trace",
         (("step", "embedding"),),
@@ -190,9 +190,9 @@ def _training_distance(model: Model, name: str, step: str) -> Measurement:
     moved, longer = float((now - begun).norm() / now.norm()), float(now.norm() / begun.norm())
     untrained = float((again - begun).norm() / begun.norm())
     return Measurement(
-        f"`{name}`, its length, beside the random numbers that the same code begins with",
+        f"`{name}`, its length, beside the random numbers that the same code starts from",
         f"it is {longer:.1f} times as long; the difference is {percent(moved)} of its length",
-        f"Drawn again and not trained, it would be {percent(untrained)} off",
+        f"Drawn again and not trained, it would be off by {percent(untrained)}",
         verdict_of(moved > max(1e-3, untrained)),
         "trace",
         (("step", step),),
@@ -213,7 +213,7 @@ def four_terms(model: Model, trace: Trace) -> Measurement:
         f"block 1, all {scores.shape[1]} heads, the largest of each term",
         "; ".join(f"{name} up to {float(term.abs().max()):.3g}" for name, term in parts.items())
         + f". Their sum is what ran, to within {scientific(error)}",
-        f"Without any one of them the sum is at least {percent(least)} of the largest score off",
+        f"Without any one of them, the sum is off by at least {percent(least)} of the largest score",
         verdict_of(close(error) and not close(least)),
         "trace",
         (("step", "block1.attention.scores"),),
@@ -267,8 +267,8 @@ def any_sequence(model: Model, trace: Trace) -> Measurement:
     same, wider = runs(T + 3, D) and runs(4 * T, D), runs(T, D + 1)
     return Measurement(
         f"block 1, tokens of {D} numbers",
-        f"it ran {T} tokens of text; of {T + 3} and of {4 * T} random ones, as a series or patches would be, it makes "
-        f"{'as many' if same else 'none'}",
+        f"it ran {T} tokens of text; from {T + 3} and from {4 * T} random ones, as a series or patches would be, it "
+        f"makes {'as many' if same else 'none'}",
         f"Tokens of {D + 1} numbers are {'taken, too' if wider else 'refused'}",
         verdict_of(same and not wider),
         "tokens",
@@ -299,10 +299,10 @@ def one_format(model: Model, trace: Trace) -> Measurement:
     count = sum(parameter.numel() for name, parameter in model.net.named_parameters() if name.startswith("block"))
     N, T = patches.shape[-2], words.shape[-2]
     return Measurement(
-        "every block, the rows that its MLP's matrix takes at once",
+        "every block, the rows that the matrix of its MLP reads at once",
         f"{N} patches and {T} words, all of {words.shape[-1]} numbers, {both} rows through the same {count:,} "
         "parameters",
-        f"With layers of their own it would be {N} rows, and {T} rows through as many parameters again",
+        f"With separate layers, {N} rows would go through these, and {T} rows through as many parameters again",
         verdict_of(patches.shape[-1] == words.shape[-1] and both == N + T),
         "trace",
         (("step", "sequence"),),
@@ -321,7 +321,7 @@ def image_first(model: Model, trace: Trace) -> Measurement:
         "block 1, the order of the tokens and the mask",
         f"patches are tokens {image.start} to {image.stop - 1}, words {text.start} to {text.stop - 1}; words see "
         f"{percent(forth)} of the patches",
-        f"What stands first sees less: patches see {percent(back)} of the words",
+        f"What comes first sees less: patches see {percent(back)} of the words",
         verdict_of(image.stop == text.start and forth == 1 and back < 1),
         "mask",
     )

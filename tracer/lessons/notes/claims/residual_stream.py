@@ -39,11 +39,11 @@ def bound(model: Model, trace: Trace) -> Measurement:
     products = float(larger / plain)
     ran = float(inside.own("scores").masked_fill(inside.own("scores").isinf(), 0).abs().max())
     if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
-        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, whose norms could be left out")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their norms can't be left out")
     grows = without[-1] > 2 * with_norms[-1] and products > 10
     return Measurement(
         f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
-        f"without norms, same weights, the largest score is {_list_numbers(without)}, block by block",
+        f"without norms and with the same weights, the largest score is {_list_numbers(without)}, block by block",
         f"With the norms it is {_list_numbers(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
         f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
         "large",
@@ -97,7 +97,8 @@ def undo(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"block 1, its first norm, {len(own)} tokens, the largest difference over the largest value",
         f"with γ = σ and β = μ of a token, that token comes back to within {scientific(share)}",
-        f"The other tokens are then up to {percent(least)} to {percent(most)} off, by whose γ and β it is: these are "
+        f"The other tokens are then off by up to {percent(least)} to {percent(most)}, depending on whose γ and β it "
+        "is: these are "
         "the same for all tokens, and each token has a σ of its own",
         "not" if not close(share) else "holds" if close(most) else "sense",
         "trace",
@@ -147,7 +148,7 @@ def complementary(model: Model, trace: Trace) -> Measurement:
     others, mixed, _ = mixing(inside)
     return Measurement(
         "block 1, one token in the middle changed in sign, the largest change over the largest result",
-        f"the attention moves the other tokens by {percent(mixed)}",
+        f"attention moves the other tokens by {percent(mixed)}",
         f"The MLP moves them by {others:.2g}",
         verdict_of(close(others) and not close(mixed)),
         "trace",
@@ -179,7 +180,7 @@ def correction(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"all {len(pairs)} blocks, lengths of tokens, mean over the tokens",
         "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs),
-        f"1 is the length of what is added to: {small} of {2 * len(pairs)} are below it",
+        f"1 is the length of the stream that it is added to: {small} of {2 * len(pairs)} are below it",
         "holds" if small == 2 * len(pairs) else "sense" if small else "not",
         "trace",
         (("step", f"{blocks(trace)[0]}.attention.residual"),),
@@ -212,7 +213,7 @@ def highways(model: Model, trace: Trace) -> list[Arrives]:
     ran = inside.value(f"{blocks(trace)[-1]}.mlp.residual")
     ways = [_arriving(inside, x, skip) for skip in (lambda y: y, lambda y: y.detach(), torch.zeros_like)]
     if not all(close(off(last, ran)) for last, _ in ways[:2]):
-        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, whose sums could be left out")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their sums can't be left out")
     return [Arrives(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
 
 
@@ -255,7 +256,7 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
             y = y + block.mlp(block.norm2(y))
         results.append(y)
     if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
-        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, which are run once more here")
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, the kind that is run once more here")
     plain, moved = results
     return (moved - plain).abs().amax(-1) / plain.abs().max()
 

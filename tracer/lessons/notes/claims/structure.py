@@ -33,7 +33,7 @@ def numbered(model: Model, trace: Trace) -> Measurement:
         f"all {len(block_list)} blocks, their parameters by name and by memory",
         f"{each} in each, {len(own)} in all, none of them shared" if len(own) == len(named) else
         f"{each} in each, {len(own)} in all, {len(named) - len(own)} of them shared",
-        f"Blocks that share theirs would have {each} in all",
+        f"Blocks that shared theirs would have {each} in all",
         verdict_of(len(own) == len(named) == each * len(block_list)),
         "trace",
     )  # fmt: skip
@@ -160,7 +160,7 @@ def types_optional(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         f"{added[0].shape[1]} patches and {added[1].shape[1]} words, the largest difference",
         f"each kind of token has its own vector of {len(image)} numbers added, to within {scientific(error)}",
-        f"The vector of the other kind would be {crossed:.2g} off; a run without the option has {own - without} "
+        f"The vector of the other kind would be off by {crossed:.2g}; a run without the option has {own - without} "
         "parameters fewer",
         verdict_of(error < 1e-5 < crossed and own - without == 2 * len(image)),
         "trace",

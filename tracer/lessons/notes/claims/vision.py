@@ -65,7 +65,7 @@ def convolution(model: Model, trace: Trace) -> Measurement:
         "all patches, the largest difference over the largest value",
         f"a convolution with kernel and stride {_sizes(trace)['P']} and the same weights gives the same, to within "
         f"{scientific(error)}",
-        f"With weights that are read channels-last it is {percent(flipped)} off",
+        f"With weights that are read channels-last it is off by {percent(flipped)}",
         verdict_of(close(error) and not close(flipped)),
         "trace",
         (("step", "embedding"),),
@@ -117,9 +117,9 @@ def embedding_space(model: Model, trace: Trace) -> Measurement:
     chance = sum(moved(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
     return Measurement(
         f"{len(pixels)} patches of one photo, which patch is nearest to each",
-        f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, by the cosine; "
-        f"{percent(distance)} by the distance; that this is meaning, one matrix does not show",
-        f"After a random matrix it is {percent(chance)}, by the cosine",
+        f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, measured by the "
+        f"cosine; {percent(distance)} measured by the distance. One matrix does not show that this is meaning",
+        f"After a random matrix, it is {percent(chance)}, by the cosine",
         "sense" if cosine > 0 else "not",
         "trace",
         (("step", "embedding"),),
@@ -152,7 +152,7 @@ def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
     """
     photos = list(samples(model.spec.samples).values())[:2]
     if len(photos) < 2:
-        raise ValueError(f"{model.name} takes no second photo beside its first")
+        raise ValueError(f"{model.name} takes no batch of two photos")
     net, entering, leaving = copy.deepcopy(model.net), [], []  # others run the model meanwhile
     block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
     block.register_forward_pre_hook(lambda module, args: entering.append(args[0][0, 0]))
@@ -187,7 +187,7 @@ def cls_constant(model: Model, trace: Trace) -> Measurement:
         "row 0 of the sequence, as it enters",
         f"it is the parameter, {'bit for bit' if same else 'which it is not'}; for another photo it is "
         f"{'the same' if again else 'another one'}",
-        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        f"After the first block, the rows of the two photos differ by {percent(moved)} of the largest value",
         verdict_of(same and again and not close(moved)),
         "trace",
         (("step", "sequence"),),
@@ -203,7 +203,7 @@ def cls_fixed(model: Model, trace: Trace) -> Measurement:
         "the CLS vector, its length, and row 0 of the sequence for two photos",
         f"training moved it by {float((now - begun).norm()):.3g}, from {float(begun.norm()):.3g} to "
         f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
-        f"After the first block the two photos' rows are {percent(moved)} of the largest value apart",
+        f"After the first block, the rows of the two photos differ by {percent(moved)} of the largest value",
         verdict_of(trained and fixed and not close(moved)),
         "trace",
         (("step", "sequence"),),
@@ -237,7 +237,7 @@ def only_cls(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         "the logits, the largest difference over the largest value",
         f"the head on row 0 alone gives them, to within {scientific(error)}",
-        f"On row 1, the first patch, it gives logits that are {percent(difference)} off",
+        f"On row 1, the first patch, it gives logits that are off by {percent(difference)}",
         verdict_of(close(error) and not close(difference)),
         "trace",
         (("step", "cls"),),
@@ -253,7 +253,7 @@ def what_and_where(model: Model, trace: Trace) -> Measurement:
         f"{len(what)} tokens, mean lengths",
         f"a token's content is {float(what.norm(dim=-1).mean()):.3g} long, its place "
         f"{float(place.norm(dim=-1).mean()):.3g}; their sum is what ran, to within {scientific(error)}",
-        f"With the place of the token before it, it is {percent(shifted)} of the largest value off",
+        f"With the place of the token before it, it is off by {percent(shifted)} of the largest value",
         verdict_of(close(error) and not close(shifted)),
         "trace",
         (("step", "position"),),
@@ -305,8 +305,8 @@ def normal(model: Model, trace: Trace) -> Measurement:
 
     own, foreign, plain = error(predicted[hidden]), error(result[hidden]), error(pixels[visible].mean(0))
     return Measurement(
-        f"{len(hidden)} hidden patches, in pixels, which the decoder makes of the representations of the visible ones; "
-        "root of the mean squared error",
+        f"{len(hidden)} hidden patches, in pixels, which the decoder predicts from the representations of the visible "
+        "ones; root of the mean squared error",
         f"{own:.3f} from this surface's own context",
         f"From the context of another surface it is {foreign:.3f}, and the mean of the visible patches has {plain:.3f}",
         "sense" if own < min(plain, foreign) else "not",
@@ -325,7 +325,7 @@ def defect(model: Model, trace: Trace) -> Measurement:
     return Measurement(
         "a drawn surface with a scratch, the anomaly map, mean over patches",
         f"scratched patches are mispredicted by {with_it:.3f}",
-        f"The same ones without the scratch by {without:.3f}, those beside it by {beside:.3f}",
+        f"Without the scratch, the same ones are mispredicted by {without:.3f}, those beside it by {beside:.3f}",
         verdict_of(bool(with_it > 2 * max(without, beside))),
         "overview",
         (("model", model.name),),
@@ -342,9 +342,9 @@ def open_vocabulary(model: Model, trace: Trace) -> Measurement:
     exchanged = off(cosines.roll(1, -1), cosines)
     return Measurement(
         f"one photo and {cosines.shape[-1]} sentences, cosines",
-        f"{', '.join(f'{float(cosine):.2f}' for cosine in cosines[0])}; with one sentence fewer the same weights give "
-        f"the others' to within {scientific(stay)}",
-        f"The cosines of neighbouring sentences are up to {percent(exchanged)} of the largest apart",
+        f"{', '.join(f'{float(cosine):.2f}' for cosine in cosines[0])}; with one sentence fewer, the same weights "
+        f"give those of the others to within {scientific(stay)}",
+        f"The cosines of neighbouring sentences differ by up to {percent(exchanged)} of the largest",
         verdict_of(close(stay) and not close(exchanged)),
         "overview",
         (("model", model.name),),

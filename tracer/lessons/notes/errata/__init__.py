@@ -12,7 +12,7 @@ SLIPS: dict[str, Slip] = {
         "Note 000 counts token ids from 1 to V; in the run they go from 0 to V\u00a0−\u00a01.", "not", notes_000_004.ids
     ),
     "positions": Slip(
-        "Note 000 has a position table of T rows; the run keeps T_max and takes the first T.",
+        "Note 000 has a position table of T rows; that of the run has T_max rows, of which it takes the first T.",
         "sense",
         notes_000_004.positions,
     ),
@@ -36,7 +36,7 @@ SLIPS: dict[str, Slip] = {
         'Note 000 says "add & norm" where nothing is normalised: the step only adds.', "not", notes_000_004.add_and_norm
     ),
     "two_dimensions": Slip(
-        "Note 000 calls a table of N rows a 2D position; a 2D position is made of a row and a column.",
+        "Note 000 calls a table of N rows a 2D position; a 2D position consists of a row and a column.",
         "sense",
         notes_000_004.two_dimensions,
     ),
@@ -64,7 +64,7 @@ SLIPS: dict[str, Slip] = {
         notes_001_002.no_last_norm,
     ),
     "anomaly_in_pixels": Slip(
-        "Note 001 seeks deviating representations; the anomaly map here compares pixels.",
+        "Note 001 looks for deviating representations; the anomaly map here compares pixels.",
         "sense",
         notes_001_002.anomaly_in_pixels,
     ),
@@ -89,12 +89,12 @@ SLIPS: dict[str, Slip] = {
         "Note 003 calls the batch N; here that is B, and N is the number of patches.", "sense", note_003.batch_letter
     ),
     "dropout": Slip(
-        "Note 003 lists dropout; it drops in training alone, and in evaluation hands on what it is given.",
+        "Note 003 lists dropout; it drops numbers in training only, and in evaluation passes its input on.",
         "sense",
         note_003.dropout,
     ),
     "sequence_first": Slip(
-        "Opened, torchvision's attention has the sequence in front, not the batch as in note 003.",
+        "Inside, torchvision's attention has the sequence as its first axis, not the batch as in note 003.",
         "sense",
         note_003.sequence_first,
     ),
@@ -109,13 +109,15 @@ SLIPS: dict[str, Slip] = {
         note_003.merged,
     ),
     "seven_steps": Slip(
-        "Note 003 opens layer norm into nine steps; PyTorch's decomposition has seven.", "sense", note_003.seven_steps
+        "Note 003 decomposes layer norm into nine steps; PyTorch's decomposition has seven.",
+        "sense",
+        note_003.seven_steps,
     ),
     "view_mixes": Slip(
-        "The view of note 003 without a transpose before it would mix images.", "sense", note_003.view_mixes
+        "The view of note 003, without a transpose before it, would mix images.", "sense", note_003.view_mixes
     ),
     "exact_gelu": Slip(
-        "Note 003 opens GELU by tanh; torchvision's is the exact one, and none of those steps run.",
+        "Note 003 decomposes GELU by tanh; torchvision's is the exact one, and none of those steps run.",
         "not",
         note_003.exact_gelu,
     ),
@@ -135,7 +137,7 @@ SLIPS: dict[str, Slip] = {
         note_003.four_unary,
     ),
     "not_unary": Slip(
-        "Note 003 files pow, GELU and softmax under unary ops; of these only GELU is one.", "not", note_003.not_unary
+        "Note 003 lists pow, GELU and softmax under unary ops; of these, only GELU is one.", "not", note_003.not_unary
     ),
     "four_means": Slip(
         "Note 003 counts four means per block, for three norms; two norms run, with one var_mean each.",
@@ -156,17 +158,17 @@ SLIPS: dict[str, Slip] = {
         "Note 004 counts heads up to H, which it does not define.", "sense", notes_000_004.heads_undefined
     ),
     "references": Slip(
-        "Two references of note 004 name other authors than the papers that they link to.",
+        "Two references of note 004 name the wrong authors for the papers that they link to.",
         "sense",
         notes_000_004.from_papers("arXiv 1508.06615 is by Kim et al., 2016; P96-1041 is by Chen and Goodman, 1996"),
     ),
     "byte_pairs": Slip(
-        "GPT-2's tokenizer merges bytes to pieces; it does not have one id for each byte, as note 004 says.",
+        "GPT-2's tokenizer merges bytes into pieces; it does not have one id for each byte, as note 004 says.",
         "not",
         notes_000_004.byte_pairs,
     ),
     "tubelets": Slip(
-        "TimeSformer cuts each frame to 2D patches; spatio-temporal ones are the tubelets of ViViT.",
+        "TimeSformer cuts each frame into 2D patches; spatio-temporal ones are the tubelets of ViViT.",
         "not",
         notes_000_004.from_papers(
             "Bertasius et al. 2021, section 3: patches of P × P from each frame; Arnab et al. 2021, "
@@ -174,14 +176,14 @@ SLIPS: dict[str, Slip] = {
         ),
     ),
     "ts2vec": Slip(
-        "TS2Vec gives each moment a vector; it makes no ids, so it is not a tokenizer of the kind of section 1.",
+        "TS2Vec gives each time step a vector and no id, so it is not a tokenizer in the sense of section 1.",
         "sense",
         notes_000_004.from_papers(
             "Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast"
         ),
     ),
     "single_multi": Slip(
-        "Note 004's heading says single head, its contents say multi-head: each head runs the single one's formula.",
+        "Note 004's heading says single-head, its contents say multi-head: each head runs the single-head formula.",
         "sense",
         notes_000_004.single_multi,
     ),

@@ -138,7 +138,7 @@ def exact_gelu(run: Provider, of: str) -> Evidence:
     exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
     bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")
-    evidence = f"it ran {', '.join(steps)}; by erf it is {scientific(exact)} off, by tanh {scientific(bent)}"
+    evidence = f"it ran {', '.join(steps)}; by erf it is off by {scientific(exact)}, by tanh by {scientific(bent)}"
     return Evidence(evidence, exact < SAME < bent and "tanh" not in steps)
 
 

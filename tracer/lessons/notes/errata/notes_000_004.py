@@ -26,7 +26,7 @@ def ids(run: Provider, of: str) -> Evidence:
         try:
             model.net(*others, torch.tensor([[V]]))
         except IndexError:
-            evidence = f"the E of {model.name} has rows 0 to {V - 1}: the id {V - 1} runs, the id {V} is refused"
+            evidence = f"the table E of {model.name} has rows 0 to {V - 1}: id {V - 1} runs, and id {V} is refused"
             return Evidence(evidence, True)
     return Evidence(f"on {model.name}, the ids {V - 1} and {V} both run", False)
 
@@ -50,8 +50,8 @@ def letters(run: Provider, of: str) -> Evidence:
     symbols = {step.id: step.symbol for step in trace.steps}
     mask, mlp = symbols["mask"], symbols["block1.mlp.output"]
     evidence = (
-        f"on {model.name} the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
-        f"symbols for {len(symbols)} steps"
+        f"on {model.name}, the mask is ${mask}$ and the MLP's output ${mlp}$; {len(set(symbols.values()))} "
+        f"different symbols for {len(symbols)} steps"
     )
     return Evidence(evidence, mask != mlp and len(set(symbols.values())) == len(symbols))
 
@@ -60,7 +60,7 @@ def b_vocab(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     bias, latex = model.net.head.bias, trace.step("logits").latex
     read = any("head.bias" in op.parameters for op in trace.ops)
-    evidence = f"the bias that ran on {model.name} has {shape_numbers(tuple(bias.shape))} numbers"
+    evidence = f"the bias of the head of {model.name} has shape {shape_numbers(tuple(bias.shape))}"
     return Evidence(evidence, read and r"\mathbf{b}_{\mathrm{vocab}}" in latex)
 
 

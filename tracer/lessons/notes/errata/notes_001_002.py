@@ -55,7 +55,8 @@ def channels_last(run: Provider, of: str) -> Evidence:
         vision.strided_error(*run("vit-note"), last=False),
         vision.strided_error(*run("vit-note"), last=True),
     )
-    evidence = f"as a convolution: with weights as they lie {100 * plain:.3g} % off, reordered {scientific(reordered)}"
+    evidence = f"as a convolution: with the weights as stored it is off by {100 * plain:.3g} %, reordered by "
+    f"{scientific(reordered)}"
     return Evidence(evidence, reordered < SAME < plain)
 
 
@@ -99,7 +100,7 @@ def last_norm(run: Provider, of: str) -> Evidence:
     ran = tensor_of(trace, "logits")
     off = float((without - ran).abs().max() / ran.abs().max())
     return Evidence(
-        f"without it the logits would be {100 * off:.3g} % off", off > SAME and bool(trace.step("norm").ops)
+        f"without it, the logits would be off by {100 * off:.3g} %", off > SAME and bool(trace.step("norm").ops)
     )
 
 

@@ -109,7 +109,7 @@ class Recipe(MuonAndAdamW):
         return {
             "options": {"positions": self.positions, "mask": "bidirectional"},
             "vocabulary": ALPHABET[:V],
-            "data": f"strings of 1 to {T} characters drawn at random, filled up with blanks to {T}",
+            "data": f"strings of 1 to {T} characters drawn at random, padded with blanks to {T}",
             "says": "Of {strings} strings that it never saw, it reverses {exact} without a mistake.",
             "licence": "weights and strings made by this repository, under its licence",
         }
