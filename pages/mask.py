@@ -50,13 +50,22 @@ def _window(trace, layer: int, part: str) -> int:
     return st.number_input("Window, counted from 0", 0, count - 1, **at)
 
 
+def _unmasked_part() -> str:
+    """Return the largest part of the model that has no mask, in a word."""
+    kinds = [record.mask for record in layers(trace, part)]
+    if kinds[layer] == "windows":
+        return "window"
+    return "block" if len(set(kinds)) > 1 else "tower" if len(parts(trace)) > 1 else "model"
+
+
 def picture(cells, kind: str) -> None:
     """Draw the mask with its name, beside the row of scores of a query that is chosen in the browser."""
-    st.header(f"The mask of this run: {kind}")
+    unmasked = all_open and cells.numel() > 1 and not mask_controls.mask_choices()
+    st.header(f"The mask of this run: {'none' if unmasked else kind}")
     if cells.numel() == 1:
         st.info("There is only one token, so a causal mask and no mask are the same: the token attends to itself.")
-    if all_open and cells.numel() > 1 and not mask_controls.mask_choices():
-        what = "tower" if len(parts(trace)) > 1 else "model"
+    if unmasked:
+        what = _unmasked_part()
         st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
         if what == "model":
             choose = partial(session.choose_model, CAUSAL)

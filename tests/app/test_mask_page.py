@@ -36,7 +36,7 @@ def subheaders(at: AppTest) -> list[str]:
 
 @pytest.mark.parametrize(
     ("model", "kind", "said"),
-    [("nanogpt", "causal", CLOSED), ("vit-text", "causal", CLOSED), ("vit", "bidirectional", OPEN)],
+    [("nanogpt", "causal", CLOSED), ("vit-text", "causal", CLOSED), ("vit", "none", OPEN)],
 )
 def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
     at = chosen(model, "pages/mask.py")
@@ -47,10 +47,10 @@ def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
 @pytest.mark.parametrize(
     ("model", "tower", "kind"),
     [
-        ("clip", "image", "bidirectional"),
+        ("clip", "image", "none"),
         ("clip", "text", "causal"),
-        ("mae", "encoder", "bidirectional"),
-        ("mae", "decoder", "bidirectional"),
+        ("mae", "encoder", "none"),
+        ("mae", "decoder", "none"),
     ],
 )
 def test_both_proofs_agree_on_each_tower(model, tower, kind):

@@ -19,13 +19,15 @@ def shown(trace, page, tmp_path):
 
 def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
     at = shown(traced(swin), "mask", tmp_path)
-    assert at.main.header[0].value == "The mask of this run: bidirectional"  # of the first block, which has none
+    assert at.main.header[0].value == "The mask of this run: none"  # of the first block
+    assert at.main.info[0].value.startswith("This block has no mask: ")
     assert at.main.selectbox[0].options[:2] == ["block 1: no mask", "block 2: windows"]
     at.main.selectbox[0].set_value(2).run()
     assert not at.exception and at.main.header[0].value == "The mask of this run: windows"
     assert at.main.number_input[0].value == 1  # the first window in which something is closed
     at.main.number_input[0].set_value(0).run()
-    assert not at.exception and at.main.header[0].value == "The mask of this run: bidirectional"
+    assert not at.exception and at.main.header[0].value == "The mask of this run: none"
+    assert at.main.info[0].value.startswith("This window has no mask: ")
 
 
 @pytest.mark.parametrize(

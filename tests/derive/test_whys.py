@@ -350,7 +350,7 @@ def test_heads_that_are_turned_in_part_are_neither_stretched_nor_those_of_others
     assert "Each pair" in refuted(partial, turned, lambda value: 1.1 * value)
     assert "Each pair" in refuted(partial, turned, lambda value: value.flip(-2))
     for id in own:  # all that is not turned stands in the product, too
-        said = "This is what each"
+        said = "This is"
         assert said not in refuted(partial, id, lambda value: value.clone())
         assert said in refuted(partial, turned, lambda value: value + 0.1 * value.roll(1, -1))
         assert said in refuted(partial, id, lambda value: torch.cat([value[..., :-1], 2 + value[..., -1:]], -1))
@@ -364,7 +364,7 @@ def test_heads_that_are_turned_in_part_are_neither_stretched_nor_those_of_others
         ("the MLP works on each token alone", "the MLP lets the tokens go on talking"),
         ("grows as √d_k", "grows as d_k"),
         ("ReLU keeps what is positive", "ReLU keeps what is negative"),
-        ("0 where a token may attend and -∞ where it may not", "-∞ where a token may attend and 0 where it may not"),
+        ("0 where a token may attend, -∞ where it may not", "-∞ where a token may attend, 0 where it may not"),
     ],
 )
 def test_verify_finds_a_sentence_that_is_wrong(old, new):

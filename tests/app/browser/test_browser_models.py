@@ -78,7 +78,7 @@ def test_each_tower_has_its_own_map(page):
 
 def test_the_mask_is_drawn_and_both_proofs_agree(page):
     go(page, "Mask")
-    page.get_by_role("heading", name="The mask of this run: bidirectional").wait_for()
+    page.get_by_role("heading", name="The mask of this run: none").wait_for()
     choose(page, "vit-text")
     page.get_by_role("heading", name="The mask of this run: causal").wait_for()
     page.get_by_text("The mask predicts exactly these positions.").wait_for()
