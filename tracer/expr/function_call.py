@@ -225,7 +225,7 @@ class Scalar(Node):
 
 
 class Opaque(_WithFields):
-    r"""A call that could not be written, by its name and the tensors that went into it: `\operatorname{op}(x)`.
+    r"""A call that could not be written as an equation, by its name and its input tensors: `\operatorname{op}(x)`.
 
     It claims no more than that, and refuses to run. `Opaque(*operands, name=…, reason=…, result=…)`: `reason` says why
     in a few words, `result` is the shape that the call gave.
@@ -262,7 +262,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Kernel(_WithFields):
-    """An op without a formula of its own: PyTorch's op by its name, on the operands and its other arguments.
+    """An op without a formula: PyTorch's op by its name, on the operands and its other arguments.
 
     `Kernel.of(func, arguments, position, result)`; an equation with one proves less, and is marked so. With `single` it
     runs in float32, since another precision may lead to another of several right results.

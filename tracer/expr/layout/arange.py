@@ -34,7 +34,7 @@ FEW = 3
 
 
 class ArangeFrom(Node):
-    """The numbers `[n]` from a first one on, each so much larger than the one before: `ArangeFrom(n, 1, 1)` is
+    """The numbers `[n]` from a first one on, with a constant step: `ArangeFrom(n, 1, 1)` is
     1, 2, … n."""
 
     def __new__(cls, length, first, step):
@@ -72,7 +72,7 @@ class Identity(Node):
 
 
 class Linspace(Linear, _FunctionCall):
-    """Numbers `[n]` from a first one to a last one: `Linspace(first, last, count=n)`."""
+    """Evenly spaced numbers `[n]` from a first one to a last one: `Linspace(first, last, count=n)`."""
 
     word = r"\operatorname{linspace}"
     fields = ("count",)

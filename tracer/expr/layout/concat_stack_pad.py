@@ -184,7 +184,7 @@ class Triu(_Triangle):
 
 
 class Flip(Copies, _FunctionCall):
-    """Some axes read from the end."""
+    """Some axes in reverse order."""
 
     word = r"\operatorname{flip}"
     fields: tuple[str, ...] = ("axes", "labels")
@@ -206,7 +206,7 @@ class Flip(Copies, _FunctionCall):
 
 
 class Roll(Flip):
-    """Numbers moved on along some axes; what leaves at the end comes in at the start. `shifts`: one for each axis.
+    """Numbers shifted along some axes; what leaves at one end enters at the other. `shifts`: one for each axis.
 
     Rows and columns of a grid, `[B, n, m, D]`, are not named: their `labels` are ().
     """

@@ -30,7 +30,7 @@ class FlattenKernel(Layout, Node):
 
 
 class Columns(Indexing, Node):
-    """Columns from `start` up to `stop` of the last axis, range_latex from 0: the part Q of a packed `QKV`."""
+    """Columns from `start` up to `stop` of the last axis, counted from 0: the part Q of a packed `QKV`."""
 
     def _latex(self, printer) -> str:
         start, stop = map(printer._print, self.args[1:])
@@ -103,7 +103,7 @@ class ExpandLeading(BroadcastLeading, Node):
 
 
 class PositionIds(Node):
-    """The numbers of places, `[1, T]`: 0, 1, … T - 1."""
+    """The position numbers, `[1, T]`: 0, 1, … T - 1."""
 
     def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
@@ -116,7 +116,7 @@ class PositionIds(Node):
 
 
 class IsContiguous(Node):
-    """1 where the numbers of places count up by one all along, so that the row holds one text, else 0; no axes."""
+    """1 if the position numbers increase by one throughout, so that the row holds one text, else 0; no axes."""
 
     def _latex(self, printer) -> str:
         place = printer._print(self.args[0])

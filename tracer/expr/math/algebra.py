@@ -38,7 +38,7 @@ class Plus(LinearSum, Node):
 
 
 class Product(Linear, Node):
-    """Matrix product of the last two axes; axes in front ride along."""
+    """Matrix product of the last two axes; leading axes are batched."""
 
     needs_parens_in_script = True
     multilinear = 2

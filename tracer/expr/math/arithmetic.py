@@ -134,7 +134,7 @@ class Lerp(Linear, _Elementwise):
 
 
 class NanToNum(_WithFields):
-    """Numbers in the place of NaN and infinities: `NanToNum(x, nan=0, above=…, below=…)`."""
+    """NaN and infinities replaced by numbers: `NanToNum(x, nan=0, above=…, below=…)`."""
 
     fields = ("nan", "above", "below")
 

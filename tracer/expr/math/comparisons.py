@@ -50,15 +50,21 @@ class _Logic(_UnaryFunction):
         return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
 
 
-And = function("And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 where both are, else 0.", _Logic)
+And = function(
+    "And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 where both operands are not 0, else 0.", _Logic
+)
 Or = function(
-    "Or", r"\lor", lambda a, b: (holds(a) | holds(b)).double(), "1 where one of two is or both are, else 0.", _Logic
+    "Or",
+    r"\lor",
+    lambda a, b: (holds(a) | holds(b)).double(),
+    "1 where at least one of two operands is not 0, else 0.",
+    _Logic,
 )
 Xor = function(
     "Xor",
     r"\oplus",
     lambda a, b: (holds(a) ^ holds(b)).double(),
-    "1 where one of two is and the other is not, else 0.",
+    "1 where exactly one of two operands is not 0, else 0.",
     _Logic,
 )
 Not = function(

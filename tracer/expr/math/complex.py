@@ -55,5 +55,5 @@ Conjugate = function(
     "Conjugate",
     r"\operatorname{conj}",
     lambda x: x.real - 1j * x.imag if x.is_complex() else x,
-    "The complex number with the other sign of its imaginary part.",
+    "The complex conjugate: the imaginary part changes its sign.",
 )

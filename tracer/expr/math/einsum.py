@@ -137,8 +137,8 @@ class ColumnProduct(Dot):
 
 
 class ByGroups(Linear, _FunctionCall):
-    """Each run of rows times a matrix of its own, as experts have them: rows from `ends[e - 1]` up to `ends[e]` of x
-    times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+    """Each group of consecutive rows times its own matrix, as in a mixture of experts: rows from `ends[e - 1]` up to
+    `ends[e]` of x times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
 
     linear, alone = (0, 1), False
 

@@ -56,31 +56,31 @@ Floor = function(
     "Floor",
     r"\left\lfloor %s \right\rfloor",
     lambda x: x.floor(),
-    "`⌊x⌋`, the largest whole number that is not larger.",
+    "`⌊x⌋`, the largest whole number not above x.",
 )
 Ceiling = function(
     "Ceiling",
     r"\left\lceil %s \right\rceil",
     lambda x: x.ceil(),
-    "`⌈x⌉`, the smallest whole number that is not smaller.",
+    "`⌈x⌉`, the smallest whole number not below x.",
 )
 Round = function(
     "Round",
     r"\operatorname{round}",
     lambda x: x.round(),
-    "The nearest whole number, the even one of two that are as near.",
+    "The nearest whole number; of two equally near ones, the even one.",
 )
 Truncated = function(
     "Truncated",
     r"\operatorname{trunc}",
     lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)),
-    "Without what stands behind the point; what is not a number, or infinite, is the lowest whole number of 64 bits.",
+    "The number without its decimals; NaN and infinite numbers become the lowest 64-bit integer.",
 )
 Sign = function("Sign", r"\operatorname{sign}", lambda x: (x > 0).double() - (x < 0).double(), "1, 0 or -1.")
 Erf = function("Erf", r"\operatorname{erf}", lambda x: x.erf(), "The error function `2/√π ∫₀ˣ e^(-t²) dt`.")
 Tangent = function("Tangent", r"\tan", lambda x: x.sin() / x.cos(), "`sin x / cos x`.")
 ArcTangent = function(
-    "ArcTangent", r"\arctan", lambda x: x.atan(), "The angle between -π/2 and π/2 of which x is the tangent."
+    "ArcTangent", r"\arctan", lambda x: x.atan(), "The angle between -π/2 and π/2 whose tangent is x."
 )
 ArcTangent2 = function(
     "ArcTangent2",

@@ -41,14 +41,14 @@ LeakyReLU = function(
     "LeakyReLU",
     r"\operatorname{LeakyReLU}",
     lambda x, slope: x.clamp(min=0) + slope * x.clamp(max=0),
-    "x where it is above 0, else a share of it (Maas et al. 2013).",
+    "x where it is above 0, else a fraction of it (Maas et al. 2013).",
     fields=("slope",),
 )
 SoftShrink = function(
     "SoftShrink",
     r"\operatorname{SoftShrink}",
     lambda x, edge: (x - edge).clamp(min=0) + (x + edge).clamp(max=0),
-    "x less λ where it is above λ, x and λ where it is below -λ, else 0.",
+    "x - λ where x is above λ, x + λ where x is below -λ, else 0.",
     fields=("edge",),
 )
 HardShrink = function(

@@ -96,14 +96,14 @@ ArgMax = function(
     "ArgMax",
     r"\operatorname{argmax}",
     lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
-    "Where the largest number is, from 0; the first of several.",
+    "The index of the largest number, counted from 0; the first of several.",
     _Reduction,
 )
 ArgMin = function(
     "ArgMin",
     r"\operatorname{argmin}",
     lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
-    "Where the smallest number is, from 0; the first of several.",
+    "The index of the smallest number, counted from 0; the first of several.",
     _Reduction,
 )
 AnyOf = function(

@@ -58,7 +58,7 @@ class CausalMaskBetween(CausalMask):
 
 
 class Provided(Copies, Node):
-    """A mask that the code takes only where a number it looked at is 1; without that nothing is known of it."""
+    """A mask that the code uses only if a number that it checked is 1; otherwise nothing is known of it."""
 
     @property
     def cells(self) -> str:

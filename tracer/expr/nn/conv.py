@@ -162,7 +162,8 @@ class Convolution(_Convolution):
 
 
 class TransposedConvolution(_Convolution):
-    """Each number of x spread over a window by a kernel, and summed where windows overlap: a convolution's gradient.
+    """Each number of x is spread over a window by a kernel, and overlapping windows are summed: the gradient of a
+    convolution.
 
     `TransposedConvolution(x, w, b, stride=…, padding=…, extra=…, dilation=…, groups=…)`; w is `[C, K/groups, …]`,
     `padding` cells are cut off on both sides, `extra` of them stay at the end.

@@ -57,7 +57,7 @@ class Sinusoids(_WithFields):
 
 
 class Distances(Node):
-    """`C_ij = min(max(j - i, -R), R) + R`: which of 2R + 1 distances lies between two tokens; `[S, S]`, from 0.
+    """`C_ij = min(max(j - i, -R), R) + R`: which of 2R + 1 distances is between two tokens; `[S, S]`, from 0.
 
     Source: Shaw et al. 2018, section 3.2. `Distances(S, R)`.
     """

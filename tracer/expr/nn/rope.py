@@ -15,7 +15,7 @@ HALVES, NEIGHBOURS = "halves", "neighbours"
 
 
 class Angles(Linear, Node):
-    """Place times frequency, for both halves of a head: `[1, T]` and `[d_k/2]` to `[1, T, d_k]` (Su et al. 2021)."""
+    """Position times frequency, for both halves of a head: `[1, T]` and `[d_k/2]` to `[1, T, d_k]` (Su et al. 2021)."""
 
     alone = False
 
@@ -44,7 +44,7 @@ Sine = function("Sine", r"\sin", lambda x: x.sin(), "`sin x`, element by element
 
 
 class ApplyRotary(Linear, Node):
-    """`x ⊙ cos + (−x₂, x₁) ⊙ sin`: each pair (x₁ᵢ, x₂ᵢ) of a head's two halves turned by its angle (Su et al. 2021,
+    """`x ⊙ cos + (−x₂, x₁) ⊙ sin`: each pair (x₁ᵢ, x₂ᵢ) of a head's two halves rotated by its angle (Su et al. 2021,
     equation 34); `[B, h, T, d_k]` with cosines and sines `[1, T, d_k]`."""
 
     alone = False
@@ -76,7 +76,7 @@ class ApplyRotary(Linear, Node):
 
 
 class RotateHalf(Linear, Node):
-    """`(-x₂, x₁)` of the two halves of the last axis: each pair turned by a right angle (Su et al. 2021)."""
+    """`(-x₂, x₁)` of the two halves of the last axis: each pair rotated by a right angle (Su et al. 2021)."""
 
     alone = False
 
@@ -102,7 +102,7 @@ class RotateHalf(Linear, Node):
 
 
 class RotateEveryTwo(RotateHalf):
-    """`(-x₁, x₀, -x₃, x₂, …)`: each pair of neighbours of the last axis turned by a right angle, as GPT-J has it."""
+    """`(-x₁, x₀, -x₃, x₂, …)`: each pair of neighbours of the last axis rotated by a right angle, as GPT-J has it."""
 
     word = r"\operatorname{rotate\_every\_two}"
 
