@@ -24,7 +24,7 @@ from tracer.record import Decomposition, Trace
 from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
-STAYS = "What was there before stays."
+STAYS = "The page still shows what it showed before."
 PLAIN = "The page shows the run without changes."
 
 

@@ -154,7 +154,7 @@ def test_blocks_are_said_to_have_weights_of_their_own_where_they_have(kind):
     drawn = pipeline(trace)
     assert bool(trace.repeats) is (kind != "tied")
     assert ("each with its own weights" in drawn) is (kind == "own")
-    assert "After the blocks, to the answer" in drawn
+    assert "From the blocks to the answer" in drawn
 
 
 @pytest.mark.parametrize(("spelled", "whole"), [(written_out, True), (with_sinks, False)])

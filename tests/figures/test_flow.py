@@ -127,7 +127,7 @@ def test_two_towers_are_two_lanes_that_meet():
     assert set(sides) == {"t.scores0", "token"}
     html = overview_svg.pipeline(trace)
     assert html.count('<div class="lane">') == 2
-    titles = ["From the input image", "From the input tokens", "Where they meet, to the answer"]
+    titles = ["From the input image", "From the input tokens", "From the towers to the answer"]
     assert [title for title in re.findall("<h3>(.*?)</h3>", html) if title in titles] == titles
     assert html.count("run 2 times") == 2
 

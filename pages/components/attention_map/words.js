@@ -47,7 +47,8 @@ function shareOf(map, { view }) {
   }
   const blocks = map.choices.length;
   return (
-    `Rollout (Abnar and Zuidema 2020), no attention weight of any block: attention propagated through ${allBlocks(blocks)}. ` +
+    `This is rollout (Abnar and Zuidema 2020), not an attention weight of any block: attention is propagated through ` +
+    `${allBlocks(blocks)}. ` +
     `Each block’s map A (the mean over its heads) and the identity I count half each, (A + I) / 2: I stands for the ` +
     `residual connection, which passes a token on unchanged. Their product over the blocks says from which input tokens ` +
     `a token after the last block would be mixed if nothing but these weights mixed them. Each row sums to 1. On the ` +

@@ -79,7 +79,7 @@ function drawSide(section, side, absent) {
     id.textContent = "";
     return;
   }
-  equation.replaceChildren(side.latex ? maths(side.latex, true) : "The equation is too long to be drawn here.");
+  equation.replaceChildren(side.latex ? maths(side.latex, true) : "The equation is too long to draw here.");
   for (const part of equation.querySelectorAll("[style]")) if (MARKED.test(part.getAttribute("style"))) part.classList.add("marked");
   sizes.replaceChildren(maths(side.inside));
   id.textContent = side.id;

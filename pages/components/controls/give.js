@@ -1,6 +1,6 @@
 // Your own photo or text, big enough to be seen first. Files go through the one box that has the bounds.
 
-const NONE = "No camera here: browsers give it to pages over https or from localhost only.";
+const NONE = "No camera is available: browsers allow it only on pages over https or on localhost.";
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
@@ -55,7 +55,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 1280 } } });
     } catch (error) {
-      find(".refused").textContent = `The browser gave no camera: ${error.message}.`;
+      find(".refused").textContent = `The browser did not open the camera: ${error.message}.`;
       return;
     }
     find(".refused").textContent = "";

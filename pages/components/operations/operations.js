@@ -224,7 +224,7 @@ function draws(box, data, setTriggerValue) {
     box.querySelector(".said").textContent =
       kept.length === rows.length
         ? `${rows.length} ${noun}`
-        : `${kept.length} of ${rows.length} ${noun}${hidden ? ", without the one below" : ""}`;
+        : `${kept.length} of ${rows.length} ${noun}${hidden ? "; the one below is not among them" : ""}`;
     if (focused) table.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 

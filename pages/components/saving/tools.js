@@ -40,7 +40,7 @@ export default function ({ data, parentElement }) {
     if (newState !== "open") return;
     const address = location.href;
     find(".address").textContent = address;
-    const away = LOCAL.has(location.hostname) ? " Other devices do not reach this address: it is that of this machine alone." : "";
+    const away = LOCAL.has(location.hostname) ? " Other devices can’t reach this address: it works on this machine only." : "";
     find(".lacks").textContent = `${data.lacks}${away}`.trim();
     find(".lacks").hidden = !find(".lacks").textContent;
     drawCode(find(".code"), address, data.code);

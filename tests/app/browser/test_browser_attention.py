@@ -105,7 +105,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     blocks, share = page.get_by_role("group", name="Block"), page.locator(".tokens .share")
     assert share.inner_text().startswith("Attention weight")
     page.get_by_role("radio", name="rollout").check()
-    assert share.inner_text().startswith("Rollout (Abnar and Zuidema 2020), no attention weight")
+    assert share.inner_text().startswith("This is rollout (Abnar and Zuidema 2020), not an attention weight")
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
     assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout

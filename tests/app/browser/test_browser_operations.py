@@ -50,7 +50,7 @@ def test_modules_unfold_down_to_their_calls(page):
     settled(page)
     assert rows(page) == 18 and page.locator(".operations tr.chosen").count() == 1
     page.get_by_role("searchbox", name="Filter").fill("block2")
-    page.get_by_text("of 76 modules, without the one below").wait_for()
+    page.get_by_text("of 76 modules; the one below is not among them").wait_for()
     page.get_by_role("button", name="See its calls").click()
     page.get_by_text("linear(input, weight, bias)").wait_for()
     quiet(page)
@@ -70,7 +70,7 @@ def test_the_table_filters_folds_and_sorts_by_keyboard(page):
     block.press("Enter")
     assert rows(page) == before
     page.get_by_role("searchbox", name="Filter").fill("block1 softmax")
-    assert status.inner_text() == "1 of 333 ops, without the one below" and rows(page) == 1
+    assert status.inner_text() == "1 of 333 ops; the one below is not among them" and rows(page) == 1
     page.get_by_role("searchbox", name="Filter").fill("")
     page.get_by_role("checkbox", name="Fold by module").uncheck()
     assert rows(page) == 333

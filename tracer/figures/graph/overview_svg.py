@@ -131,7 +131,7 @@ class _Drawing:
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:
         if end:
-            return "After the blocks, to the answer" if index else "Where they meet, to the answer"
+            return "From the blocks to the answer" if index else "From the towers to the answer"
         if index:
             return "After the blocks"
         if lane.parts:

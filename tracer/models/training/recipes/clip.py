@@ -141,8 +141,8 @@ class Recipe(MuonAndAdamW):
             "never_drawn": missing,
             "measure": f"single objects among all {len(PAIRS)} sentences 'a COLOUR SHAPE'; two objects: the caption "
             "against itself with the colours exchanged",
-            "says": "Of objects in colours and shapes that it never saw together, it gives {accuracy_unseen_pairs} "
-            "the right one of 30 sentences; of pairs that it knows, {accuracy_seen_pairs}.",
+            "says": "Of objects whose colour and shape it never saw together, it gives {accuracy_unseen_pairs} the "
+            "right one of 30 sentences; of objects whose pair it knows, {accuracy_seen_pairs}.",
             "licence": "weights made by this repository, under its licence",
         }
 

@@ -140,8 +140,8 @@ class Recipe(MuonAndAdamW):
             "and gravel (left 60 % of each; tests are cut from the right 36 %)",
             "measure": "patch AUROC: each test surface has one scratch, stain or dent; a patch is defective where at "
             f"least 10 % of its pixels changed by {textures.VISIBLE} grey levels or more",
-            "says": "Shown a sound and a defective patch of surfaces that it never saw, its error is larger on the "
-            "defective one in {auroc_drawn} of pairs on drawn surfaces and {auroc_brick} on brick, but only "
+            "says": "On surfaces that it never saw, its error is larger on a defective patch than on a sound one in "
+            "{auroc_drawn} of pairs on drawn surfaces and {auroc_brick} on brick, but only "
             "in {auroc_grass} on grass and {auroc_gravel} on gravel, where 50 % is chance.",
             "licence": "weights made by this repository, under its licence; the textures are CC0",
         }

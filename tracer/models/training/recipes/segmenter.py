@@ -92,7 +92,7 @@ class Recipe(MuonAndAdamW):
             "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
             "mean, over the std",
             "data": f"drawn scenes, {len(data):,} new ones in each epoch",
-            "says": "On {scenes} drawn scenes that it never saw, the areas that it paints and the true ones share "
-            "{iou} of what either covers (mean over the classes).",
+            "says": "On {scenes} drawn scenes that it never saw, the overlap of the predicted and the true area is "
+            "{iou} of their union (mean over the classes).",
             "licence": "weights made by this repository from its own drawings, under its licence",
         }

@@ -121,7 +121,7 @@ class Recipe(MuonAndAdamW):
             "says": "On {images} test images that it never saw, it is right {accuracy} of the time. Its attention was "
             "tested by hiding a quarter of the patches. Without those that [CLS] attends to most in the last block, it "
             "is right {accuracy_attended_hidden} of the time; without the central ones, {accuracy_central_hidden}; "
-            "without any that chance picks, {accuracy_any_hidden}.",
+            "without randomly chosen ones, {accuracy_any_hidden}.",
             "licence": "weights made by this repository, under its licence; CIFAR-10 comes without one: "
             "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         }
