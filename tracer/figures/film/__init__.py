@@ -1,0 +1,1 @@
+"""The run as a film: its beats, derived from the run alone."""

@@ -1,0 +1,180 @@
+"""The steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
+
+A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
+a longer sequence), "position", "visible" (some tokens left out), "block", "return" (tokens put back), "read" (what is
+taken from the last block), "project" (what a tower returns), "answer". What fits none of them is "modules", never left
+out: steps of stages that no film knows, and ops without a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from tracer.figures.graph.lanes import sources
+from tracer.ops import is_layout
+from tracer.record import AttentionRecord, Op, Step, Trace
+
+ENTRY = {"patches": "patches", "embedding": "tokens", "position": "position"}
+"""Kinds of chapters by the stages of their steps, outside of blocks."""
+BLOCK = ("attention", "mlp")
+"""Stages that make a block of steps which the run does not count as blocks, as in a model of one."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Consecutive steps of one kind, or `ops` that belong to no step.
+
+    `part` is the tower that the chapter is of, and `records` are the attentions inside. `number` counts the blocks of
+    a tower from 1.
+    """
+
+    kind: str
+    steps: tuple[Step, ...] = ()
+    part: str = ""
+    records: tuple[AttentionRecord, ...] = ()
+    number: int = 0
+    ops: tuple[Op, ...] = ()
+    start: int = 0
+    """The index of its first op, those of constants and masks beside the main way aside."""
+
+
+@dataclass
+class _Group:
+    kind: str
+    layer: int | None
+    start: int
+    steps: list[Step] = field(default_factory=list)
+
+
+def chapters(trace: Trace) -> list[Chapter]:
+    """Return the chapters of a run, in the order in which they ran."""
+    main, beside = _sides(trace)
+    groups: list[_Group] = []
+    for kind, layer, step in _kinds(main):
+        last = groups[-1] if groups else None
+        if last is None or (last.kind, last.layer) != (kind, layer):
+            groups.append(_Group(kind, layer, _first_op(step)))
+        groups[-1].steps.extend([*beside.pop(step.id, ()), step])
+    groups += [_Group("modules", None, _first_op(left[0]), left) for left in beside.values()]
+    told = [_with_attention(trace, Chapter(group.kind, tuple(group.steps), start=group.start)) for group in groups]
+    told = sorted([*told, *_uncovered(trace)], key=lambda chapter: chapter.start)
+    return list(_numbered(told))
+
+
+def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
+    """Return the steps of the main way, and before which of them the others belong.
+
+    Those are masks, tables of angles and the like: at most two axes, and made of nothing on the main way.
+    """
+    taken = sources(trace)
+    users: dict[str, list[str]] = {}
+    for user, operands in taken.items():
+        for operand in operands:
+            users.setdefault(operand, []).append(user)
+    off: set[str] = set()
+    for step in trace.steps:
+        made_of = [operand for operand in taken.get(step.id, ()) if not operand.startswith("input ")]
+        if step.layer is None and len(step.shape) <= 2 and all(operand in off for operand in made_of):
+            off.add(step.id)
+    main = [step for step in trace.steps if step.id not in off]
+    order = {step.id: place for place, step in enumerate(main)}
+    beside: dict[str, list[Step]] = {}
+    for step in trace.steps:
+        if step.id in off:
+            ahead, seen = [step.id], set()
+            while ahead:  # over other lines of this kind to the first line of the main way
+                ahead = [user for id in ahead for user in users.get(id, ()) if user not in seen]
+                seen.update(ahead)
+            first = min((id for id in seen if id in order), key=order.__getitem__, default="")
+            beside.setdefault(first, []).append(step)
+    return main, beside
+
+
+def _first_op(step: Step) -> int:
+    return min(step.ops, default=step.inside or 0)
+
+
+def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
+    """Yield (kind, layer, step) of the main way."""
+    inside = [step.layer is not None for step in steps]
+    first = next((place for place, block in enumerate(inside) if block), len(steps))
+    last = len(steps) - 1 - next((place for place, block in enumerate(reversed(inside)) if block), len(steps))
+    width, leaving = 0, ""
+    for place, step in enumerate(steps):
+        before = steps[place - 1].shape if place else ()
+        later = [follower.stage for follower in steps[place + 1 :]]
+        if step.layer is not None:
+            width, leaving = step.shape[-1] if step.shape else 0, ""
+            yield "block", step.layer, step
+            continue
+        ahead = place < last
+        unread = first > last and any(stage in BLOCK for stage in later)
+        if step.stage in BLOCK or (step.stage == "norm" and unread):
+            kind = "block"
+            width = step.shape[-1] if step.shape else 0
+        elif step.stage in ENTRY:
+            kind, leaving = ENTRY[step.stage], ""
+            if kind == "tokens" and _tokens(step.shape) > _tokens(before) and len(before) == 3 == len(step.shape):
+                kind = "sequence" if before[-1] == step.shape[-1] else kind
+            if kind == "patches" and before[-1:] == step.shape[-1:] and _tokens(step.shape) < _tokens(before):
+                kind = "visible"
+        elif (step.stage == "norm" and place > first and ahead and _stage_after_norms(steps, place) == "decoder") or (
+            step.stage == "decoder" and ahead
+        ):
+            kind = leaving = "return"
+        elif step.stage in ("norm", "head", "decoder") and (place > first or width):
+            same = step.shape[-1:] == (width,) and len(step.shape) <= 3
+            kind = leaving or ("read" if same else "project" if ahead else "answer")
+            leaving = kind if kind != "read" else ""
+        elif step.stage in ("head", "decoder"):
+            kind = "project" if ahead else "answer"
+        else:
+            kind = "modules"
+        yield kind, None, step
+
+
+def _tokens(shape: Sequence[int]) -> int:
+    return shape[-2] if len(shape) > 1 else 0
+
+
+def _stage_after_norms(steps: Sequence[Step], place: int) -> str:
+    return next((step.stage for step in steps[place:] if step.stage != "norm"), "")
+
+
+def _with_attention(trace: Trace, chapter: Chapter) -> Chapter:
+    """Return a chapter with the attentions that its steps are made of."""
+    ops = {index for step in chapter.steps for index in step.ops}
+    fused = {step.inside for step in chapter.steps}
+    inside = tuple(record for record in trace.attentions if record.op in ops or record.op in fused)
+    return replace(chapter, records=inside, part=inside[0].part if inside else "")
+
+
+def _uncovered(trace: Trace) -> Iterator[Chapter]:
+    """Yield the ops that compute and belong to no step, those of one module after another together."""
+    loose = [op for op in trace.ops if op.step is None and not is_layout(op.op)]
+    if trace.steps:
+        pairs = groupby(enumerate(loose), key=lambda pair: (pair[1].module, pair[1].index - pair[0]))
+        for _, run in pairs:
+            ops = tuple(op for _, op in run)
+            yield Chapter("modules", ops=ops, start=ops[0].index)
+        return
+    names: Mapping[str, list[Op]] = {
+        name: list(run) for name, run in groupby(loose, key=lambda op: op.module.partition(".")[0])
+    }
+    yield from (Chapter("modules", ops=tuple(run), start=run[0].index) for run in names.values())
+
+
+def _numbered(told: Sequence[Chapter]) -> Iterator[Chapter]:
+    """Yield the chapters with their towers, and the blocks of each counted."""
+    counts: dict[str, int] = {}
+    for place, chapter in enumerate(told):
+        entry = chapter.kind not in ("block", "read", "project", "answer")
+        near = told[place:] if entry else [*reversed(told[: place + 1])]
+        tower = next((each.part for each in near if each.records), None)
+        if tower is None:
+            tower = next((each.part for each in (*told[place:], *reversed(told[:place])) if each.records), "")
+        if chapter.kind == "block":
+            counts[tower] = counts.get(tower, 0) + 1
+        yield replace(chapter, part=tower, number=counts.get(tower, 0) if chapter.kind == "block" else 0)

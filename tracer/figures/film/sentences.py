@@ -1,0 +1,360 @@
+"""The title and the sentence of each beat, computed from the run that it shows.
+
+A sentence states what the tensors of this run give. The numbers that it quotes are in `Caption.facts`, unrounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracer.figures.film.chapters import Chapter
+from tracer.figures.film.streams import Snapshot, Stream, tensor
+from tracer.figures.predictions.class_bars import percent, ranking
+from tracer.figures.predictions.model_output import visible_token
+from tracer.record import Step, Trace
+from tracer.utils.error_text import shorten
+
+FEW = 5
+"""Patches whose share of the attention a sentence adds up."""
+FOCUSED, UNEVEN = 4, 2
+"""How many times the even share these get where attention is called focused, or uneven."""
+TIMES = 2
+"""From this multiple of a length on, a sentence says how many times it is, and not how many per cent."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A title, a sentence, and the numbers of the run that the sentence quotes, unrounded."""
+
+    title: str
+    sentence: str
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a sentence is computed from: a chapter, its stream before and after it, and its attention.
+
+    `weights` is the mean over heads, `[S_q, S_k]`, None where it can't be had; `focus` is the lane that is looked at.
+    `blocks` counts those of the tower.
+    """
+
+    trace: Trace
+    chapter: Chapter
+    stream: Stream | None = None
+    before: Snapshot | None = None
+    after: Snapshot | None = None
+    weights: np.ndarray | None = None
+    focus: int = 0
+    blocks: int = 0
+
+    @property
+    def slots(self) -> list[int]:
+        """The lane of each token of the chapter's tower."""
+        return self.stream.slots[self.chapter.part] if self.stream else []
+
+    def name(self, lane: int) -> str:
+        """Return the name of a lane, for a sentence."""
+        return self.stream.lanes[lane].name if self.stream else ""
+
+
+def caption(scene: Scene, shown: Step | None) -> Caption:
+    """Return the title and the sentence of a chapter whose equation is that of `shown`."""
+    write = {
+        "patches": _patches,
+        "tokens": _tokens,
+        "sequence": _sequence,
+        "position": _position,
+        "visible": _visible,
+        "block": _block,
+        "return": _return,
+        "read": _read,
+        "project": _project,
+        "answer": _answer,
+    }.get(scene.chapter.kind)
+    return (write(scene, shown) if write and shown else None) or _modules(scene, shown)
+
+
+def photo(trace: Trace, shape: Sequence[int]) -> Caption:
+    """Return the caption of the photo: its crop, and how many numbers of it go in."""
+    channels, height, width = shape[-3:]
+    picture = trace.picture
+    facts = {"numbers": channels * height * width, "width": width, "height": height}
+    colours = f"in {channels} colours" if channels > 1 else "in grey"
+    sentence = f"The model gets {width} × {height} pixels {colours}: {channels * height * width:,} numbers."
+    if picture is not None and picture.value in trace.values:
+        high, wide = trace.values[picture.value].shape[:2]
+        left, top, right, bottom = picture.crop
+        share = (right - left) * (bottom - top) / (high * wide)
+        facts["crop"] = share
+        if share < 0.995:
+            sentence += f" They come from {percent(share)} of the photo; the rest is cut off."
+    return Caption("The photo", sentence, facts)
+
+
+def words(trace: Trace, shape: Sequence[int], vocabulary: int | None) -> Caption:
+    """Return the caption of the text: its tokens, and how many there could be."""
+    unit = str(trace.result.get("unit", "token"))
+    different = len(set(trace.words))
+    known = f" The model knows {vocabulary:,} of them." if vocabulary else ""
+    several = f"The first of {shape[0]} texts has " if len(shape) > 1 and shape[0] > 1 else ""
+    sentence = f"{several}{len(trace.words)} {unit}s, {different} of them different.{known}"
+    return Caption("The text", sentence, {"tokens": len(trace.words), "different": different})
+
+
+def _patches(scene: Scene, shown: Step) -> Caption | None:
+    array = tensor(scene.trace, shown)
+    if array is None or array.ndim != 2:
+        return None
+    spread = array.std(-1)
+    patch = int(spread.argmax())
+    facts = {"patches": len(array), "numbers": array.shape[1], "patch": patch, "spread": float(spread[patch])}
+    where = _place(scene.trace, patch, len(array))
+    sentence = f"Each patch is {array.shape[1]:,} numbers. They differ most in {where}."
+    return Caption(f"Cut into {len(array):,} patches", sentence, facts)
+
+
+def _place(trace: Trace, patch: int, patches: int) -> str:
+    picture = trace.picture
+    if picture is None or picture.rows * picture.columns != patches:
+        return f"patch {patch + 1}"
+    return f"the patch in row {patch // picture.columns + 1}, column {patch % picture.columns + 1}"
+
+
+def _tokens(scene: Scene, shown: Step) -> Caption | None:
+    array = tensor(scene.trace, shown)
+    if array is None or array.ndim != 2:
+        return None
+    lengths = np.linalg.norm(array, axis=-1)
+    longest, shortest = float(lengths.max()), float(lengths.min())
+    facts = {"tokens": len(array), "width": array.shape[1], "longest": longest, "shortest": shortest}
+    lanes = scene.stream.lanes if scene.stream else []
+    before = scene.before.present if scene.before else None
+    image = any(
+        lane.patch is not None and (before is None or not before[slot])
+        for slot, lane in enumerate(lanes)
+        if scene.after is not None and scene.after.present[slot]
+    )
+    what = "patch" if image else str(scene.trace.result.get("unit", "token"))
+    sentence = (
+        f"{len(array):,} {what}{'es' if image else 's'} are now {len(array):,} vectors of {array.shape[1]:,} numbers. "
+        f"Their lengths run from {shortest:.3g} to {longest:.3g}."
+    )
+    title = "Each patch becomes a token" if image else f"Each {what} becomes a vector"
+    return Caption(title, sentence, facts)
+
+
+def _sequence(scene: Scene, shown: Step) -> Caption | None:
+    if scene.after is None:
+        return None
+    came = scene.after.present & ~(scene.before.present if scene.before else np.zeros_like(scene.after.present))
+    new, total = np.flatnonzero(came), int(scene.after.present.sum())
+    facts = {"new": len(new), "tokens": total}
+    if scene.stream and (not new.size or new.size == total):
+        lanes = [lane for lane, here in zip(scene.stream.lanes, scene.after.present, strict=True) if here]
+        facts |= {"patches": sum(lane.patch is not None for lane in lanes), "words": sum(lane.word for lane in lanes)}
+        parts = f": {facts['patches']:,} patches and {facts['words']:,} words" if facts["patches"] else ""
+        return Caption(shown.title, f"The sequence has {total:,} tokens of {shown.shape[-1]:,} numbers{parts}.", facts)
+    parameter = next((name.of for name in shown.names if name.of.startswith("parameter ")), "")
+    what = scene.name(int(new[0])) if new.size == 1 else f"{new.size} more tokens"
+    whose = "Its" if new.size == 1 else "Their"
+    weight = parameter.removeprefix("parameter ")
+    source = f" {whose} numbers are the weight “{weight}”, whatever goes in." if parameter else ""
+    sentence = f"{total - new.size:,} tokens and {what} make a sequence of {total:,}.{source}"
+    return Caption(f"{what[0].upper()}{what[1:]} joins" if new.size == 1 else f"{what} join", sentence, facts)
+
+
+def _position(scene: Scene, shown: Step) -> Caption | None:
+    change = scene.after.change if scene.after is not None else None
+    if change is None or np.isnan(change).all():
+        return None
+    lane, mean = int(np.nanargmax(change)), float(np.nanmean(change))
+    facts = {"mean": mean, "largest": float(change[lane]), "lane": lane}
+    sentence = (
+        f"A vector for its position moves each token by {percent(mean)} of its length on average, "
+        f"and {scene.name(lane)} by the most, {percent(float(change[lane]))}."
+    )
+    return Caption("Each token gets its position", sentence, facts)
+
+
+def _visible(scene: Scene, shown: Step) -> Caption | None:
+    if scene.after is None or scene.before is None:
+        return None
+    left, before = int(scene.after.present.sum()), int(scene.before.present.sum())
+    facts = {"hidden": before - left, "visible": left}
+    sentence = f"The encoder gets {left:,} of {before:,} patches, and no number of the {before - left:,} others."
+    return Caption(f"{before - left:,} patches are hidden", sentence, facts)
+
+
+def _block(scene: Scene, shown: Step) -> Caption | None:
+    number = f"Block {scene.chapter.number}" + (f" of {scene.blocks}" if scene.blocks > 1 else "")
+    facts: dict[str, float] = {}
+    looks, sentence = _looks(scene, facts)
+    changes = _changes(scene, facts)
+    if not sentence and not changes:
+        return Caption(number, _modules(scene, shown).sentence)
+    return Caption(f"{number}{looks}", " ".join(filter(None, (sentence, changes))), facts)
+
+
+def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
+    """Return where the focus looks, as the end of a title and as a sentence; empty where attention can't be had."""
+    if scene.weights is None or scene.focus not in scene.slots:
+        return "", ""
+    row = scene.weights[scene.slots.index(scene.focus)]
+    name = scene.name(scene.focus)
+    lanes = [scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else []
+    patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
+    start = f"{name[0].upper()}{name[1:]}"
+    if len(patches) >= 2 * FEW and not any(lane.word for lane in lanes):
+        share = float(np.sort(row[patches])[-FEW:].sum())
+        even = FEW / len(row)
+        facts |= {"share": share, "even": even}
+        how = "looks at a few patches" if share >= FOCUSED * even else "prefers some patches"
+        how = how if share >= UNEVEN * even else "looks around"
+        sentence = (
+            f"{start} gives {percent(share)} of its attention to {FEW} of {len(patches)} patches; "
+            f"an even share is {percent(even)}."
+        )
+        return f": {_short(name)} {how}", sentence
+    most = int(row.argmax())
+    facts |= {"share": float(row[most]), "most": most}
+    target = "itself" if most == scene.slots.index(scene.focus) else lanes[most].name
+    sentence = f"{start} gives {percent(float(row[most]))} of its attention to {target}"
+    if patches:
+        facts["patches"] = float(row[patches].sum())
+        sentence += f", and {percent(facts['patches'])} to all patches together"
+    return f": {_short(name)} looks at {_short(target)}", f"{sentence}."
+
+
+def _short(name: str) -> str:
+    return "one patch" if name.startswith("the patch") else name
+
+
+def _changes(scene: Scene, facts: dict[str, float]) -> str:
+    """Return how far the block moved the focus, as a sentence."""
+    change = scene.after.change if scene.after is not None else None
+    if change is None or np.isnan(change[scene.focus]):
+        return ""
+    facts["change"] = float(change[scene.focus])
+    share = facts["change"]
+    how_far = f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
+    return f"The block moves {'the token' if scene.weights is None else 'it'} by {how_far} its length."
+
+
+def _return(scene: Scene, shown: Step) -> Caption | None:
+    if scene.after is None or scene.before is None:
+        return None
+    back = scene.after.present & ~scene.before.present
+    count, total = int(back.sum()), int(scene.after.present.sum())
+    if not count:
+        return None
+    facts = {"back": count, "tokens": total}
+    sentence = f"{count:,} mask tokens fill the missing lanes: {total:,} tokens again, each at its own place."
+    return Caption(f"{count:,} hidden patches come back", sentence, facts)
+
+
+def _read(scene: Scene, shown: Step) -> Caption | None:
+    stream = scene.stream
+    if stream is None:
+        return None
+    total = len(scene.slots)
+    if stream.read is not None and stream.read in scene.slots:
+        name, place = stream.lanes[stream.read].name, scene.slots.index(stream.read) + 1
+        start = f"{name[0].upper()}{name[1:]}"
+        facts: dict[str, float] = {"place": place, "others": total - 1}
+        sentence = f"What follows is computed from token {place} of {total:,} alone."
+        if scene.weights is not None:
+            facts["from others"] = float(1 - scene.weights[place - 1, place - 1])
+            sentence += (
+                f" In the last block, it took {percent(facts['from others'])} of its attention from the "
+                f"{total - 1:,} others."
+            )
+        return Caption(f"Only {start if name == 'CLS' else name} is read", sentence, facts)
+    if stream.pooled:
+        return Caption("All tokens are averaged", f"The mean of {total:,} tokens goes on.", {"tokens": total})
+    array = tensor(scene.trace, shown)
+    if array is None or array.ndim != 2:
+        return None
+    facts = {"tokens": len(array), "width": array.shape[1]}
+    return Caption(
+        "Every token is read", f"All {len(array):,} tokens go on, with {array.shape[1]:,} numbers each.", facts
+    )
+
+
+def _project(scene: Scene, shown: Step) -> Caption | None:
+    array = tensor(scene.trace, shown)
+    if array is None or array.ndim != 1:
+        return None
+    facts = {"numbers": len(array), "length": float(np.linalg.norm(array))}
+    sentence = f"The vector that goes on has {len(array):,} numbers and the length {facts['length']:.3g}."
+    return Caption(shown.title, sentence, facts)
+
+
+def _answer(scene: Scene, shown: Step) -> Caption | None:
+    try:
+        return _result(scene.trace.result)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
+        return None
+
+
+def _result(result: Mapping[str, Any]) -> Caption | None:
+    """Return the caption of a result, None for a kind that has none."""
+    kind = result.get("kind")
+    names = next((result[key] for key in ("classes", "sentences", "tokens") if key in result), ())
+    if kind in ("classes", "sentences", "next", "caption") and len(names) > 1:
+        (first, most), (second, next_share) = ranking(names, result["probabilities"])[:2]
+        first, second = (shorten(visible_token(str(name)), 40) for name in (first, second))
+        facts = {"share": most, "next": next_share}
+        title = {"next": "Next: ", "sentences": "The best fit: "}.get(str(kind), "The answer: ")
+        if kind == "caption":
+            written = shorten(str(result["caption"]), 60)
+            return Caption("The caption", f"“{written}”. What comes next is “{first}”, with {percent(most)}.", facts)
+        sentence = f"“{first}” gets {percent(most)}. “{second}” comes next, with {percent(next_share)}."
+        return Caption(f"{title}{first}, {percent(most)}", sentence, facts)
+    if kind == "tokens":
+        least = float(min(result["probabilities"]))
+        text = shorten("".join(map(str, result["tokens"])), 60)
+        return Caption(
+            f"The answer: {text}",
+            f"Each token is the likeliest at its place, the least sure with {percent(least)}.",
+            {"least": least},
+        )
+    if kind == "labels":
+        (first, most), (second, following) = ranking(result["classes"], result["shares"])[:2]
+        sentence = f"{percent(most)} of the pixels are “{first}”, {percent(following)} are “{second}”."
+        return Caption("A class for every pixel", sentence, {"share": most, "next": following})
+    if kind == "reconstruction":
+        error = np.asarray(result["anomaly"], float)
+        row, column = np.unravel_index(int(error.argmax()), error.shape)
+        hidden = error.size - len(result["visible"])
+        facts = {"row": row + 1, "column": column + 1, "hidden": hidden}
+        sentence = f"The patch in row {row + 1}, column {column + 1} is the hardest to predict from the others."
+        return Caption(f"{hidden} hidden patches, filled in", sentence, facts)
+    return None
+
+
+def _modules(scene: Scene, shown: Step | None) -> Caption:
+    """Return the caption of steps that no chapter is known for: how many they are, and what comes out."""
+    chapter = scene.chapter
+    paths = list(dict.fromkeys(op.module for op in _ops(scene.trace, chapter) if op.module))
+    name = shorten(paths[0] if len(paths) == 1 else f"{paths[0]} … {paths[-1]}", 40) if paths else scene.trace.model
+    title = shown.title if shown and len(chapter.steps) == 1 else f"Inside {name}"
+    count = len(chapter.steps) or len(chapter.ops)
+    what = "step" if chapter.steps else "operation"
+    shape = (
+        shown.shape if shown else chapter.ops[-1].outputs[0].shape if chapter.ops and chapter.ops[-1].outputs else ()
+    )
+    facts = {"count": count}
+    out = f" Out comes {' × '.join(f'{side:,}' for side in shape)}." if shape else ""
+    return Caption(title, f"{count:,} {what}{'s' if count > 1 else ''} of {name}.{out}", facts)
+
+
+def _ops(trace: Trace, chapter: Chapter):
+    if chapter.ops:
+        return chapter.ops
+    wanted = {index for step in chapter.steps for index in step.ops}
+    return [op for op in trace.ops if op.index in wanted]

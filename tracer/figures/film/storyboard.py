@@ -1,0 +1,266 @@
+"""The run as a film: its beats in order, derived from the trace alone.
+
+Each beat has a title, a sentence computed from the run, the equation of one step with its shape and its proof, and
+what the stage shows. All steps of the run are in one beat each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracer.attention import windows
+from tracer.figures.film import sentences
+from tracer.figures.film.chapters import Chapter, chapters
+from tracer.figures.film.sentences import Caption, Scene
+from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
+from tracer.figures.tensors.heatmap import as_array
+from tracer.record import AttentionRecord, Step, Trace
+
+LABELS = {
+    "patches": "Patches",
+    "position": "Position",
+    "visible": "Hide",
+    "return": "Return",
+    "read": "Read",
+    "project": "Project",
+    "answer": "Answer",
+    "modules": "Modules",
+}
+"""The names of beats on the scrubber; those of others depend on what they show."""
+CELLS = 1 << 24
+"""Weights of one attention, over all heads, that are computed at once."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """One beat: what it says, which equation stands below, and what the stage shows.
+
+    `kind` is that of the chapter, or "photo" or "text". `stream` is the index of the stream that it is about, `record`
+    the attention whose threads run, `snapshot` the state of the stream when it ends; `focus` is the lane that is
+    looked at. `shown` is the step of the equation, and `also` the step of scores that stands before its weights.
+    """
+
+    kind: str
+    label: str
+    caption: Caption
+    symbol: str = ""
+    latex: str = ""
+    symbolic: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
+    shown: Step | None = None
+    also: Step | None = None
+    steps: tuple[str, ...] = ()
+    stream: int | None = None
+    snapshot: Snapshot | None = None
+    record: AttentionRecord | None = None
+    focus: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Storyboard:
+    """The beats of a run and the streams that they show."""
+
+    trace: Trace
+    beats: tuple[Beat, ...]
+    streams: tuple[Stream, ...] = field(default_factory=tuple)
+
+
+def storyboard(trace: Trace) -> Storyboard:
+    """Return the beats of a run. The equations that they show are proven if their proof was still to come."""
+    told = chapters(trace)
+    shown = [_shown(chapter) for chapter in told]
+    equations = [step for chapter, step in zip(told, shown, strict=True) for step in (_scores(chapter, step), step)]
+    waiting = [step.id for step in equations if step is not None and step.pending]
+    if waiting and trace.prover is not None:
+        trace = trace.prove(waiting)
+        told = chapters(trace)
+        shown = [_shown(chapter) for chapter in told]
+    all_streams = streams(trace) if trace.attentions else []
+    find_read(trace, told, all_streams)
+    widths, blocks = _widths(told), _counts(told)
+    beats, last, looks = _inputs(trace), {}, {}
+    for chapter, step in zip(told, shown, strict=True):
+        index = stream_of(all_streams, chapter.part)
+        stream = all_streams[index] if index is not None else None
+        before = last.get(index)
+        after = snapshot(trace, chapter, all_streams, before, widths.get(chapter.part, 0))
+        record = next((each for each in chapter.records if drawable(trace, each, stream)), None)
+        focus = _focus(trace, stream, chapter.part) if stream else 0
+        if chapter.kind == "block":
+            looks[chapter.part] = mean_weights(trace, record)
+        scene = Scene(
+            trace, chapter, stream, before, after, looks.get(chapter.part), focus, blocks.get(chapter.part, 0)
+        )
+        beats.append(
+            Beat(
+                chapter.kind,
+                _label(chapter, scene, len(blocks) > 1),
+                sentences.caption(scene, step),
+                step.symbol if step else "",
+                step.latex if step else "",
+                step.symbolic if step else (),
+                step.shape if step else (),
+                step,
+                _scores(chapter, step),
+                tuple(each.id for each in chapter.steps),
+                index,
+                after,
+                record,
+                focus,
+                chapter.number,
+            )
+        )
+        if after is not None:
+            last[index] = after
+    return Storyboard(trace, tuple(beats), tuple(all_streams))
+
+
+def drawable(trace: Trace, record: AttentionRecord, stream: Stream | None) -> bool:
+    """Return whether an attention is one of each token to each: its weights are there, and its queries are its keys."""
+    return (
+        stream is not None
+        and not record.problem
+        and record.over == "tokens"
+        and record.queries == record.keys == len(stream.slots.get(record.part, ()))
+        and windows(trace, record) == 1
+    )
+
+
+def heads_weights(trace: Trace, record: AttentionRecord, query: int | None = None) -> np.ndarray:
+    """Return the weights of an attention for the first input, `[h, S_q, S_k]`, or of one query, `[h, S_k]`."""
+    layer = [each for each in trace.attentions if each.part == record.part].index(record)
+    return as_array(trace.attention(layer, query=query, part=record.part)[0])
+
+
+def mean_weights(trace: Trace, record: AttentionRecord | None) -> np.ndarray | None:
+    """Return the mean of an attention over its heads, `[S_q, S_k]`, None without one or where it is too large."""
+    if record is None or record.heads * record.queries * record.keys > CELLS:
+        return None
+    return heads_weights(trace, record).mean(0)
+
+
+def _widths(told: Sequence[Chapter]) -> dict[str, int]:
+    """Return the length of the vectors in each tower's stream: that of the last step of its blocks."""
+    return {
+        chapter.part: chapter.steps[-1].shape[-1]
+        for chapter in told
+        if chapter.kind == "block" and chapter.steps[-1].shape
+    }
+
+
+def _counts(told: Sequence[Chapter]) -> dict[str, int]:
+    return {chapter.part: chapter.number for chapter in told if chapter.kind == "block"}
+
+
+def _shown(chapter: Chapter) -> Step | None:
+    """Return the step whose equation a beat shows: the attention weights of a block, else its last line of note."""
+    steps = chapter.steps
+    if chapter.kind == "block":
+        weights = next((step for step in steps if step.symbol.startswith(r"\mathbf{A}")), None)
+        return weights or steps[-1]
+    if chapter.kind == "read":
+        return steps[-1]
+    if chapter.kind == "answer":
+        return next((step for step in reversed(steps) if step.symbol.startswith(r"\mathbf{Z}")), steps[-1])
+    return steps[-1] if steps else None
+
+
+def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
+    """Return the step of the scores that a block's attention weights are the softmax of, or None."""
+    if weights is None or chapter.kind != "block" or not weights.symbol.startswith(r"\mathbf{A}"):
+        return None
+    before = chapter.steps[: chapter.steps.index(weights)]
+    scores = next((step for step in reversed(before) if step.symbol.startswith(r"\mathbf{S}")), None)
+    return scores if scores is not None and scores.symbol in weights.latex else None
+
+
+def _inputs(trace: Trace) -> list[Beat]:
+    """Return the beats of the photo and of the text, by the tensors that the model was given."""
+    letters = {name.of: name.symbol for step in trace.steps for name in step.names if name.of.startswith("input ")}
+    tensors = {
+        str(record.maker): record
+        for op in reversed(trace.ops)
+        for record in op.inputs
+        if str(record.maker).startswith("input ")
+    }
+    beats: list[Beat] = []
+    image = next((name for name, record in tensors.items() if len(record.shape) == 4 and trace.picture), None)
+    ids = [name for name, record in tensors.items() if trace.words and len(trace.words) in record.shape]
+    text = next((name for name in ids if "int" in tensors[name].dtype), None)
+    for kind, label, name in (("photo", "Photo", image), ("text", "Text", text)):
+        if name is None:
+            continue
+        record = tensors[name]
+        vocabulary = next((size.value for size in trace.symbols if size.name == "V"), None)
+        caption = (
+            sentences.photo(trace, record.shape)
+            if kind == "photo"
+            else sentences.words(trace, record.shape, vocabulary)
+        )
+        symbol = letters.get(name, "")
+        symbolic = record.symbolic or tuple("?" for _ in record.shape)
+        beats.append(Beat(kind, label, caption, symbol, symbol, symbolic, record.shape))
+    return beats
+
+
+def _label(chapter: Chapter, scene: Scene, several: bool) -> str:
+    """Return the name of a chapter on the scrubber."""
+    if chapter.kind == "block":
+        return str(chapter.number)
+    if chapter.kind == "tokens":
+        words = scene.stream is not None and any(lane.word for lane in scene.stream.lanes)
+        return "Embed" if words and not _of_patches(chapter) else "Tokens"
+    if chapter.kind == "sequence" and scene.after is not None and scene.before is not None:
+        new = np.flatnonzero(scene.after.present & ~scene.before.present)
+        return scene.name(int(new[0])) if new.size == 1 else "Join"
+    if chapter.kind == "answer" and scene.trace.result.get("kind") == "next":
+        return "Next token"
+    return LABELS.get(chapter.kind, chapter.kind.capitalize())
+
+
+def _of_patches(chapter: Chapter) -> bool:
+    return any(size in ("N", "H*W/P**2") for step in chapter.steps for size in step.symbolic)
+
+
+def _focus(trace: Trace, stream: Stream, part: str) -> int:
+    """Return the lane that is looked at: the one that is read, else that of the most telling patch, else the first.
+
+    A lane that the tower has no token in gives way to the nearest that it has.
+    """
+    slots = stream.slots[part]
+    lane = stream.read if stream.read is not None else _telling(trace, stream)
+    if lane in slots:
+        return lane
+    columns = trace.picture.columns if trace.picture else 1
+
+    def distance(slot: int) -> float:
+        here, there = stream.lanes[slot].patch, stream.lanes[lane].patch
+        if here is None or there is None:
+            return abs(slot - lane)
+        return np.hypot(here // columns - there // columns, here % columns - there % columns)
+
+    return min(slots, key=distance)
+
+
+def _telling(trace: Trace, stream: Stream) -> int:
+    """Return the lane of the patch that is hardest to predict, or has the most pixels of a rare class; else 0."""
+    picture, result = trace.picture, trace.result
+    lanes = {lane.patch: slot for slot, lane in enumerate(stream.lanes) if lane.patch is not None}
+    if picture is None or not lanes:
+        return 0
+    if result.get("kind") == "reconstruction":
+        patch = int(np.asarray(result["anomaly"], float).argmax())
+    elif result.get("kind") == "labels":
+        labels = np.asarray(result["labels"])
+        labels = labels[0] if labels.ndim == 3 else labels
+        rare = labels != np.bincount(labels.ravel()).argmax()
+        high, wide = rare.shape[0] // picture.rows, rare.shape[1] // picture.columns
+        cells = rare[: high * picture.rows, : wide * picture.columns]
+        patch = int(cells.reshape(picture.rows, high, picture.columns, wide).sum((1, 3)).argmax())
+    else:
+        patch = next(iter(lanes))
+    return lanes.get(patch, 0)
