@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
+from tracer.record.film import Film
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor
 from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
@@ -173,6 +174,15 @@ class Trace:
         from tracer.export import table  # stands above the record: looked up
 
         return table(self, level)
+
+    def film(self) -> Film:
+        """Return the run as a film, which a notebook shows and `save` writes to one HTML file that plays anywhere.
+
+        ValueError for a run without operations.
+        """
+        from tracer.figures.film import film  # stands above the record: looked up
+
+        return film(self)
 
     def save(self, path: str | Path) -> None:
         """Write the trace to one safetensors file: tensors, and everything else as JSON in its header.

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model, or open the saved run, and write the handout."""
-    trace = _open(options) if options.name.endswith(shared.SAVED) else _trace(options)
+    trace = load_run(options)
     from tracer.figures import handout  # here, so that --help answers at once
 
     page = handout.render(trace)
@@ -33,6 +33,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         atomic_write.write(options.out, page.encode())
     return 0
+
+
+def load_run(options: argparse.Namespace) -> Trace:
+    """Return the saved run of that name, or a run of the model, its lines checked on other runs."""
+    return _open(options) if options.name.endswith(shared.SAVED) else _trace(options)
 
 
 def _open(options: argparse.Namespace) -> Trace:

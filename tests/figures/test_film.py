@@ -1,0 +1,256 @@
+"""The run as a film: every step in a beat, every number in a sentence that of the run, a player for every screen."""
+
+import json
+import re
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tests.support.handmade import sample
+from tracer.cli import main
+from tracer.figures.film import film, message
+from tracer.figures.film.storyboard import Beat, Storyboard, storyboard
+
+MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
+
+
+@pytest.fixture(scope="module")
+def boards() -> dict[str, Storyboard]:
+    """The storyboards of our own models, each on its own sample."""
+    return {name: storyboard(tracer.load(name).trace()) for name in MODELS}
+
+
+def beat(board: Storyboard, kind: str, number: int = 0) -> Beat:
+    return next(each for each in board.beats if each.kind == kind and each.number == number)
+
+
+def unpacked(data: bytes) -> tuple[dict, np.ndarray]:
+    length = struct.unpack("<I", data[:4])[0]
+    return json.loads(data[4 : 4 + length]), np.frombuffer(data[4 + length :], "<f2").astype(np.float32)
+
+
+def percents(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"([\d.]+)\N{NO-BREAK SPACE}%", text)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_step_is_in_one_beat_and_each_beat_has_its_words_its_equation_and_its_shape(boards, name):
+    board = boards[name]
+    steps = {step.id: step for step in board.trace.steps}
+    assert sorted(id for each in board.beats for id in each.steps) == sorted(steps)
+    assert [each.kind for each in board.beats].count("modules") == 0
+    assert board.beats[-1].kind == "answer"
+    for each in board.beats:
+        assert each.caption.title and each.caption.sentence.endswith(".") and len(each.caption.sentence) < 200
+        assert each.shape and len(each.symbolic) == len(each.shape)
+        if each.kind not in ("photo", "text"):
+            assert each.shown is not None and each.latex == steps[each.shown.id].latex
+    blocks = [each for each in board.beats if each.kind == "block"]
+    assert len(blocks) == len(board.trace.attentions) and all(each.snapshot and each.record for each in blocks)
+
+
+def test_the_sentences_of_vit_are_computed_from_its_tensors(boards):
+    board = boards["vit"]
+    trace = board.trace
+    pixels = trace.value("patches")[0].std(-1, unbiased=False)
+    row, column = divmod(int(pixels.argmax()), 8)
+    assert f"row {row + 1}, column {column + 1}." in beat(board, "patches").caption.sentence
+    moved = (trace.value("position") - trace.value("sequence"))[0].norm(dim=-1) / trace.value("sequence")[0].norm(
+        dim=-1
+    )
+    assert percents(beat(board, "position").caption.sentence) == pytest.approx(
+        [100 * moved.mean().item(), 100 * moved.max().item()], abs=0.06
+    )
+    before = trace.value("position")[0, 0]
+    for number in range(1, 7):
+        caption = beat(board, "block", number).caption
+        weights = trace.value(f"block{number}.attention.weights")[0].mean(0)[0]
+        after = trace.value(f"block{number}.mlp.residual")[0, 0]
+        share, even, moved = percents(caption.sentence)
+        assert share == pytest.approx(100 * weights[1:].topk(5).values.sum().item(), abs=0.06)
+        assert even == pytest.approx(500 / 65, abs=0.06)
+        assert moved == pytest.approx(100 * ((after - before).norm() / before.norm()).item(), abs=0.06)
+        assert ("a few patches" in caption.title) == (share >= 4 * even)
+        before = after
+    assert "token 1 of 65" in beat(board, "read").caption.sentence
+    odds = trace.value("logits")[0].softmax(-1).sort(descending=True).values
+    assert percents(beat(board, "answer").caption.sentence) == pytest.approx((100 * odds[:2]).tolist(), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "step"),
+    [
+        ("vit", "patches", "patches"),
+        ("vit", "tokens", "embedding"),
+        ("vit", "position", "position"),
+        ("vit", "block", "block3.mlp.residual"),
+        ("vit", "read", "norm"),
+        ("clip", "project", "image.unit"),
+        ("nanogpt", "tokens", "embedding"),
+    ],
+)
+def test_a_sentence_follows_the_tensor_that_it_is_of(boards, name, kind, step):
+    trace = boards[name].trace
+    torch.manual_seed(0)
+    key = trace.step(step).value
+    changed = replace(trace, values={**trace.values, key: torch.randn_like(trace.values[key])})
+    number = 3 if kind == "block" else 0
+    assert beat(storyboard(changed), kind, number).caption != beat(boards[name], kind, number).caption
+
+
+def test_the_sentence_of_a_block_follows_its_queries(boards):
+    trace = boards["vit"].trace
+    key = trace.attentions[5].q
+    changed = replace(trace, values={**trace.values, key: torch.zeros_like(trace.values[key])})
+    assert "looks around" in beat(storyboard(changed), "block", 6).caption.title
+
+
+def test_lanes_are_missing_where_the_encoder_sees_no_patch_and_come_back(boards):
+    board = boards["mae"]
+    hidden = set(range(64)) - set(board.trace.result["visible"])
+    assert len(board.streams) == 1
+    for each in board.beats:
+        if each.snapshot is None:
+            continue
+        missing = {board.streams[0].lanes[lane].patch for lane in np.flatnonzero(~each.snapshot.present)}
+        encoder = each.kind == "visible" or (each.record is not None and each.record.part == "encoder")
+        assert missing == (hidden if encoder else set()), each.label
+    assert "32 mask tokens" in beat(board, "return").caption.sentence
+
+
+def test_what_is_read_is_found_in_the_tensors(boards):
+    assert [stream.read for stream in boards["clip"].streams] == [0, 4]
+    assert {name: boards[name].streams[0].read for name in ("vit", "nanogpt", "vit-text", "mae", "transformer")} == {
+        "vit": 0, "nanogpt": 27, "vit-text": 74, "mae": None, "transformer": None
+    }  # fmt: skip
+
+
+def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards):
+    board = boards["vit"]
+    data = message.pack(board)
+    assert len(data) <= 400_000
+    header, numbers = unpacked(data)
+    look = header["looks"][5]
+    count = look["views"] * len(look["queries"]) * len(look["slots"])
+    weights = board.trace.attention(5)[0].numpy()
+    np.testing.assert_allclose(numbers[look["at"] : look["at"] + count], weights.ravel(), rtol=5e-4, atol=1e-7)
+    snapshot = header["snapshots"][-2]
+    last = board.trace.value("block6.mlp.residual")[0]
+    likeness = torch.cosine_similarity(last, last[:1]).numpy()
+    np.testing.assert_allclose(numbers[snapshot["like"] :][:65], likeness, rtol=5e-4, atol=1e-4)
+    before = board.trace.value("block5.mlp.residual")[0]
+    change = ((last - before).norm(dim=-1) / before.norm(dim=-1)).numpy()
+    np.testing.assert_allclose(numbers[snapshot["change"] :][:65], change, rtol=1e-3)
+    few, _ = unpacked(message.pack(board, 60_000))
+    assert [look["views"] for look in few["looks"]] == [1] * 6 and len(few["looks"][0]["queries"]) == 65
+    fewest, _ = unpacked(message.pack(board, 5_000))
+    assert [(look["views"], look["queries"]) for look in fewest["looks"]] == [(4, [0])] * 6
+
+
+class Folded(nn.Module):
+    """Stages that no film knows: convolutions and a recurrence."""
+
+    def __init__(self):
+        super().__init__()
+        self.front = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+        self.rest = nn.GRU(4, 6, batch_first=True)
+
+    def forward(self, x):
+        return self.rest(self.front(x).flatten(2).transpose(1, 2))[0]
+
+
+def test_a_module_with_unknown_stages_is_shown_folded_and_never_left_out():
+    trace = tracer.trace(Folded(), torch.randn(1, 3, 8, 8))
+    board = storyboard(trace)
+    assert sorted(id for each in board.beats for id in each.steps) == sorted(step.id for step in trace.steps)
+    assert [each.kind for each in board.beats].count("modules") >= 1
+    assert "front" in " ".join(each.caption.sentence for each in board.beats)
+    assert "<canvas" in trace.film().html
+
+
+def test_a_strangers_run_is_text_and_an_empty_one_is_refused():
+    bad = "<script>x</script>"
+    page = film(sample(model=bad, weights=bad, words=(bad,), result={"kind": "classes", "classes": 3})).html
+    assert bad not in page
+    with pytest.raises(ValueError, match="a film needs a run with operations"):
+        film(sample(ops=()))
+
+
+def test_the_command_writes_a_film_of_a_model_and_of_a_saved_run(tmp_path, capsys):
+    made, saved, again = tmp_path / "a.html", tmp_path / "a.safetensors", tmp_path / "b.html"
+    assert main(["film", "vit-note", "--out", str(made)]) == 0
+    assert main(["trace", "vit-note", "--out", str(saved)]) == 0
+    assert main(["film", str(saved), "--out", str(again)]) == 0
+    assert "A run of vit-note" in made.read_text() and "A run of vit-note" in again.read_text()
+    capsys.readouterr()
+    for arguments, sentence in (
+        (["film", "vit", "--text", "To be"], "'vit' takes no text"),
+        (["film", "vit", "--out", "film.mp4"], "expected a name that ends in .html"),
+    ):
+        assert main(arguments) == 2
+        assert sentence in capsys.readouterr().err
+
+
+SHOWN = """() => {
+  const film = document.querySelector(".film");
+  const outside = [...film.querySelectorAll("*")].filter((node) => {
+    const box = node.getBoundingClientRect();
+    return box.width && !node.closest(".scrubber span") && (box.right > innerWidth + 1 || box.bottom > innerHeight + 1);
+  });
+  const root = document.documentElement;
+  return {
+    beat: Number(film.dataset.beat),
+    scrolls: root.scrollHeight > innerHeight || root.scrollWidth > innerWidth,
+    outside: outside.map((node) => node.className || node.tagName),
+    small: [...film.querySelectorAll("button, select")].filter((node) => {
+      const box = node.getBoundingClientRect();
+      return box.width && (box.width < 24 || box.height < 24);
+    }).length,
+  };
+}"""
+
+
+@pytest.mark.parametrize("size", [(1024, 768), (1400, 900), (390, 844)])
+def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, tmp_path, size):
+    board = boards["vit"]
+    path = tmp_path / "film.html"
+    film(board.trace).save(path)
+    assert path.stat().st_size <= 1_000_000
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce")
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda line: line.type == "error" and errors.append(line.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    for index, each in enumerate(board.beats):
+        shown = page.evaluate(SHOWN)
+        assert (shown["beat"], shown["scrolls"], shown["outside"], shown["small"]) == (index, False, [], 0), each.label
+        assert page.inner_text(".title") == each.caption.title
+        assert page.inner_text(".sentence") == each.caption.sentence
+        page.keyboard.press("PageDown" if index % 2 else "ArrowRight")
+    assert "91.0" in page.inner_text(".bar.first")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("ArrowLeft")
+    last = len(board.beats) - 3
+    assert page.evaluate(SHOWN)["beat"] == last
+    row = board.trace.attention(5)[0]
+    assert f"{100 * row.mean(0)[0].max().item():.1f}" in page.inner_text(".point")
+    page.select_option(".head", "2")
+    page.select_option(".token", "9")
+    assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")
+    page.click(".scrubber button >> nth=0")
+    assert page.evaluate(SHOWN)["beat"] == 0
+    stops = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        stops.append(
+            page.evaluate("document.activeElement.className || document.activeElement.getAttribute('aria-label')")
+        )
+    assert len(set(stops)) <= 8 and "play" in stops
+    assert not errors
+    context.close()

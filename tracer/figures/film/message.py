@@ -1,0 +1,250 @@
+"""The film as one message for the browser: what each beat says, and the numbers that the stage draws.
+
+Bytes: the length of the header (four bytes, little end first), the header as JSON, and numbers in half precision, which
+keeps three digits. All places in the header count numbers from there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tracer.export import rows
+from tracer.export.to_html import equation, text
+from tracer.figures.equation_strip import SIGNS
+from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
+from tracer.figures.predictions.class_bars import percent
+from tracer.figures.predictions.model_output import visible_token
+from tracer.figures.tensors.image_patches import data_uri
+from tracer.record import Step, Trace
+from tracer.symbols import notation
+from tracer.utils.error_text import shorten
+
+ROOM = 300_000
+"""Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
+PHOTO = 420
+"""Pixels of the longer side of the photo."""
+BARS = 10
+"""Bars of the answer."""
+CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2")
+"""Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
+
+
+class _Numbers:
+    """The numbers of a message, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.count = 0
+
+    def add(self, values: np.ndarray) -> int:
+        """Add numbers and return where they begin."""
+        start = self.count
+        largest = np.finfo(np.float16).max
+        self.parts.append(np.clip(np.asarray(values, np.float32), -largest, largest).astype("<f2").ravel())
+        self.count += values.size
+        return start
+
+
+def pack(board: Storyboard, room: int = ROOM) -> bytes:
+    """Return the message; `room` is for how many bytes of attention."""
+    trace, numbers = board.trace, _Numbers()
+    snapshots, looks = [], []
+    beats = []
+    level = _level(board, room)
+    for beat in board.beats:
+        entry = _beat(beat)
+        if beat.snapshot is not None:
+            read = board.streams[beat.snapshot.stream].read
+            like = None
+            if read is not None and beat.snapshot.present[read]:
+                like = numbers.add(beat.snapshot.likeness(read))
+            snapshots.append(
+                {
+                    "stream": beat.snapshot.stream,
+                    "present": numbers.add(beat.snapshot.present.astype(np.float32)),
+                    "change": numbers.add(beat.snapshot.change),
+                    "like": like,
+                }
+            )
+            entry["snapshot"] = len(snapshots) - 1
+        if beat.record is not None:
+            looks.append(_look(board, beat, level, numbers))
+            entry["look"] = len(looks) - 1
+        beats.append(entry)
+    header = {
+        "model": trace.model,
+        "weights": shorten(trace.weights, 120),
+        "photo": _photo(trace),
+        "streams": [
+            {
+                "lanes": [[lane.name, lane.mark, lane.patch, lane.word] for lane in stream.lanes],
+                "read": stream.read,
+                "focus": next((beat.focus for beat in reversed(board.beats) if beat.stream == index), 0),
+            }
+            for index, stream in enumerate(board.streams)
+        ],
+        "beats": beats,
+        "snapshots": snapshots,
+        "looks": looks,
+        "answer": _answer(trace),
+        "proofs": _proofs(trace),
+        "unit": trace.result.get("unit", "token"),
+    }
+    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 4)
+    return b"".join([len(encoded).to_bytes(4, "little"), encoded, *(part.tobytes() for part in numbers.parts)])
+
+
+def _beat(beat: Beat) -> dict[str, Any]:
+    shape = ""
+    if beat.shape:
+        inside = f"{beat.symbol} \\in {notation.shape_latex(beat.symbolic)}" if beat.symbol else ""
+        shape = f"{equation(inside)} = {text(rows.numbers(beat.shape))}" if inside else text(rows.numbers(beat.shape))
+    lines = (beat.also.latex if beat.also else "", beat.latex)
+    return {
+        "kind": beat.kind,
+        "label": beat.label,
+        "title": beat.caption.title,
+        "sentence": beat.caption.sentence,
+        "equation": " ".join(f"<span>{equation(line)}</span>" for line in lines if line),
+        "shape": shape,
+        "proof": proof(beat.shown, beat.also),
+        "verdict": beat.shown.verdict if beat.shown else "",
+        "steps": list(beat.steps),
+        "shown": beat.shown.id if beat.shown else "",
+        "stream": beat.stream,
+        "focus": beat.focus,
+        "number": beat.number,
+        "snapshot": None,
+        "look": None,
+    }
+
+
+def proof(step: Step | None, also: Step | None = None) -> str:
+    """Return the verdict on a step's equation as text, with its error; empty for an input, which needs no proof.
+
+    Where `also` has the same verdict, the text is of both, with the larger error; else of the one that is worse off.
+    """
+    if step is None:
+        return ""
+    if also is not None and also.verdict != step.verdict and step.verdict == "proven":
+        return proof(also)
+    both = also is not None and also.verdict == step.verdict == "proven"
+    if also is not None and both and (also.error or 0) > (step.error or 0):
+        step = also
+    sign = f"{SIGNS[step.verdict]} " if step.verdict in SIGNS else ""
+    if step.verdict == "recomputed":
+        return "recomputed: a fused operation never holds this tensor"
+    error = f", error {rows.error(step.error)}" if step.error is not None and not step.refuted else ""
+    other = f", and on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
+    where = " on this run" if step.verdict in SIGNS else ""
+    return f"{sign}{'both ' if both else ''}{step.verdict}{where}{other}{error}"
+
+
+def _proofs(trace: Trace) -> str:
+    """Return how many of all equations are proven, where no proof is still to come."""
+    if not trace.steps or any(step.pending for step in trace.steps):
+        return ""
+    count = sum(step.verdict == "proven" for step in trace.steps)
+    return f"{count:,} of {len(trace.steps):,} equations proven"
+
+
+def _level(board: Storyboard, room: int) -> str:
+    """Return how much of the attention fits: "heads", "mean", or of the focus alone "heads of one", "mean of one"."""
+    records = [beat.record for beat in board.beats if beat.record is not None]
+    sizes = {
+        "heads": sum(record.heads * record.queries * record.keys for record in records),
+        "mean": sum(record.queries * record.keys for record in records),
+        "heads of one": sum(record.heads * record.keys for record in records),
+    }
+    return next((level for level, count in sizes.items() if 2 * count <= room), "mean of one")
+
+
+def _look(board: Storyboard, beat: Beat, level: str, numbers: _Numbers) -> dict[str, Any]:
+    """Return where the weights of one attention lie, `[views, queries, keys]`, and the lanes of its tokens."""
+    record = beat.record
+    assert record is not None and beat.stream is not None
+    slots = board.streams[beat.stream].slots[record.part]
+    query = slots.index(beat.focus) if level.endswith("one") else None
+    weights = heads_weights(board.trace, record, query)
+    weights = weights[:, None] if query is not None else weights
+    closed = None
+    if query is None:
+        closed = int((weights == 0).all(0).sum())
+    weights = weights.mean(0, keepdims=True) if level.startswith("mean") else weights
+    return {
+        "slots": slots,
+        "heads": record.heads,
+        "views": len(weights),
+        "queries": list(range(record.queries)) if query is None else [query],
+        "mask": record.mask,
+        "closed": closed,
+        "at": numbers.add(weights),
+    }
+
+
+def _photo(trace: Trace) -> dict[str, Any] | None:
+    picture = trace.picture
+    if picture is None or picture.value not in trace.values:
+        return None
+    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
+    left, top, right, bottom = picture.crop
+    scale = min(1.0, PHOTO / max(right - left, bottom - top))
+    size = max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale))
+    crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
+    kind = "JPEG" if max(size) > 128 else "PNG"
+    return {"uri": data_uri(crop, kind), "rows": picture.rows, "columns": picture.columns, "size": list(size)}
+
+
+def _answer(trace: Trace) -> dict[str, Any] | None:
+    """Return what the model answered, for drawing: bars, tokens or a picture; None where it has none of these."""
+    try:
+        return _drawn(trace.result)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
+        return None
+
+
+def _drawn(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind = result.get("kind")
+    if kind == "tokens":
+        tokens = [visible_token(str(token)) for token in result["tokens"]]
+        return {"tokens": tokens, "bars": []}
+    if kind == "reconstruction":
+        pixels = np.asarray(result["pixels"], float)
+        pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
+        image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+        return {"bars": [], "image": data_uri(image, "PNG"), "label": "The picture with the hidden patches predicted"}
+    if kind == "labels":
+        labels = np.asarray(result["labels"])
+        labels = labels[0] if labels.ndim == 3 else labels
+        colours = np.array([[int(code[at : at + 2], 16) for at in (1, 3, 5)] for code in CLASSES], np.uint8)
+        image = Image.fromarray(colours[labels % len(CLASSES)])
+        bars = _bars(result["classes"], result["shares"])
+        for bar in bars:
+            bar["colour"] = CLASSES[list(result["classes"]).index(bar["full"]) % len(CLASSES)]
+        return {"bars": bars, "image": data_uri(image, "PNG"), "label": "The class of every pixel"}
+    names = next((result[key] for key in ("classes", "sentences", "tokens") if key in result), ())
+    if names and "probabilities" in result:
+        return {"bars": _bars(names, result["probabilities"])}
+    return None
+
+
+def _bars(names: Sequence[str], shares: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the largest shares as bars, in the model's order."""
+    pairs = list(zip(names, map(float, shares), strict=True))
+    order = sorted(range(len(pairs)), key=lambda place: -pairs[place][1])[:BARS]
+    return [
+        {
+            "name": shorten(visible_token(str(pairs[place][0])), 32),
+            "full": str(pairs[place][0]),
+            "share": pairs[place][1],
+            "text": percent(pairs[place][1]),
+            "rank": order.index(place),
+        }
+        for place in sorted(order)
+    ]

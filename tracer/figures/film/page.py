@@ -1,0 +1,52 @@
+"""The player as a page: its scripts are modules in files, which are joined here into one, with the message inside.
+
+The page loads nothing and needs no server. `script` is the same player for a component of an app, whose message comes
+another way.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import cache
+from pathlib import Path
+
+from tracer.export.to_html import text
+
+PLAYER = Path(__file__).parent / "player"
+MODULES = ("message", "colours", "layout", "input", "stream", "answer", "captions", "scrubber", "pointing", "player")
+"""The modules, each behind those that it imports."""
+IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
+
+
+@cache
+def script() -> str:
+    """Return all modules as one script, which defines `mount(root, message)` and `unpack(bytes)`."""
+    parts = ((PLAYER / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+    return "\n".join(EXPORT.sub("", IMPORT.sub("", part)) for part in parts)
+
+
+@cache
+def style() -> str:
+    """Return the player's style sheet."""
+    return (PLAYER / "player.css").read_text(encoding="utf-8")
+
+
+@cache
+def markup() -> str:
+    """Return the player's markup."""
+    return (PLAYER / "player.html").read_text(encoding="utf-8")
+
+
+def page(message: bytes, title: str) -> str:
+    """Return the film as one HTML file that ends with a newline."""
+    data = base64.b64encode(message).decode()
+    start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)));"
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>\nhtml, body {{ margin: 0; height: 100%; }}\n{style()}</style>\n<body>\n{markup()}"
+        f'<script type="text/plain" id="message">{data}</script>\n<script>\n(() => {{\n"use strict";\n{script()}\n'
+        f"{start}\n}})();\n</script>\n</body>\n</html>\n"
+    )

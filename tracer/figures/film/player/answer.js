@@ -1,0 +1,48 @@
+// The answer: bars, tokens or a picture, as elements that any reader of the page can read.
+
+const element = (name, className, text) => Object.assign(document.createElement(name), { className, textContent: text ?? "" });
+
+// Builds the answer within `root`; the result fills it from 0 to 1 within a box.
+export function answerView(root, answer) {
+  const list = root.querySelector(".bars");
+  const image = root.querySelector("img");
+  const tokens = root.querySelector(".tokens");
+  if (!answer) return () => (root.hidden = true);
+  const rows = answer.bars.map((bar) => {
+    const row = element("li", "bar");
+    const track = element("span", "track");
+    const fill = element("i", "fill");
+    if (bar.colour) fill.style.setProperty("--fill", bar.colour);
+    track.append(fill);
+    const value = element("b", "value", bar.text);
+    row.append(element("span", "name", bar.name), value, track);
+    row.classList.toggle("first", bar.rank === 0);
+    list.append(row);
+    return { row, fill, value, bar };
+  });
+  image.hidden = !answer.image;
+  if (answer.image) Object.assign(image, { src: answer.image, alt: answer.label });
+  tokens.hidden = !answer.tokens;
+  if (answer.tokens) tokens.textContent = answer.tokens.join(answer.tokens.every((token) => [...token].length === 1) ? "" : " ");
+  let fitted = "";
+  return (shown, box, visible) => {
+    const size = `${Math.round(box.w)} ${Math.round(box.h)}`;
+    if (size !== fitted) {
+      fitted = size;
+      Object.assign(root.style, { left: `${box.x}px`, top: `${box.y}px`, width: `${box.w}px`, height: `${box.h}px` });
+      const picture = answer.image ? Math.min(box.w, 0.55 * box.h) + 10 : 0;
+      image.style.width = `${Math.max(0, picture - 10)}px`;
+      const count = Math.max(1, Math.floor((box.h - picture) / 34));
+      for (const { row, bar } of rows) row.hidden = bar.rank >= count;
+    }
+    root.style.opacity = visible;
+    root.classList.toggle("done", shown >= 1);
+    root.setAttribute("aria-hidden", String(shown < 1));
+    for (const { fill, value, bar } of rows) {
+      fill.style.width = `${100 * bar.share * shown}%`;
+      value.style.opacity = shown;
+    }
+    image.style.opacity = shown;
+    tokens.style.clipPath = `inset(0 0 ${100 * (1 - shown)}% 0)`;
+  };
+}

@@ -1,0 +1,44 @@
+// Colours by theme, and the scale of the stream. Attention is amber everywhere, and nothing else is.
+
+const THEMES = {
+  dark: {
+    low: [26, 38, 66], high: [150, 214, 255], empty: "rgb(255 255 255 / 0.07)", ink: "#eef2f8", soft: "#8fa0b8",
+    line: "rgb(255 255 255 / 0.22)", thread: [255, 190, 40], focus: "#ffffff", gate: "rgb(255 190 40 / 0.14)",
+    paper: "#0b0f18",
+  },
+  light: {
+    low: [214, 225, 240], high: [10, 66, 134], empty: "rgb(10 20 40 / 0.06)", ink: "#101828", soft: "#55627a",
+    line: "rgb(10 20 40 / 0.28)", thread: [214, 110, 0], focus: "#101828", gate: "rgb(240 150 0 / 0.16)",
+    paper: "#fbfcfe",
+  },
+};
+
+export const themed = (name) => THEMES[name];
+
+export const rgb = (colour, alpha = 1) => `rgb(${colour.map(Math.round).join(" ")} / ${alpha})`;
+
+// A share of 0 to 1 on the scale of the stream: one hue, from the colour of the page to the one farthest from it.
+export const shade = (theme, share) => theme.low.map((low, i) => low + (theme.high[i] - low) * share);
+
+// The amber that lies on the grey photo, in both themes.
+export const AMBER = [255, 176, 0];
+
+// What the lanes can be coloured by: the share on the scale for each lane of a snapshot, NaN where there is none.
+export function measure(film, stream, name) {
+  const own = film.snapshots.filter((snapshot) => snapshot.stream === stream && snapshot[name]);
+  const read = name === "like" ? film.streams[stream].read : null; // it is like itself, which would stretch the scale
+  const values = own
+    .flatMap((snapshot) => [...snapshot[name]].filter((_, lane) => lane !== read))
+    .filter((value) => Number.isFinite(value));
+  if (!values.length) return null;
+  if (name === "like") {
+    const least = values.reduce((a, b) => Math.min(a, b), 1);
+    const most = values.reduce((a, b) => Math.max(a, b), -1);
+    return { least, most, share: (value) => Math.max(0, (value - least) / (most - least || 1)) };
+  }
+  const positive = values.filter((value) => value > 0);
+  const least = positive.reduce((a, b) => Math.min(a, b), Infinity);
+  const most = positive.reduce((a, b) => Math.max(a, b), 0);
+  const span = Math.log(most / least) || 1;
+  return { least, most, share: (value) => Math.max(0, Math.log(value / least) / span) };
+}

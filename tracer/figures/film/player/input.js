@@ -1,0 +1,197 @@
+// What goes in: the photo in its patches, the text in its tokens, and the matrix of attention below a text.
+
+import { AMBER, rgb } from "./colours.js";
+
+const GREY = [40, 88]; // the lightness of the grey photo: so little contrast that attention alone is seen
+
+// The photo once in its own colours and once in grey, at the size of the message.
+export function loadPhoto(film, done) {
+  if (!film.photo) return null;
+  const image = new Image();
+  const photo = { image, ready: false, grey: document.createElement("canvas") };
+  image.onload = () => {
+    const [width, height] = film.photo.size;
+    Object.assign(photo.grey, { width, height });
+    const context = photo.grey.getContext("2d");
+    context.drawImage(image, 0, 0);
+    const pixels = context.getImageData(0, 0, width, height);
+    for (let at = 0; at < pixels.data.length; at += 4) {
+      const [red, green, blue] = pixels.data.subarray(at, at + 3);
+      const light = (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
+      pixels.data.fill(GREY[0] + (GREY[1] - GREY[0]) * light, at, at + 3);
+    }
+    context.putImageData(pixels, 0, 0);
+    photo.ready = true;
+    done();
+  };
+  image.src = film.photo.uri;
+  return photo;
+}
+
+export const patchBox = (film, box, patch) => {
+  const { rows, columns } = film.photo;
+  const [row, column] = [Math.floor(patch / columns), patch % columns];
+  return { x: box.x + (column * box.w) / columns, y: box.y + (row * box.h) / rows, w: box.w / columns, h: box.h / rows };
+};
+
+// One patch of the photo into a rectangle.
+export function drawPatch(context, film, photo, patch, x, y, w, h) {
+  const { rows, columns, size } = film.photo;
+  const [wide, high] = [size[0] / columns, size[1] / rows];
+  context.drawImage(photo.image, (patch % columns) * wide, Math.floor(patch / columns) * high, wide, high, x, y, w, h);
+}
+
+// The photo: `apart` 0 to 1 pulls its patches apart, `grey` 0 to 1 fades to grey, `weights` by patch are amber on it,
+// `hidden` patches are hatched.
+export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weights, hidden, focus, theme }) {
+  if (!photo?.ready || !alpha) return;
+  context.globalAlpha = alpha;
+  const { rows, columns, size } = film.photo;
+  context.imageSmoothingEnabled = box.w < 3 * size[0];
+  if (apart > 0) {
+    const inset = apart * Math.min(2.2, (0.06 * box.w) / columns);
+    for (let patch = 0; patch < rows * columns; patch++) {
+      const { x, y, w, h } = patchBox(film, box, patch);
+      drawPatch(context, film, photo, patch, x + inset, y + inset, w - 2 * inset, h - 2 * inset);
+    }
+  } else context.drawImage(photo.image, box.x, box.y, box.w, box.h);
+  context.globalAlpha = 1;
+  if (grey > 0) {
+    context.globalAlpha = grey;
+    context.drawImage(photo.grey, box.x, box.y, box.w, box.h);
+    context.globalAlpha = 1;
+  }
+  for (const patch of hidden) hatch(context, patchBox(film, box, patch), theme);
+  if (weights && grey > 0) {
+    const most = weights.reduce((a, b) => Math.max(a, b), 0) || 1;
+    weights.forEach((weight, patch) => {
+      const { x, y, w, h } = patchBox(film, box, patch);
+      context.fillStyle = rgb(AMBER, (0.94 * grey * weight) / most);
+      context.fillRect(x, y, w + 0.4, h + 0.4);
+    });
+  }
+  if (focus !== null && focus !== undefined) {
+    const { x, y, w, h } = patchBox(film, box, focus);
+    context.lineWidth = 4;
+    context.strokeStyle = "#000";
+    context.strokeRect(x, y, w, h);
+    context.lineWidth = 2;
+    context.strokeStyle = "#fff";
+    context.strokeRect(x, y, w, h);
+  }
+}
+
+function hatch(context, { x, y, w, h }, theme) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, w, h);
+  context.clip();
+  context.fillStyle = theme.paper;
+  context.fillRect(x, y, w, h);
+  context.strokeStyle = theme.line;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let at = -h; at < w; at += 7) {
+    context.moveTo(x + at, y + h);
+    context.lineTo(x + at + h, y);
+  }
+  context.stroke();
+  context.restore();
+}
+
+// The words of a stream as chips in a rectangle: where each stands, in lines.
+export function chips(context, stream, box, largest = 19) {
+  const words = stream.lanes.flatMap((lane, at) => (lane.word ? [{ lane: at, mark: lane.mark }] : []));
+  const letters = words.every(({ mark }) => [...mark].length === 1);
+  for (let size = largest; size >= 7; size--) {
+    context.font = `${letters ? 600 : 500} ${size}px ui-monospace, monospace`;
+    const [high, gap, room] = [1.62 * size, letters ? 1 : 4, letters ? 0.5 * size : 0.9 * size];
+    let [x, y] = [0, 0];
+    const out = [];
+    for (const { lane, mark } of words) {
+      const wide = context.measureText(mark).width + room;
+      if (x && x + wide > box.w) [x, y] = [0, y + high + gap];
+      out.push({ lane, mark, x: box.x + x, y: box.y + y, w: wide, h: high, size });
+      x += wide + gap;
+    }
+    if (y + high <= box.h || size === 7) return out.filter((chip) => chip.y + chip.h <= box.y + box.h + 1);
+  }
+  return [];
+}
+
+// The same in the middle of the stage, as large as they fit.
+export function largeChips(context, stream, box) {
+  const placed = chips(context, stream, box, 44);
+  const [right, bottom] = [(chip) => chip.x + chip.w, (chip) => chip.y + chip.h].map((edge) => Math.max(...placed.map(edge)));
+  const [dx, dy] = [(box.x + box.w - right) / 2, (box.y + box.h - bottom) / 2];
+  return placed.map((chip) => ({ ...chip, x: chip.x + dx, y: chip.y + dy }));
+}
+
+// The chips, with the attention that each gets as its ground.
+export function drawChips(context, placed, { weights, focus, theme, alpha = 1 }) {
+  const most = weights ? placed.reduce((a, chip) => Math.max(a, weights[chip.lane]), 0) || 1 : 1;
+  for (const chip of placed) {
+    context.globalAlpha = alpha;
+    context.fillStyle = theme.empty;
+    context.fillRect(chip.x, chip.y, chip.w, chip.h);
+    if (weights) {
+      context.fillStyle = rgb(AMBER, (0.85 * weights[chip.lane]) / most);
+      context.fillRect(chip.x, chip.y, chip.w, chip.h);
+    }
+    const strong = weights && weights[chip.lane] / most > 0.5;
+    context.fillStyle = strong ? "#181000" : theme.ink;
+    context.font = `600 ${chip.size}px ui-monospace, monospace`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillText(chip.mark, chip.x + chip.w / 2, chip.y + chip.h / 2);
+    if (chip.lane === focus) {
+      context.strokeStyle = theme.focus;
+      context.lineWidth = 2;
+      context.strokeRect(chip.x, chip.y, chip.w, chip.h);
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+// The matrix of attention, queries down and keys across; what nobody may see is hatched. `shown` 0 to 1 draws it row by
+// row.
+export function drawMatrix(context, look, head, box, { focusToken, shown, theme }) {
+  const [rows, keys] = [look.queries.length, look.slots.length];
+  const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
+  const [wide, high] = [box.w / keys, box.h / rows];
+  const closed = new Path2D();
+  for (let query = 0; query < Math.ceil(rows * shown); query++) {
+    const row = new Float32Array(keys);
+    for (const view of views) {
+      for (let key = 0; key < keys; key++) row[key] += look.weights[(view * rows + query) * keys + key] / views.length;
+    }
+    const most = row.reduce((a, b) => Math.max(a, b), 0) || 1;
+    for (let key = 0; key < keys; key++) {
+      const [x, y] = [box.x + key * wide, box.y + query * high];
+      if (row[key] === 0) closed.rect(x, y, wide, high);
+      else {
+        context.fillStyle = rgb(AMBER, 0.1 + (0.9 * row[key]) / most);
+        context.fillRect(x, y, wide + 0.3, high + 0.3);
+      }
+    }
+  }
+  context.save();
+  context.clip(closed);
+  context.strokeStyle = theme.line;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let at = -box.h; at < box.w; at += 6) {
+    context.moveTo(box.x + at, box.y + box.h);
+    context.lineTo(box.x + at + box.h, box.y);
+  }
+  context.stroke();
+  context.restore();
+  context.strokeStyle = theme.line;
+  context.lineWidth = 1;
+  context.strokeRect(box.x, box.y, box.w, box.h);
+  if (focusToken >= 0 && focusToken < rows * shown) {
+    context.strokeStyle = theme.focus;
+    context.lineWidth = 2;
+    context.strokeRect(box.x, box.y + focusToken * high, box.w, Math.max(3, high));
+  }
+}

@@ -1,0 +1,101 @@
+// Where everything stands on a stage of that size.
+
+const ENTRY = { tokens: 0.75, sequence: 0.55, position: 0.55, visible: 0.6, return: 0.7, read: 0.55, modules: 0.7 };
+const THUMB = 30;
+
+// The streams one above the other, the photo and the text on the left (above on a narrow stage), the answer on the right.
+export function layOut(film, width, height) {
+  const narrow = width < 640;
+  const pad = narrow ? 12 : 20;
+  const texts = film.streams.filter((stream) => stream.lanes.some((lane) => lane.word));
+  const photo = film.photo;
+  const out = { width, height, narrow, pad };
+  let [left, right, top, bottom] = [pad, width - pad, narrow ? 4 : 10, height - 8];
+  if (narrow) {
+    const band = Math.min(0.36 * height, 0.5 * width);
+    out.input = { x: pad, y: top, w: 0.52 * width - pad, h: band };
+    out.answer = { x: 0.52 * width + 12, y: top, w: 0.48 * width - 12 - pad, h: band };
+    top += band + 14;
+  } else {
+    const input = photo || texts.length ? Math.max(170, Math.min(0.27 * width, height - 20, 400)) : 0;
+    const answer = film.answer ? Math.max(150, Math.min(0.19 * width, 240)) : 0;
+    out.input = { x: pad, y: top, w: input, h: bottom - top };
+    out.answer = { x: right - answer, y: top, w: answer, h: bottom - top };
+    left += input ? input + 34 : 0;
+    right -= answer ? answer + 26 : 0;
+  }
+  Object.assign(out, inputs(film, out.input, texts));
+  if (!narrow) top += 14; // the numbers of the blocks
+  out.flow = { x: left, y: top, w: right - left, h: bottom - top };
+  out.middle = narrow ? out.flow : { x: pad, y: 6, w: out.answer.x - pad - 20, h: height - 12 };
+  out.streams = flows(film, out.flow, narrow);
+  return out;
+}
+
+// The photo, the text and the matrix of attention within the rectangle of the input.
+function inputs(film, { x, y, w, h }, texts) {
+  const out = { photo: null, text: null, matrix: null };
+  const triangle = texts.length && film.looks.some((look) => look.queries.length > 1 && look.mask !== "none");
+  let rest = { x, y, w, h };
+  if (film.photo) {
+    const ratio = film.photo.size[0] / film.photo.size[1];
+    const room = texts.length ? 0.52 * h : h;
+    const wide = Math.min(w, room * ratio);
+    const high = wide / ratio;
+    const above = texts.length ? 0 : (h - high) / 2;
+    out.photo = { x: x + (texts.length ? 0 : (w - wide) / 2), y: y + above, w: wide, h: high };
+    rest = { x, y: y + high + 12, w, h: h - high - 12 };
+  }
+  if (texts.length) {
+    const side = triangle ? Math.min(rest.w, 0.56 * rest.h, 280) : 0;
+    const fits = side > 70;
+    out.text = { ...rest, h: rest.h - (fits ? side + 14 : 0) };
+    if (fits) out.matrix = { x: rest.x, y: rest.y + rest.h - side, w: side, h: side };
+  }
+  return out;
+}
+
+// For each stream: its lanes from top to bottom, and where its snapshots end from left to right.
+function flows(film, flow, narrow) {
+  const gap = 22;
+  const weights = film.streams.map((stream) => Math.max(0.35, Math.min(1, stream.lanes.length / 40)));
+  const sum = weights.reduce((a, b) => a + b, 0);
+  const room = flow.h - gap * Math.max(0, film.streams.length - 1);
+  let y = flow.y;
+  return film.streams.map((stream, index) => {
+    const count = stream.lanes.length;
+    const share = (room * weights[index]) / sum;
+    const lane = Math.min(narrow ? 22 : 30, share / count);
+    const high = lane * count;
+    const words = stream.lanes.filter((one) => one.word);
+    const longest = words.reduce((most, one) => Math.max(most, [...one.mark].length), 3);
+    const labels = lane >= 8 && words.length ? Math.min(narrow ? 64 : 92, 12 + 7.2 * longest) : 34;
+    const thumb = stream.lanes.some((one) => one.patch !== null) && film.photo ? (narrow ? 18 : THUMB) : 12;
+    const x = flow.x + labels;
+    const beats = film.beats.flatMap((beat, at) => (beat.snapshot !== null && beat.stream === index ? [{ beat, at }] : []));
+    const blocks = film.beats.flatMap((beat, at) => (beat.kind === "block" && beat.stream === index ? [at] : []));
+    const units = beats.map(({ beat }) => ENTRY[beat.kind] ?? 1);
+    const total = units.reduce((a, b) => a + b, 0) || 1;
+    const length = flow.x + flow.w - x - thumb - 14;
+    let end = x + thumb;
+    const segments = beats.map(({ beat, at }, place) => {
+      const from = end;
+      end += (length * units[place]) / total;
+      return { beat, at, from, to: end, snapshot: film.snapshots[beat.snapshot] };
+    });
+    const place = { stream, index, x, thumb, top: y + (share - high) / 2, lane, high, segments, blocks, labels };
+    y += share + gap;
+    return place;
+  });
+}
+
+export const laneY = (flow, lane) => flow.top + (lane + 0.5) * flow.lane;
+
+// The lane at a point of the stage, or null.
+export function laneAt(flow, x, y) {
+  const lane = Math.floor((y - flow.top) / flow.lane);
+  return x > flow.x - flow.labels && lane >= 0 && lane < flow.stream.lanes.length ? lane : null;
+}
+
+// How far a stream has come at a beat: the index of the last segment that has begun.
+export const segmentAt = (flow, beat) => flow.segments.findLastIndex((segment) => segment.at <= beat);

@@ -1,0 +1,63 @@
+// The message of a film: a header in JSON, and numbers in half precision behind it.
+
+// The value of half-precision bits.
+function half(bits) {
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  const sign = bits & 0x8000 ? -1 : 1;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+}
+
+export const decode = (text) => Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+
+// The film in a message's bytes: the header, with its places replaced by the numbers there.
+export function unpack(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = view.getUint32(0, true);
+  const film = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
+  const table = new Map();
+  const read = (at, count) => {
+    const out = new Float32Array(count);
+    for (let i = 0; i < count; i++) {
+      const bits = view.getUint16(4 + length + 2 * (at + i), true);
+      if (!table.has(bits)) table.set(bits, half(bits));
+      out[i] = table.get(bits);
+    }
+    return out;
+  };
+  for (const snapshot of film.snapshots) {
+    const lanes = film.streams[snapshot.stream].lanes.length;
+    for (const name of ["present", "change", "like"]) {
+      if (snapshot[name] !== null) snapshot[name] = read(snapshot[name], lanes);
+    }
+  }
+  for (const look of film.looks) {
+    look.weights = read(look.at, look.views * look.queries.length * look.slots.length);
+  }
+  for (const stream of film.streams) {
+    stream.lanes = stream.lanes.map(([name, mark, patch, word]) => ({ name, mark, patch, word }));
+  }
+  return film;
+}
+
+// The weights of one lane's token in a look, by lane, or null where the message has no such row. `head` is the number of
+// a view, or -1 for the mean of all.
+export function rowOf(look, stream, lane, head) {
+  const query = look.queries.indexOf(look.slots.indexOf(lane));
+  if (query < 0) return null;
+  const keys = look.slots.length;
+  const out = new Float32Array(stream.lanes.length);
+  const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
+  for (const view of views) {
+    const from = (view * look.queries.length + query) * keys;
+    for (let key = 0; key < keys; key++) out[look.slots[key]] += look.weights[from + key] / views.length;
+  }
+  return out;
+}
+
+// A share as per cent, in three digits.
+export const percent = (share) => {
+  const value = 100 * share;
+  if (value > 0 && value < 0.01) return "< 0.01\u00a0%";
+  return `${value.toFixed(value >= 1 || value === 0 ? 1 : 2)}\u00a0%`;
+};

@@ -1,0 +1,160 @@
+// The residual stream: lanes from left to right, the gates of the blocks, and threads of attention into one lane.
+
+import { rgb, shade } from "./colours.js";
+import { laneY, segmentAt } from "./layout.js";
+import { drawPatch } from "./input.js";
+
+const LEAST = 0.03; // threads thinner than this share of the thickest are not drawn
+
+// The lanes of a stream over its whole length, drawn once for each size, theme and measure.
+export function paintLanes(film, flow, photo, theme, scale, name, ratio, width, height) {
+  const canvas = document.createElement("canvas");
+  Object.assign(canvas, { width: Math.max(1, width * ratio), height: Math.max(1, height * ratio) });
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  const high = flow.lane > 3 ? flow.lane - Math.min(1.4, 0.16 * flow.lane) : flow.lane + 0.3;
+  flow.segments.forEach((segment, place) => {
+    const before = flow.segments[place - 1]?.snapshot;
+    const values = scale && segment.snapshot[name];
+    const earlier = scale && before?.[name];
+    const bend = segment.beat.kind === "block" ? segment.from + gateWidth(segment) / 2 : segment.from;
+    flow.stream.lanes.forEach((_, lane) => {
+      if (!segment.snapshot.present[lane]) return;
+      const y = flow.top + lane * flow.lane;
+      const colour = (array) => {
+        const share = array ? scale.share(array[lane]) : NaN;
+        return rgb(Number.isFinite(share) ? shade(theme, Math.min(1, share)) : shade(theme, 0.3));
+      };
+      if (bend > segment.from) {
+        context.fillStyle = colour(earlier);
+        context.fillRect(segment.from, y, bend - segment.from, high);
+      }
+      context.fillStyle = colour(values);
+      context.fillRect(bend, y, segment.to - bend + 0.5, high);
+    });
+  });
+  return canvas;
+}
+
+export const gateWidth = (segment) => Math.min(34, 0.42 * (segment.to - segment.from));
+
+// The left end of each lane: the patch's own pixels, the mark of a token that is none.
+export function drawEnds(context, film, flow, photo, theme, alpha, present, arriving) {
+  const high = Math.max(1, flow.lane - (flow.lane > 3 ? 1 : 0));
+  flow.stream.lanes.forEach((lane, at) => {
+    if (!present[at]) return;
+    const y = flow.top + at * flow.lane;
+    if (lane.patch !== null && photo?.ready) {
+      if (!arriving) drawPatch(context, film, photo, lane.patch, flow.x, y, flow.thumb, high);
+      return;
+    }
+    context.globalAlpha = alpha;
+    context.fillStyle = theme.soft;
+    context.fillRect(flow.x, y, flow.thumb, high);
+    if (!lane.word || flow.lane >= 8) {
+      context.fillStyle = theme.ink;
+      context.textAlign = "right";
+      context.textBaseline = "middle";
+      const size = Math.min(14, Math.max(9, 0.82 * flow.lane));
+      context.font = lane.word ? `${size}px ui-monospace, monospace` : "600 12px system-ui";
+      if (lane.word || at === 0 || !flow.stream.lanes[at - 1].word) context.fillText(lane.mark, flow.x - 5, y + high / 2, flow.labels - 6);
+    }
+    context.globalAlpha = 1;
+  });
+}
+
+// The lanes as far as the film has come, and where their heads are. `part` 0 to 1 is how much of the beat has passed.
+export function drawLanes(context, flow, canvas, beat, part, theme, only) {
+  const last = segmentAt(flow, beat);
+  if (last < 0) return null;
+  const segment = flow.segments[last];
+  const head = segment.at === beat ? segment.from + (segment.to - segment.from) * part : segment.to;
+  context.save();
+  context.beginPath();
+  context.rect(flow.x, flow.top - 2, head - flow.x, flow.high + 4);
+  context.clip();
+  context.globalAlpha = only === null ? 1 : 0.16;
+  context.drawImage(canvas, 0, 0, context.canvas.clientWidth, context.canvas.clientHeight);
+  if (only !== null) {
+    context.globalAlpha = 1;
+    context.beginPath();
+    context.rect(flow.x, flow.top + only * flow.lane, head - flow.x, flow.lane);
+    context.clip();
+    context.drawImage(canvas, 0, 0, context.canvas.clientWidth, context.canvas.clientHeight);
+  }
+  context.restore();
+  return head;
+}
+
+// The gates of the blocks: the one that runs is lit.
+export function drawGates(context, flow, beat, part, theme) {
+  const numbered = flow.segments.filter((segment) => segment.beat.kind === "block");
+  const narrowest = numbered.reduce((least, segment) => Math.min(least, segment.to - segment.from), Infinity);
+  numbered.forEach((segment) => {
+    const lit = segment.at === beat;
+    const wide = gateWidth(segment);
+    context.fillStyle = lit ? theme.gate : "transparent";
+    context.strokeStyle = lit ? rgb(theme.thread) : theme.line;
+    context.lineWidth = lit ? 2 : 1;
+    context.beginPath();
+    context.roundRect(segment.from, flow.top - 5, wide, flow.high + 10, 5);
+    context.fill();
+    if (lit) {
+      context.save();
+      context.shadowColor = rgb(theme.thread, 0.9);
+      context.shadowBlur = 16 * Math.sin(Math.PI * Math.min(1, part)) + 5;
+      context.stroke();
+      context.restore();
+    } else context.stroke();
+    if (narrowest > 16 && flow.top > 16) {
+      context.fillStyle = lit ? rgb(theme.thread) : theme.soft;
+      context.font = `${lit ? 700 : 500} 12px system-ui`;
+      context.textAlign = "center";
+      context.textBaseline = "alphabetic";
+      context.fillText(segment.beat.label, segment.from + wide / 2, flow.top - 9);
+    }
+  });
+}
+
+// Threads from every lane into that of the focus, as thick as their weight; they run in as `part` goes from 0 to 1.
+export function drawThreads(context, flow, segment, weights, focus, part, theme) {
+  const most = weights.reduce((a, b) => Math.max(a, b), 0);
+  if (!(most > 0)) return;
+  const wide = gateWidth(segment);
+  const room = Math.max(40, Math.min(120, 1.1 * (segment.to - segment.from)));
+  const start = Math.max(flow.x + 4, segment.from - room + wide / 2);
+  const end = segment.from + wide;
+  const target = laneY(flow, focus);
+  const thick = Math.max(3, Math.min(9, 1.1 * flow.lane));
+  context.save();
+  context.lineCap = "round";
+  const order = [...weights.keys()].sort((a, b) => weights[a] - weights[b]);
+  for (const lane of order) {
+    const share = weights[lane] / most;
+    if (share < LEAST) continue;
+    const from = laneY(flow, lane);
+    const middle = (start + end) / 2;
+    context.strokeStyle = rgb(theme.thread, 0.12 + 0.83 * share);
+    context.lineWidth = 0.6 + thick * share;
+    context.beginPath();
+    context.moveTo(start, from);
+    const steps = 18;
+    for (let step = 1; step <= steps * part; step++) {
+      const u = step / steps;
+      const v = 1 - u;
+      const x = v ** 3 * start + 3 * v * v * u * middle + 3 * v * u * u * middle + u ** 3 * end;
+      const y = v ** 3 * from + 3 * v * v * u * from + 3 * v * u * u * target + u ** 3 * target;
+      context.lineTo(x, y);
+    }
+    context.stroke();
+  }
+  if (part >= 1) {
+    context.fillStyle = theme.focus;
+    context.shadowColor = rgb(theme.thread);
+    context.shadowBlur = 12;
+    context.beginPath();
+    context.arc(end, target, Math.max(3.5, Math.min(6, flow.lane)), 0, 7);
+    context.fill();
+  }
+  context.restore();
+}
