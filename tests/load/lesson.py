@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
+from streamlit.proto.ButtonGroup_pb2 import ButtonGroup
 
 from tests.load.visitor import Answer, Visitor
 from tracer import models
 from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES
 
-SHARES = {"page": 40, "sample": 15, "model": 15, "text": 10, "photo": 10, "choice": 10}
+SHARES = {"page": 30, "sample": 10, "model": 10, "text": 10, "photo": 10, "choice": 10, "change": 20}
 """Of 100 acts, how many are of which kind."""
 PAGES = ("Overview", "Trace", "Attention", "Mask", "Operations")
 LESSONS = ("Tokens", "Positions", "Sizes", "The notes", "The loss")
@@ -22,6 +23,9 @@ ASIDE = 0.2
 """Of the pages that are asked for, the share that are lessons."""
 CHOICES = ("Mask", "Operations")
 """Pages with something to choose that the server must answer."""
+CHANGED = ("Overview", "Trace", "Attention", "Mask")
+"""Pages with a panel of changes of the run."""
+PANEL = "What if?"
 PHOTO = (1600, 1200)
 
 
@@ -35,13 +39,15 @@ class Act:
 
 
 class Student:
-    """One student in a lesson. `runs=False` leaves out texts and photos of their own, and with them all runs."""
+    """One student in a lesson. `runs=False` leaves out texts and photos of their own and changes, and with them
+    all runs."""
 
     def __init__(self, number: int, address: str, runs: bool = True):
         self.visitor = Visitor(address)
         self.chance = random.Random(number)
         self.model, self.page, self.own = models.names()[0], PAGES[0], False
-        self._left_out = () if runs else ("photo", "text")
+        self._left_out = () if runs else ("photo", "text", "change")
+        self._changed: set[str] = set()  # models whose runs are changed
         self._deck: list[str] = []
 
     async def open(self) -> Act:
@@ -57,7 +63,10 @@ class Student:
         does: Callable = getattr(self, f"_{kind}")
         answer = await does()
         proven = self.page == "Mask" and (self.own or kind == "choice")  # a token is changed, and the model runs again
-        run = proven or kind in ("text", "photo") or (self.own and kind == "model")
+        anew = kind == "model" and (self.own or self.model in self._changed)
+        run = (
+            proven or kind in ("text", "photo", "change") or anew or (kind == "sample" and self.model in self._changed)
+        )
         return Act(kind, run, answer)
 
     def _shuffled(self) -> list[str]:
@@ -74,6 +83,7 @@ class Student:
             "photo": "image" in takes,
             "sample": bool(self._samples() or self._back()),
             "choice": self.page in CHOICES,
+            "change": self.page in CHANGED and self.visitor.panel(PANEL) is not None,
         }.get(kind, True)
 
     async def _page(self) -> Answer:
@@ -127,6 +137,22 @@ class Student:
         if listed is None:
             return await self.visitor.set(find("button_group", "Zoom"), string_array_value=["ops"])
         return await self.visitor.set(listed, string_value=chance.choice(listed.options))
+
+    async def _change(self) -> Answer:
+        """A change of the run, one that the panel offers; or, every other time, the run without those of before."""
+        find, chance = self.visitor.find, self.chance
+        if self.model in self._changed and (undo := find("button", "Undo the changes")) and chance.random() < 0.5:
+            self._changed.discard(self.model)
+            return await self.visitor.press(undo)
+        opening = await self.visitor.set(self.visitor.panel(PANEL), bool_value=True)
+        if opening.problems:
+            return opening
+        groups = [group for group in self.visitor.all("button_group") if group.click_mode == ButtonGroup.MULTI_SELECT]
+        if not groups:  # what is on screen has nothing that can be changed by itself
+            return opening
+        self._changed.add(self.model)
+        group = chance.choice(groups)
+        return await self.visitor.set(group, string_array_value=[chance.choice(group.options).content])
 
 
 def photo(number: int) -> bytes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import websockets
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Block_pb2 import Block
 from streamlit.proto.Common_pb2 import UploadedFileInfo
 from streamlit.proto.Element_pb2 import Element
 from streamlit.proto.Exception_pb2 import Exception as ExceptionElement
@@ -50,6 +51,7 @@ class Visitor:
         self.address, self.context, self.cookies, self.headers = address, context, {}, headers
         self.elements: dict[tuple[int, ...], Element] = {}
         self.page, self.query, self.session = "", "", ""  # the page by its hash
+        self._panels: dict[tuple[int, ...], Block.Popover] = {}  # by their places
         self._states: dict[str, WidgetState] = {}
         self._fragments: dict[str, str] = {}  # of each widget on the page, the fragment that it is in
         self._large: dict[str, tuple[ForwardMsg, int]] = {}  # by hash: the message, and when it was last used
@@ -109,6 +111,10 @@ class Visitor:
         """Every element of a kind on the page whose label begins with `label`, in the order of their places."""
         shown = [_shown(e) for _, e in sorted(self.elements.items()) if e.WhichOneof("type") == kind]
         return [one for one in shown if getattr(one, "label", "").startswith(label)]
+
+    def panel(self, label: str) -> Block.Popover | None:
+        """The panel that a button of this label opens, or None."""
+        return next((panel for panel in self._panels.values() if panel.label == label), None)
 
     async def press(self, button) -> Answer:
         """Presses a button."""
@@ -215,9 +221,12 @@ class Visitor:
         self.session = message.new_session.initialize.session_id or self.session
         self.page = message.new_session.page_script_hash
         if not message.metadata.run.fragment_ids:
-            self.elements, self._fragments = {}, {}
+            self.elements, self._fragments, self._panels = {}, {}, {}
 
     def _show(self, message: ForwardMsg, answer: Answer) -> None:
+        if message.delta.WhichOneof("type") == "add_block" and (panel := message.delta.add_block.popover).id:
+            self._panels[tuple(message.metadata.delta_path)] = panel
+            self._fragments[panel.id] = message.delta.fragment_id
         if message.delta.WhichOneof("type") != "new_element":
             return
         element = message.delta.new_element

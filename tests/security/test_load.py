@@ -34,7 +34,7 @@ def finished(work):
 
 @pytest.mark.sweep
 def test_three_students_meet_no_error(app_server):
-    acts = finished(lesson(app_server, 3, 8))
+    acts = finished(lesson(app_server, 3, 12))
     assert [problem for act in acts for problem in act.answer.problems] == []
     assert {act.kind for act in acts} == {"open", *SHARES}
     assert all(act.answer.bytes > 1000 and act.answer.seconds > 0 for act in acts)
