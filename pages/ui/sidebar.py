@@ -179,13 +179,13 @@ def _text(user_input: UserInput) -> None:
 
 def _upload(takes: tuple[str, ...]) -> None:
     now, most = visitor(), limits()
-    photo = f"{KINDS} up to {most.photo_mb:g} MB, or a"
+    photo = f"{KINDS} up to {most.photo_mb:g} MB, a"
     file = st.file_uploader(
         "Your photo, or a saved run" if "image" in takes else "A saved run",
         key=Key.UPLOAD.format(now.uploads),
         max_upload_size=most.upload_mb,
-        help=f"{photo if 'image' in takes else 'A'} .safetensors file of a saved run. It stays in this session and is "
-        "deleted when you close the page.",
+        help=f"{photo if 'image' in takes else 'A'} .safetensors file of a saved run, or a survey (.parquet, .arrow). "
+        "It stays in this session and is deleted when you close the page.",
     )
     if file is not None:
         with st.spinner("Opening the file"):

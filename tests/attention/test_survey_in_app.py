@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tracer
+from pages.state import session
 from tests.app.test_app import opened, text, upload, visited
 from tests.attention.test_all_heads_in_app import markup
 from tracer.attention import survey
@@ -43,7 +44,7 @@ def with_survey(data: bytes, name: str = "rows.parquet"):
 
 
 def press_first(at):
-    next(button for button in at.main.button if button.label == "Open").click().run()
+    next(button for button in at.main.button if button.label.startswith("Open ")).click().run()
     assert not at.exception and not at.error
     return at
 
@@ -91,7 +92,5 @@ def test_a_survey_is_opened_from_any_page(rows):
     at = upload(opened(), file(rows[0]), "mine.parquet")
     assert at.title[0].value == "What does a patch attend to?" and "mine.parquet: 2 photos" in text(at)
     at = with_survey(b"hello", "words.parquet")
-    assert (
-        at.error[0].value
-        == "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file. What was there before stays."
-    )
+    said = "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file"
+    assert at.error[0].value == f"{said}. {session.STAYS}"

@@ -47,8 +47,8 @@ EXTREMES = 4
 """Photos with the least and with the largest numbers."""
 SIDE = 144
 """Pixels of a small photo."""
-LETTERS = 24
-"""Letters of a name on a card."""
+LETTERS, FEW_LETTERS = 24, 14
+"""Letters of a name on a card, and on a button."""
 SAME = 0.05
 """Percentage points by which a run may differ from a survey: other machines round otherwise."""
 
@@ -240,7 +240,7 @@ def _describe(
         lower = "" if lowers is None else f" The probability falls without it on {100 * lowers:.0f} % of the photos."
         return f"On average, the answer changes most without {place(most)}: by {value}.{lower}"
     return (
-        f"The largest value is {value}, of {place(most)}. The least is "
+        f"The largest value is {value}, of {place(most)}. The smallest is "
         f"{measure.full(float(measure.values[cells[least]]))}, of {place(least)}."
     )
 
@@ -275,7 +275,12 @@ def _card(result: SurveyResult, file: str | None, at: int, number: str, place: t
     components.drawing(survey_charts.photo_card(picture, number, list(filter(None, lines))), f"photo {title} {at}")
     if not picture:
         st.caption("The file has no picture of it.")
-    elif st.button("Open", key=f"open {title} {at}", on_click=_open, args=(file, at, place)):
+    elif st.button(
+        texts.literal(f"Open {shorten(name, FEW_LETTERS)}"),
+        key=f"open {title} {at}",
+        on_click=_open,
+        args=(file, at, place),
+    ):
         st.rerun()
 
 
