@@ -70,7 +70,7 @@ def test_a_mistake_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(n
 
 def test_there_are_enough_and_each_can_be_applied():
     assert len(LISTED) >= 60 and len({mistake.name for mistake in LISTED}) == len(LISTED)
-    for mistake in (*listed(), *drawn()):
+    for mistake in (*listed(), *drawn()[::5]):
         changed = mistake.applied()
         assert changed != mistake.text()
         if mistake.file.endswith(".py"):

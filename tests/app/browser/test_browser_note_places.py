@@ -223,6 +223,7 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     assert set(alone) <= set(slips)
 
 
+@pytest.mark.sweep
 def test_a_note_keeps_its_place_while_a_model_loads(page):
     page.set_default_timeout(SLOW)
     page.goto("/notes?note=003&section=3&model=torchvision:squeezenet1_1")

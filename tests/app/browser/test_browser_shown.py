@@ -227,7 +227,7 @@ def axe(page) -> list[str]:
 
 
 LESSONS = tuple(page.path.stem for page in page_registry.find_pages() if page.heading)
-FEW = "light", "vit", ("", PAGES[1], "mask", "notes")
+FEW = "light", "vit", ("", PAGES[1], "mask")
 LOOKS = [(scheme, model, (*PAGES, *LESSONS)) for scheme in ("light", "dark") for model in models.names()]
 
 
