@@ -54,6 +54,8 @@ def test_a_model_beside_itself_with_a_change(capsys):
     [
         (["--text", "O"], "--text 'O': both runs are saved ones, expected the name of a model"),
         (["--change", "logits=zero"], "is a saved run, expected a model"),
+        (["--text-b", "O"], "--text-b 'O': "),
+        (["--set-b", "gelu=exact"], "--set-b 'gelu=exact': "),
     ],
 )
 def test_saved_runs_take_no_input_and_no_change(capsys, files, more, message):
@@ -64,3 +66,29 @@ def test_bad_names_are_refused(capsys, files):
     assert "'vot'" in refused(capsys, "compare", files[0], "vot")
     assert "none.safetensors" in refused(capsys, "compare", "none.safetensors", "vit")
     assert "--text 'O': 'vit' takes no text, expected image" in refused(capsys, "compare", "vit", "vit", "--text", "O")
+
+
+def test_a_second_text_and_other_choices_are_for_the_second_run(capsys):
+    first = ["nanogpt", "nanogpt", "--text", "ROMEO"]
+    status, out, _ = run(capsys, "compare", *first, "--text-b", "JULIE", "--json")
+    assert status == 1 and json.loads(out)["first"] == "embedding"
+    status, out, _ = run(capsys, "compare", *first, "--set-b", "gelu=tanh", "--json")
+    assert status == 1 and json.loads(out)["first"] == "block1.mlp.activation"
+    assert "--text-b 'O': 'vit' takes no text" in refused(capsys, "compare", "nanogpt", "vit", "--text-b", "O")
+    assert "gelu=exact or gelu=tanh" in refused(capsys, "compare", *first, "--set-b", "gelu=relu")
+
+
+def test_eager_attention_of_a_library_beside_its_fused_kernel(capsys):
+    status, out, _ = run(capsys, "compare", "hf:gpt2", "hf:gpt2", "--set-b", "attention=eager", "--json")
+    tree = json.loads(out)
+    assert status == 0 and tree["equal"] and tree["first"] is None
+    weights = [row for row in tree["rows"] if str(row["b"]).endswith("attention.weights")]
+    assert weights and {row["values"] for row in weights} == {"equal up to rounding"}
+
+
+def test_models_of_two_makers_are_aligned_line_by_line(capsys):
+    status, out, _ = run(capsys, "compare", "hf:gpt2", "nanogpt", "--json")
+    pairs = {(row["a"], row["b"]) for row in json.loads(out)["rows"]}
+    assert status == 1
+    for line in ("norm1", "attention.scores", "attention.weights", "attention.output", "mlp.hidden", "mlp.residual"):
+        assert (f"transformer.h.0.{line}", f"block1.{line}") in pairs, line

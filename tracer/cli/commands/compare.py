@@ -1,8 +1,10 @@
 """Compare two runs, line by line: saved files, or models by their names, each run once.
 
 It compares values, equations, shapes, attention and answers. --image and --text are for the models that are run,
---change for B alone: `compare vit vit --change block3.attention.weights="drop_heads(1)"` shows what that head does. The
-exit status is 0 where all values that both runs kept are equal up to rounding, 1 where they differ, 2 for bad input.
+--image-b, --text-b, --set-b and --change for B alone: `compare vit vit --change
+block3.attention.weights="drop_heads(1)"` shows what that head does, and `compare hf:gpt2 hf:gpt2 --set-b
+attention=eager` whether a fused kernel computes its formula. The exit status is 0 where all values that both runs kept
+are equal up to rounding, 1 where they differ, 2 for bad input.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tracer.cli import shared_options as shared
+from tracer.cli.commands.trace import parse_choice
 from tracer.export import rows, to_table
 from tracer.export.math_labels import scientific
 from tracer.record import Trace
@@ -31,6 +35,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name in "ab":
         parser.add_argument(name, metavar=name.upper(), help=f"a saved run (*{shared.SAVED}), or the name of a model")
     shared.inputs(parser)
+    parser.add_argument("--image-b", metavar="F", help="a photo for B")
+    parser.add_argument("--text-b", metavar="T", help="a text for B")
+    parser.add_argument(
+        "--set-b",
+        metavar="NAME=VALUE",
+        type=shared.pair,
+        nargs="+",
+        action="extend",
+        default=[],
+        help="a size or a choice of B, e.g. attention=eager",
+    )
     shared.change(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
@@ -43,9 +58,14 @@ def run(options: argparse.Namespace) -> int:
     for given in ("image", "text"):
         if (value := getattr(options, given)) is not None and len(saved) == 2:
             raise ValueError(f"--{given} {quote(value)}: both runs are saved ones, expected the name of a model")
-    if options.change and options.b in saved:
-        raise ValueError(f"--change {quote(options.change[0])}: {quote(options.b)} is a saved run, expected a model")
-    a, b = _trace(options.a, options, []), _trace(options.b, options, options.change)
+    of_b = {"image-b": options.image_b, "text-b": options.text_b, "change": next(iter(options.change), None)}
+    for given, value in (of_b | {"set-b": "=".join(next(iter(options.set_b), ())) or None}).items():
+        if value is not None and options.b in saved:
+            raise ValueError(f"--{given} {quote(value)}: {quote(options.b)} is a saved run, expected a model")
+    a = _trace(options.a, {"image": options.image, "text": options.text})
+    inputs_of_b = {kind: _first(of_b[f"{kind}-b"], getattr(options, kind)) for kind in ("image", "text")}
+    names = {f"{kind}-b" for kind in ("image", "text") if of_b[f"{kind}-b"] is not None}
+    b = _trace(options.b, inputs_of_b, names, options.set_b, options.change)
     comparison = tracer.compare(a, b)
     if options.json:
         print(json.dumps(tree(comparison), indent=1, ensure_ascii=False, allow_nan=False))
@@ -54,29 +74,39 @@ def run(options: argparse.Namespace) -> int:
     return 0 if comparison.equal else 1
 
 
-def _trace(name: str, options: argparse.Namespace, change: list[str]) -> Trace:
-    """Open a saved run, or run a model by its name."""
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _trace(
+    name: str,
+    inputs: Mapping[str, str | None],
+    own: Collection[str] = (),
+    chosen: Sequence[tuple[str, str]] = (),
+    change: Sequence[str] = (),
+) -> Trace:
+    """Open a saved run, or run a model by its name. `own` are the options that are for this run alone."""
     import tracer
     from tracer import changes, models, zoo
     from tracer.record import serialization
 
     if name.endswith(shared.SAVED):
         return serialization.open(name)
-    models.spec_of(name)  # refuses an unknown name
-    model = tracer.load(name)
-    given: dict[str, Any] = {}
-    for kind, value in (("image", shared.photo(options.image)), ("text", options.text)):
-        if value is not None and kind in model.takes:
-            given[kind] = value
-    for kind in ("image", "text"):
-        if getattr(options, kind) is not None and kind not in model.takes:
+    spec = models.spec_of(name)  # refuses an unknown name
+    sizes = {key: parse_choice(key, value, spec.options, spec.settings) for key, value in chosen}
+    input_sizes = {key: sizes.pop(key) for key in (*spec.runs, *spec.settings) if key in sizes}
+    model = tracer.load(name, **sizes)
+    for kind, value in inputs.items():
+        if value is not None and kind not in model.takes:
             known = " and ".join(model.takes) or "its own sample"
-            raise ValueError(
-                f"--{kind} {quote(getattr(options, kind))}: {quote(name)} takes no {kind}, expected {known}"
-            )
-    if zoo.is_foreign(name):
+            option = f"{kind}-b" if f"{kind}-b" in own else kind
+            raise ValueError(f"--{option} {quote(value)}: {quote(name)} takes no {kind}, expected {known}")
+    given: dict[str, Any] = {kind: value for kind, value in inputs.items() if value is not None}
+    if "image" in given:
+        given["image"] = shared.photo(given["image"])
+    if zoo.is_foreign(name) or (sizes and model.weights != models.origin(name)):
         print(f"{name}: {model.weights}", file=sys.stderr)
-    return model.trace(**given, change=changes.parse_all(change))
+    return model.trace(**given, change=changes.parse_all(change), **input_sizes)
 
 
 def tree(comparison: Comparison) -> dict[str, Any]:
