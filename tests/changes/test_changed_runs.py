@@ -271,11 +271,30 @@ def test_patches_of_the_photo_are_hidden(vit, fill):
     assert torch.equal(trace.output, vit.net(hidden[0]).detach())
 
 
+def test_removed_patches_leave_the_sequence(vit):
+    trace = vit.trace(change={"image": changes.hide([0, 9], "removed")})
+    stay = [0, *(1 + patch for patch in range(64) if patch not in (0, 9))]
+    net = copy.deepcopy(vit.net)
+    net.block1.register_forward_pre_hook(lambda module, args: (args[0][:, stay], *args[1:]))
+    with torch.no_grad():
+        expected, whole = net(*vit.inputs()), vit.net(*vit.inputs())
+    torch.testing.assert_close(trace.output, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(trace.output, whole, atol=1e-3)
+    assert trace.step("kept").symbolic == ("B", "N_v + 1", "D") and trace.attention(0).shape[-1] == 63
+    assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
+    assert tracer.attention.unseen(trace)[1] == (0, 9)
+
+
 def test_words_are_masked():
     model = tracer.load("nanogpt")
     plain, masked = model.inputs(), model.with_changes({"text": changes.mask_words([0, 3], 5)}).inputs()
     assert masked[0][0, [0, 3]].tolist() == [5, 5] and torch.equal(masked[0][:, 4:], plain[0][:, 4:])
     assert [at for at, (a, b) in enumerate(zip(plain.words, masked.words, strict=True)) if a != b] == [0, 3]
+
+
+def test_patches_are_not_removed_where_the_model_can_not_leave_any_out():
+    with pytest.raises(ValueError, match="can't run on some of its patches alone"):
+        tracer.load("segmenter").trace(change={"image": "hide(3,removed)"})
 
 
 def test_permuted_weights_leave_the_model_alone(vit, plain):
@@ -289,6 +308,7 @@ def test_permuted_weights_leave_the_model_alone(vit, plain):
     ("change", "message"),
     [
         ({"image": "hide(99)"}, "no patch 99, expected 0 to 63"),
+        ({"image": f"hide({','.join(map(str, range(64)))},removed)"}, "leaves no patch, expected one at least"),
         ({"image": "zero"}, "'image' can't be changed by zero, expected hide(27,28,grey)"),
         ({"text": "mask_words(0;1)"}, "the model takes no text"),
         ({"block1.mlp.output": "causal"}, "expected the scores of an attention"),

@@ -76,6 +76,7 @@ def test_a_line_offers_what_fits_its_shape(plain):
         ("norm=noise(0.1,2)", "Last norm with noise of 0.1"),
         ("nowhere=zero", "nowhere set to 0"),
         ("image=hide(1,2,grey)", "2 patches hidden (grey)"),
+        ("image=hide(1,2,removed)", "2 patches removed"),
         ("weights=permute(0)", "Weights in random order"),
     ],
 )

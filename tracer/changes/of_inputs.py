@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from PIL import Image, ImageFilter
 from torch import Tensor, nn
 
 from tracer.changes.kinds import Applied, Change, TargetLine, check_seed, split, whole_numbers
-from tracer.inputs.hidden_patches import FILLS, hide_patches
+from tracer.inputs.hidden_patches import FILLS, hide_patches, paint_patches
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote, shorten
 
 MASKED = "▢"
 """How a word that was masked is written."""
+REMOVED = "removed"
+"""The fill of patches that are not hidden in the photo but left out of the sequence."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,11 @@ class InputChange(Change):
 
 @dataclass(frozen=True)
 class Hide(InputChange):
-    """These patches of the photo, counted from 0 row by row, show mid-grey, the mean colour, or the photo blurred."""
+    """These patches of the photo, counted from 0 row by row, show mid-grey, the mean colour, or the photo blurred.
+
+    Removed ones are left out of the sequence, once each has its position (He et al. 2022, section 3); this takes a
+    model that runs on some patches alone.
+    """
 
     name: ClassVar[str] = "hide"
     key: ClassVar[str] = "image"
@@ -46,8 +50,8 @@ class Hide(InputChange):
     fill: str = "mean"
 
     def __init__(self, patches: Iterable[int], fill: str = "mean"):
-        if fill not in FILLS:
-            raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join(FILLS)}")
+        if fill not in (*FILLS, REMOVED):
+            raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join((*FILLS, REMOVED))}")
         object.__setattr__(self, "patches", whole_numbers("patch", patches))
         object.__setattr__(self, "fill", fill)
 
@@ -68,6 +72,9 @@ class Hide(InputChange):
         if max(self.patches) >= rows * columns:
             patch, last = shorten(str(max(self.patches))), rows * columns - 1
             raise ValueError(f"{shorten(str(self))}: there is no patch {patch}, expected 0 to {last}")
+        if self.fill == REMOVED:
+            return self._remove(inputs)
+        assert inputs.photo is not None  # where there is a crop
         hidden = torch.zeros(rows * columns, dtype=torch.bool)
         hidden[list(self.patches)] = True
         hidden = hidden.view(1, rows, columns)
@@ -83,25 +90,27 @@ class Hide(InputChange):
             inputs,
             tensors=tuple(paint(one) if isinstance(one, Tensor) else one for one in inputs.tensors),
             named={name: paint(one) if isinstance(one, Tensor) else one for name, one in inputs.named.items()},
-            photo=self._paint_photo(inputs, hidden[0].numpy()),
+            photo=paint_patches(inputs.photo, inputs.crop.box, hidden[0].numpy(), self.fill),
         )
 
-    def _paint_photo(self, inputs: Inputs, hidden: np.ndarray) -> np.ndarray:
-        """Return the photo that is shown, `[H, W, 3]`, with the patches of its crop hidden."""
-        assert inputs.photo is not None and inputs.crop is not None
-        photo, (left, top, right, bottom) = inputs.photo.copy(), inputs.crop.box
-        (rows, columns), other = hidden.shape, photo
-        y, x = (
-            np.linspace(*ends).round().astype(int) for ends in ((top, bottom, rows + 1), (left, right, columns + 1))
+    def _remove(self, inputs: Inputs) -> Inputs:
+        """Return inputs with a shorter list of tokens, `named["kept"]`."""
+        kept = inputs.named.get("kept")
+        visible = next((segment for segment in inputs.segments if segment.name == "visible"), None)
+        if kept is None or visible is None:
+            raise ValueError(f"{shorten(str(self))}: the model can't run on some of its patches alone")
+        patches = tuple(patch for patch in visible.places if patch not in self.patches)
+        if not patches:
+            raise ValueError(f"{shorten(str(self))} leaves no patch, expected one at least")
+        first = range(visible.start)
+        rows = [*first, *(visible.start + at for at, patch in enumerate(visible.places) if patch in patches)]
+        shorter = replace(visible, stop=visible.start + len(patches), places=patches)
+        return replace(
+            inputs,
+            named={**inputs.named, "kept": kept[:, rows]},
+            sizes={**inputs.sizes, "N_v": len(patches)},
+            segments=tuple(shorter if segment is visible else segment for segment in inputs.segments),
         )
-        if self.fill == "blur":
-            radius = 1.5 * max((bottom - top) / rows, (right - left) / columns)
-            other = np.asarray(Image.fromarray(photo).filter(ImageFilter.BoxBlur(radius)))
-        colour = photo[y[0] : y[-1], x[0] : x[-1]].mean((0, 1)) if self.fill == "mean" else 127.5
-        for row, column in np.argwhere(hidden):
-            place = slice(y[row], y[row + 1]), slice(x[column], x[column + 1])
-            photo[place] = other[place] if self.fill == "blur" else colour
-        return photo
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(str, self.patches))},{self.fill})"

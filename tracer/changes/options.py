@@ -27,7 +27,7 @@ from tracer.changes.kinds import (
     Unscale,
     Zero,
 )
-from tracer.changes.of_inputs import Hide, InputChange, MaskWords, Permute
+from tracer.changes.of_inputs import REMOVED, Hide, InputChange, MaskWords, Permute
 from tracer.record import CHANGED, AttentionRecord, Step, Trace, split_id
 
 PARTS = {"attention": "attention", "cross": "cross-attention", "mlp": "MLP"}
@@ -193,7 +193,7 @@ def _describe_input(change: InputChange) -> str:
     """Return a change of an input or of the weights in words."""
     if isinstance(change, Hide):
         many = "1 patch" if len(change.patches) == 1 else f"{len(change.patches)} patches"
-        return f"{many} hidden ({change.fill})"
+        return f"{many} removed" if change.fill == REMOVED else f"{many} hidden ({change.fill})"
     if isinstance(change, MaskWords):
         return f"{len(change.places)} word{'s' * (len(change.places) > 1)} masked"
     return "Weights in random order" if isinstance(change, Permute) else str(change)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional
 
@@ -34,3 +36,23 @@ def hide_patches(images: Tensor, hidden: Tensor, fill: str = "mean", grey: Seque
         other = functional.avg_pool2d(functional.pad(images, around, mode="replicate"), window, stride=1)
     pixels = hidden.repeat_interleave(height, -2).repeat_interleave(width, -1).unsqueeze(1)
     return torch.where(pixels, other, images)
+
+
+def paint_patches(
+    photo: np.ndarray, box: tuple[float, float, float, float], hidden: np.ndarray, fill: str
+) -> np.ndarray:
+    """Return a photo `[H, W, 3]` uint8 for the screen, with the patches at which `hidden`, bool `[rows, columns]`, is
+    True filled as `hide_patches` fills them.
+
+    The grid lies over `box`: left, top, right, bottom in pixels.
+    """
+    painted, (left, top, right, bottom), (rows, columns) = photo.copy(), box, hidden.shape
+    y, x = (np.linspace(*ends).round().astype(int) for ends in ((top, bottom, rows + 1), (left, right, columns + 1)))
+    if fill == "blur":
+        radius = 1.5 * max((bottom - top) / rows, (right - left) / columns)
+        blurred = np.asarray(Image.fromarray(photo).filter(ImageFilter.BoxBlur(radius)))
+    colour = photo[y[0] : y[-1], x[0] : x[-1]].mean((0, 1)) if fill == "mean" else 127.5
+    for row, column in np.argwhere(hidden):
+        place = slice(y[row], y[row + 1]), slice(x[column], x[column + 1])
+        painted[place] = blurred[place] if fill == "blur" else colour
+    return painted

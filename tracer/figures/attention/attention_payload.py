@@ -191,7 +191,7 @@ def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, 
         "side": _side(trace, picture),
         "tokens": [tokens.get(patch) for patch in range(picture.rows * picture.columns)],
         "unseen": list(missing),
-        "tower": tower,
+        "tower": tower or "model",
     }, file.getvalue()
 
 

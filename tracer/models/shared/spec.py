@@ -14,7 +14,7 @@ from PIL.Image import Image
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention, with_interventions
 from tracer.changes import Change, change_of, divide, has_name, write
-from tracer.changes.of_inputs import Permute
+from tracer.changes.of_inputs import REMOVED, Hide, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Picture, Trace
@@ -54,7 +54,8 @@ class Spec:
     description has `ways(model, inputs, recording)` instead of `probes`: see `tracer.zoo.find_probe_sizes`. `hints` are
     people's additions to derived lines (`tracer.textbook.hints`). `presets` are sizes and options of published
     models, by name. `meanings` are those of sizes that no other model has; the words up to the first colon or comma
-    name it.
+    name it. `subset` has the fields that differ where patches are left out of the sequence, if the model can do that:
+    its `prepare` returns the numbers of the tokens that stay as `named["kept"]`.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -81,6 +82,7 @@ class Spec:
     hints: tuple[Hint, ...] = ()
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
+    subset: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -204,7 +206,7 @@ class Model:
         picture, values = None, {}
         if inputs.crop is not None:
             rows, columns = full["H"] // full["P"], full["W"] // full["P"]
-            first = next(segment.start for segment in inputs.segments if segment.name == "image")
+            first = next(segment.start for segment in inputs.segments if segment.name in ("image", "visible"))
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
             values["photo"] = torch.from_numpy(inputs.photo)
         trace = assemble(
@@ -250,21 +252,29 @@ class Model:
         changed = self._changed.get(key) if key else None
         if changed is None:
             lines, of_inputs = divide(wanted)
+            model = self
+            if any(isinstance(one, Hide) and one.fill == REMOVED for one in of_inputs) and self._subset is not None:
+                model, inputs = self._subset, self._subset.inputs()
             for one in of_inputs:
                 one.change(inputs, self.vocabulary.complete({**inputs.sizes, **self.sizes}), self._normalisation)
-            changed = replace(self, base=self, changes=wanted, captions={})
+            changed = replace(model, base=self, changes=wanted, captions={})
             if permuted := [one for one in of_inputs if isinstance(one, Permute)]:
                 changed.net = copy.deepcopy(self.net)
                 for one in permuted:
                     one.change_net(changed.net)
             if lines:
-                lines_of = partial(self._line_sites, inputs, at)
+                lines_of = partial(model._line_sites, inputs, at)
                 changed.interventions = interventions_of(lines, lines_of)
                 changed.net = with_interventions(changed.net, changed.interventions)
                 changed._solutions = {}
             if key:
                 self._changed.put(key, changed)
         return changed
+
+    @cached_property
+    def _subset(self) -> Model | None:
+        """The model on some of its patches; None where it can't leave any out."""
+        return replace(self, spec=replace(self.spec, **self.spec.subset), _solutions={}) if self.spec.subset else None
 
     @property
     def _normalisation(self) -> dict[str, Sequence[float]]:
