@@ -51,6 +51,7 @@ def find(key: Key) -> Mapping[str, Check] | str | None:
 
     Start the check and return None where the result is not known yet.
     """
+    key = _of_lines(key)
     if (checks := _results.get(key)) is not None:
         return checks
     with _asking:
@@ -58,6 +59,12 @@ def find(key: Key) -> Mapping[str, Check] | str | None:
         if task is None or task.over:
             _tasks[key] = line.join(lambda: _check(key), BACKGROUND)
     return None
+
+
+def _of_lines(key: Key) -> Key:
+    """Return the key that runs with the same lines share, such as those of a photo with other patches hidden."""
+    name, options = key
+    return name, run_cache.of_lines(options)
 
 
 def pending(key: Key, trace: Trace) -> bool:
@@ -91,8 +98,8 @@ def check_now(key: Key, trace: Trace) -> Trace:
     queue."""
     from tracer.tracing.proofs import counterfactual_budget
 
-    if _results.get(key) is None and not _too_large(trace):
-        _results.put(key, counterfactual_budget.results(counterfactual_budget.check(trace)))
+    if _results.get(_of_lines(key)) is None and not _too_large(trace):
+        _results.put(_of_lines(key), counterfactual_budget.results(counterfactual_budget.check(trace)))
     return apply(key, trace)
 
 
@@ -104,7 +111,7 @@ def _too_large(trace: Trace) -> str:
 
 def wait(key: Key) -> None:
     """Wait until the check of a model is done or fails, or the server ends."""
-    if find(key) is None and (task := _tasks.get(key)) is not None:
+    if find(key) is None and (task := _tasks.get(_of_lines(key))) is not None:
         while not stopped.is_set() and not task.wait(PAUSE):
             pass
 

@@ -103,6 +103,12 @@ def without_changes(options: Options) -> Options:
     return tuple((key, value) for key, value in options if key != CHANGE)
 
 
+def of_lines(options: Options) -> Options:
+    """Return the options that decide the lines of a run: not what its photo shows, or which words its text has."""
+    kept = [text for text in changes(options) if not text.startswith(("image=", "text=")) or text.endswith(",removed)")]
+    return without_changes(options) + (((CHANGE, BETWEEN.join(kept)),) if kept else ())
+
+
 def load(name: str, options: Options = ()) -> Any:
     """Return a model, loaded once for all visitors; one with changes shares the weights of the plain one.
 
