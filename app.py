@@ -32,10 +32,12 @@ def main() -> None:
     if library_models.pending():
         progress_bar.over()
         return
+    with st.container(key="top"):  # always there: the page below stays where it is when a run is changed
+        progress_bar.lay_overlay()
+        changes = st.container()
     with page_frame.around():
         mask_controls.notice()
         model_sizes.notice(page.url_path)
-        changes = st.container()
         page.run()
     active_changes.show(changes)
     sidebar.run(slots, page.url_path)

@@ -1,8 +1,11 @@
 """The display while a visitor waits: the task, its progress, and a button that cancels it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from tracer.export.math_labels import amount
 from tracer.utils.job_queue import position_text
@@ -11,22 +14,64 @@ from tracer.utils.progress import Progress
 HIDDEN = "hidden"
 """Where a visitor’s session keeps the place of the style that hides what was on screen, while a page is made."""
 LEFT = (
+    "<span></span>"  # of style alone, Streamlit makes no element that could be emptied again
     "<style>:is([data-testid=stMain], [data-testid=stSidebar]) [data-stale=true] { display: none !important }</style>"
 )
 """What was on screen before goes: it is of another model or input than the names that stand above it by now."""
 
 
+OVERLAY = "overlay"
+"""Where a visitor’s session keeps the place of bars that lie over the page."""
+SOON, LATE = 0.1, 1.0
+"""Seconds before a bar is shown; the second of one over a page that stays."""
+
+_keeps_page: ContextVar[bool] = ContextVar("keeps_page", default=False)
+_slots: ContextVar[list[DeltaGenerator]] = ContextVar("slots", default=[])  # noqa: B039 # nobody appends to it
+
+
+@contextmanager
+def keep_page(keeps: bool = True) -> Iterator[None]:
+    """Leave what is on screen where it is during the block: bars lie over the page, and come late."""
+    token = _keeps_page.set(keeps)
+    try:
+        yield
+    finally:
+        _keeps_page.reset(token)
+
+
+def reserve() -> list[DeltaGenerator]:
+    """Make the places of a bar that may come: a page that always has them does not move when one comes or goes."""
+    return [st.empty(), st.empty()]
+
+
+@contextmanager
+def within(slots: list[DeltaGenerator]) -> Iterator[None]:
+    """Show bars in reserved places during the block."""
+    token = _slots.set(slots)
+    try:
+        yield
+    finally:
+        _slots.reset(token)
+
+
+def delay() -> float:
+    """Return the seconds of waiting before a bar is shown."""
+    return LATE if _keeps_page.get() else SOON
+
+
 class Bar:
-    """A progress bar, in the container of the result; `instead` where the result replaces what was on screen, which is
-    hidden then. `cancel()` is called when the visitor presses the button."""
+    """A progress bar, in the container of the result or over the page; `instead` where the result replaces what was on
+    screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
 
     def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
         self.doing, self.shown = doing, (0.0, doing)
-        if instead and HIDDEN not in st.session_state:
-            st.session_state[HIDDEN] = st.empty()
+        keeps = _keeps_page.get() and OVERLAY in st.session_state
+        hidden, place = _slots.get() or (None, None)
+        if instead and not keeps and HIDDEN not in st.session_state:
+            st.session_state[HIDDEN] = hidden or st.empty()
             st.session_state[HIDDEN].html(LEFT)
-        self.place = st.empty()
-        with self.place.container(border=True):
+        self.place = st.session_state[OVERLAY] if keeps else place or st.empty()
+        with self.place.container(border=True, key=f"over-{key}" if keeps else None):
             self.bar = st.progress(0.0, doing)
             st.button("Cancel", icon=":material/close:", key=key, on_click=cancel)
 
@@ -59,6 +104,11 @@ def words(progress: Progress, doing: str) -> str:
 def begin() -> None:
     """Forget what the last run of the script hid, which may have been stopped meanwhile."""
     st.session_state.pop(HIDDEN, None)
+
+
+def lay_overlay() -> None:
+    """Make the place of bars that lie over the page, before the page is drawn."""
+    st.session_state[OVERLAY] = st.empty()
 
 
 def over() -> None:

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from threading import Lock
+from time import monotonic
 from typing import TypeVar
 from weakref import ref
 
@@ -81,8 +82,11 @@ def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: b
     queue."""
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
+        shown_from = monotonic() + progress_bar.delay()
         while not task.wait(EVERY if on_screen else 3600):
-            if on_screen:
+            if on_screen and monotonic() < shown_from - EVERY / 2:
+                st.session_state.get(CANCELLED)
+            elif on_screen:
                 bar = bar or progress_bar.Bar(
                     doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
                 )

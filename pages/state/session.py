@@ -13,7 +13,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.jobs import background_checks, rate_limit, run_cache, single_flight
+from pages.jobs import background_checks, progress_bar, rate_limit, run_cache, single_flight
 from pages.state import model_options
 from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
@@ -198,6 +198,7 @@ def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
 def trace() -> Trace:
     """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
     known. A refusal stops the page with one sentence."""
+    slots = progress_bar.reserve()
     if (run := current_run()) is None:
         chosen, name = user_input(), model_name()
         key = (name, options())
@@ -206,7 +207,8 @@ def trace() -> Trace:
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
-            run = _find_run(*key, chosen)
+            with progress_bar.within(slots), progress_bar.keep_page(was_run()):
+                run = _find_run(*key, chosen)
         except rate_limit.Full:
             raise
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
@@ -254,7 +256,9 @@ def change(texts: Sequence[str]) -> None:
 def plain_trace() -> Trace:
     """Return the run on screen as it is without changes."""
     name, known = model_name(), run_cache.without_changes(options())
-    return background_checks.apply((name, known), _find_run(name, known, user_input()))
+    with progress_bar.keep_page():
+        run = _find_run(name, known, user_input())
+    return background_checks.apply((name, known), run)
 
 
 def changed_trace(texts: Sequence[str]) -> Trace:
@@ -293,6 +297,15 @@ def current_run() -> Trace | None:
         return None
     run = kept.run()
     return run and background_checks.apply(kept.key, run)
+
+
+def was_run() -> bool:
+    """Return whether a run of this model on this input is on screen, perhaps with other changes."""
+    kept = visitor().held
+    if kept is None or kept.given() is not user_input():
+        return False
+    (model, known), plain = kept.key, run_cache.without_changes(options())
+    return model == model_name() and run_cache.without_changes(known) == plain
 
 
 def checking() -> bool:
