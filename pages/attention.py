@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages import components
 from pages.sections.attention import all_heads, head_columns
-from pages.sections.what_if import before_after, panel
+from pages.sections.what_if import before_after, brush, panel
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, tower_select
 from tracer.attention import layers, segments
@@ -48,7 +48,7 @@ if blocks := attention_payload.blocks(trace, part):
     asked = st.query_params.get("block", "")
     layer = next((block for block in blocks if str(block + 1) == asked), blocks[-1])
     panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head")))
-    if step := components.attention_map(trace, part):
+    if step := components.attention_map(trace, part, brush.facts(trace), brush.hide):
         url_state.open_step(step)
     before_after.show(trace, (layer, part))
 elif attention_payload.too_large(trace, part):

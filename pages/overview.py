@@ -7,9 +7,10 @@ from pathlib import Path
 import streamlit as st
 
 from pages import components
+from pages.jobs import progress_bar
 from pages.jobs.render_cache import of
 from pages.sections.overview import lens, next_pages, predictions, token_ids
-from pages.sections.what_if import before_after
+from pages.sections.what_if import before_after, brush
 from pages.sections.what_if import panel as what_if_panel
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
@@ -60,7 +61,7 @@ def cut(view: View) -> None:
 
 def look(trace: Trace, view: View | None) -> None:
     """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
-    if components.glance(trace) and (seen := attention_payload.first(trace)):
+    if components.glance(trace, brush.facts(trace), brush.hide) and (seen := attention_payload.first(trace)):
         url_state.check(query=range(seen.queries))
         return
     if view is not None:
@@ -136,8 +137,12 @@ def way(trace: Trace) -> None:
         url_state.open_step(clicked)
 
 
-early = session.view() if session.current_run() is None else None
-view = early or session.traced_view(session.trace())
+early = session.view() if session.current_run() is None and not session.was_run() else None
+if early:
+    progress_bar.reserve()  # as the run does that is looked for here, when there is one
+    view = early
+else:
+    view = session.traced_view(session.trace())
 with st.container(key="first"):
     if view is not None:
         left, right = st.columns([3, 2], gap="large")
@@ -151,7 +156,7 @@ if early:
         photo(early, "early")
 trace = session.trace()
 view = session.traced_view(trace)
-with place.container():
+with place.container() if early else place:
     look(trace, view)
 with right:
     what_if_panel.show(what_if_panel.blocks)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import streamlit as st
@@ -28,10 +28,18 @@ MAP = (
     "keys",
     "strip",
     "headed",
+    "brush",
     *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
-GLANCE = ("place", "headed", *(f"attention_map/{script}" for script in _DRAWN), "glance/sentence", "glance/glance")
+GLANCE = (
+    "place",
+    "headed",
+    "brush",
+    *(f"attention_map/{script}" for script in _DRAWN),
+    "glance/sentence",
+    "glance/glance",
+)
 """Those of the first look at it."""
 
 
@@ -91,11 +99,17 @@ def _rules(file: Path) -> str:
     return f"<style>{file.read_text(encoding='utf-8')}</style>"
 
 
-def attention_map(trace: Trace, part: str | None = None) -> str | None:
+def attention_map(
+    trace: Trace,
+    part: str | None = None,
+    brush: Mapping | None = None,
+    hide: Callable[[object], None] | None = None,
+) -> str | None:
     """Draw attention over the photo and from token to token; the browser handles the pointer, keys and choices. Return
     the id of a step whose equation was chosen.
 
-    Where not all blocks fit in one message, the browser asks for the block that is chosen.
+    Where not all blocks fit in one message, the browser asks for the block that is chosen. `brush` has the facts that
+    the browser needs to hide patches of the photo; `hide` is called with what was hidden.
     """
     choices = attention_payload.blocks(trace, part)
     wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
@@ -108,9 +122,22 @@ def attention_map(trace: Trace, part: str | None = None) -> str | None:
 
     data = of(trace, ("attention", part, *layers, *views), pack)
     told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
-    data = _under(browser_position.facts(visitor()) | {"equations": told_of}, data)
-    component = _component("attention_map", scripts=MAP, styles=("attention_map", "strip"))
-    return component(key=Key.MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
+    data = _under(browser_position.facts(visitor()) | {"equations": told_of, "brush": brush}, data)
+    component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "strip"))
+    return component(
+        key=Key.MAP,
+        data=data,
+        on_wanted_change=lambda: None,
+        on_step_change=lambda: None,
+        on_hidden_change=partial(_hide, Key.MAP, hide),
+    ).step
+
+
+def _hide(key: str, hide: Callable[[object], None] | None) -> None:
+    """Hand over the patches that were hidden in the browser."""
+    hidden = (st.session_state.get(key) or {}).get("hidden")
+    if hide is not None and hidden is not None:
+        hide(hidden)
 
 
 def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
@@ -171,12 +198,14 @@ def comparison(packed: bytes, run: str, told: str) -> None:
     _component("comparison", scripts=COMPARISON, isolated=False)(key="comparison", data=data)
 
 
-def glance(trace: Trace) -> bool:
-    """Draw one map over the photo and the words that follows the pointer; return whether the run has one."""
+def glance(trace: Trace, brush: Mapping | None = None, hide: Callable[[object], None] | None = None) -> bool:
+    """Draw one map over the photo and the words that follows the pointer; return whether the run has one. `brush` and
+    `hide` are those of `attention_map`."""
     if (data := of(trace, "glance", lambda: attention_payload.glance(trace) or b"")) == b"":
         return False
-    data = _under(browser_position.facts(visitor()), data)
-    _component("glance", scripts=GLANCE, styles=("attention_map", "glance"))(key="glance", data=data)
+    data = _under(browser_position.facts(visitor()) | {"brush": brush}, data)
+    component = _component("glance", scripts=GLANCE, styles=("attention_map", "brush", "glance"))
+    component(key="glance", data=data, on_hidden_change=partial(_hide, "glance", hide))
     return True
 
 

@@ -1,12 +1,17 @@
 """Changes as part of a visitor's request: in links, on every page, beside the plain run, and taken back."""
 
 import json
+from base64 import b64decode
+from io import BytesIO
 
+import numpy as np
 import pytest
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 import app
 import tracer
+from pages.jobs import run_cache
 from pages.sections.what_if import before_after, panel
 from tests.app.test_app import PAGES, SECONDS, text, upload, visited
 from tracer.attention import hiding_test
@@ -160,6 +165,46 @@ def test_the_answer_before_and_after_is_that_of_both_runs():
 def markups(at: AppTest) -> list[str]:
     """What the page drew as markup."""
     return [json.loads(part.proto.json) for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
+
+
+def test_runs_of_one_photo_with_other_patches_hidden_share_the_check_of_their_lines():
+    lines = [
+        run_cache.of_lines(((run_cache.CHANGE, text),) if text else ())
+        for text in ("", "image=hide(1,mean)", "text=mask_words(1;0)", "image=hide(1,mean);norm=zero", "norm=zero",
+                     "image=hide(1,removed)")
+    ]  # fmt: skip
+    assert lines[0] == lines[1] == lines[2] == () and lines[3] == lines[4] != () and lines[5] not in lines[:5]
+
+
+def test_the_brush_names_what_is_hidden_and_what_that_does():
+    at = opened(change="position=off;image=hide(9,1,grey)")
+    facts = brush_of(at)
+    assert (facts["patches"], facts["fill"]) == ([1, 9], "grey")
+    assert facts["fills"] == ["grey", "mean", "blur", "removed"] and facts["why"] == ""
+    changed = run_of(at)
+    percents = {
+        name: class_bars.percent(share) for name, share in zip(*before_after.shares(changed.result), strict=True)
+    }
+    assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
+    assert facts["said"].startswith("The answer ") and "*" not in facts["said"]
+    assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
+    filled = np.asarray(Image.open(BytesIO(b64decode(facts["pictures"]["grey"]))))
+    assert abs(filled.astype(int) - 127).max() <= 3
+
+
+def test_a_model_that_needs_all_its_patches_says_so():
+    facts = brush_of(visited("attention", model="segmenter"))
+    assert "removed" not in facts["fills"] and facts["why"].startswith("This model always runs on all of its patches")
+
+
+def brush_of(at: AppTest) -> dict:
+    """What the browser is told to hide patches with."""
+    (data,) = [
+        part.proto.bytes
+        for part in at.get("bidi_component")
+        if part.proto.component_name in ("glance", "attention_map")
+    ]
+    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])["brush"]
 
 
 def test_changes_stay_with_another_photo_and_with_other_sizes():

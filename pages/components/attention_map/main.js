@@ -37,7 +37,10 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   find(map.photo ? ".below" : ".left").append(find(".tokens"));
   find(".left").style.setProperty("--ratio", map.photo ? map.photo[0] / map.photo[1] : 1);
   const pictures = [];
-  if (map.photo) pictures.push(layPhoto(map, find, state, choose));
+  if (map.photo) {
+    pictures.push(layPhoto(map, find, state, choose));
+    layBrush(map, find, (hidden) => setTriggerValue("hidden", hidden));
+  }
   if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
   const boxes = numberBoxes(map, all, find(".said"), state, choose);
 
@@ -72,7 +75,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   };
 
   const checks = () => {
-    for (const input of all(".segmented input")) input.checked = String(state[input.name]) === input.value;
+    for (const input of all(".controls .segmented input")) input.checked = String(state[input.name]) === input.value;
     const blocks = find("[data-group=layer]");
     blocks.disabled = state.view === "rollout"; // which goes over all of them
     blocks.querySelector("legend").textContent = blocks.disabled ? `Block: rollout uses all ${map.choices.length}` : "Block";

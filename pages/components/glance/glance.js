@@ -1,6 +1,6 @@
 // A first look at attention: one map, over the photo and the words, that follows the pointer without any server.
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   const map = unpack(data);
   map.start = telling(map);
   const find = (selector) => parentElement.querySelector(selector);
@@ -19,6 +19,7 @@ export default function ({ data, parentElement }) {
     ...(photo ? [layPhoto(map, find, state, choose)] : []),
     ...(words ? [laySentence(map, find, state, choose)] : []),
   ];
+  if (photo) layBrush(map, find, (hidden) => setTriggerValue("hidden", hidden));
   const cells = matrix(map, state);
 
   function choose(change, meant = true, held = false) {

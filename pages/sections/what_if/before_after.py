@@ -69,8 +69,7 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = class_bars.TOP) -> N
         axis = {"next": "token", "sentences": "sentence"}.get(str(trace.result.get("kind")), "class")
         bars = of(trace, ("comparison", axis, top), lambda: class_bars.comparison(before, after, axis, top))
         components.drawing(bars, key)
-        first, now = (class_bars.ranking(*each)[0][0] for each in (before, after))
-        st.markdown(texts.plain(_sentence(first, now, before, after)))
+        st.markdown(texts.plain(sentence(plain, trace)))
         return
     if trace.result.get("kind") in WORDS:
         said = [texts.plain(model_output.short(run.result)) for run in (plain, trace)]
@@ -79,9 +78,13 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = class_bars.TOP) -> N
         st.caption(same)
 
 
-def _sentence(first: str, now: str, *results: tuple[list[str], list[float]]) -> str:
-    """Return a sentence on the likeliest name before, and the one after."""
-    before, after = (dict(zip(*each, strict=True)) for each in results)
+def sentence(plain: Trace, trace: Trace) -> str:
+    """Return a sentence on the likeliest name before and after, in Markdown; "" for results without probabilities."""
+    both = [shares(run.result) for run in (plain, trace)]
+    if None in both:
+        return ""
+    first, now = (class_bars.ranking(*each)[0][0] for each in both if each)
+    before, after = (dict(zip(*each, strict=True)) for each in both if each)
     if first == now:
         points = 100 * (after[now] - before[now])
         way = "more" if points > 0 else "less"

@@ -1,5 +1,6 @@
 """What if, in a real browser: the head on screen is switched off, and one click takes it back."""
 
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -40,4 +41,46 @@ def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
     settled(page)
     page.locator(".lead", has_text="attends most to:").wait_for()
     assert "change" not in parse_qs(urlsplit(page.url).query)
+    quiet(page)
+
+
+def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
+    page.goto("/")
+    page.locator(".brush .mode").wait_for()
+    settled(page)
+    page.locator(".brush .mode").click()
+    layer, told = page.locator(".targets"), page.locator(".painted")
+    box = layer.bounding_box()
+
+    def move(row: int, column: int) -> None:
+        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
+
+    def hidden(change: str | None) -> None:
+        """Wait until the run of that change is on screen, and said."""
+        told.filter(has_text="The answer" if change else "Drag over the photo").wait_for()
+        settled(page)
+        assert parse_qs(urlsplit(page.url).query).get("change") == (change and [change])
+
+    move(2, 2)
+    page.mouse.down()
+    move(2, 5)  # at once: the patches between are hidden, too
+    page.mouse.up()
+    hidden("image=hide(18,19,20,21,mean)")
+    assert layer.bounding_box() == box  # what is painted on stays where it is
+    assert page.get_by_text(re.compile("[↑↓]")).count()
+    first = page.get_by_role("button", name="patch 0, row 0, column 0")
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    assert page.get_by_role("button", name="patch 9, row 1, column 1", pressed=True).count() == 1
+    told.filter(has_text="The model runs again").wait_for()
+    hidden("image=hide(9,18,19,20,21,mean)")
+    page.go_back()
+    told.filter(has_text="4 of 64 patches are hidden").wait_for()
+    hidden("image=hide(18,19,20,21,mean)")
+    page.get_by_role("button", name="Show all").click()
+    hidden(None)
+    page.get_by_role("button", name="Undo", exact=True).click()
+    hidden("image=hide(18,19,20,21,mean)")
     quiet(page)

@@ -1,0 +1,121 @@
+"""The brush that hides patches on the photo itself: what the browser needs for it, and what it hands over."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from pages.jobs.render_cache import of
+from pages.sections.what_if import before_after
+from pages.state import session
+from pages.state.visitor import visitor
+from tracer.figures.predictions import class_bars
+from tracer.figures.tensors.image_patches import rescale
+from tracer.record import Picture, Trace
+
+HIDE = "image=hide("
+"""How the texts of changes begin that hide patches."""
+SIDE = 160
+"""Pixels of a picture of fills, along its longer side."""
+WHY = "This model always runs on all of its patches, so none can be removed from the sequence."
+"""Why patches are hidden in the photo alone."""
+FEW = 3
+"""Classes whose probabilities are shown beside the brush."""
+
+
+def facts(trace: Trace) -> dict[str, Any] | None:
+    """Return what the browser needs to hide patches of a run's photo; None for a run that can't be repeated, or has no
+    photo in square patches."""
+    picture, sizes = trace.picture, {size.name for size in trace.symbols}
+    if picture is None or session.user_input().kind == "trace" or not {"H", "W", "P"} <= sizes:
+        return None
+    from tracer.changes.of_inputs import REMOVED  # torch, which pages start without
+
+    patches, fill = current_patches()
+    plain = session.plain_trace() if trace.changes else trace
+    pictures = of(plain, "fills", lambda: _fills(plain, picture))
+    removable = [REMOVED] if session.plain_model().spec.subset else []
+    return {
+        "patches": patches,
+        "fill": fill,
+        "fills": [*pictures, *removable],
+        "pictures": pictures,
+        "photo": of(plain, "photo", lambda: _jpeg(rescale(_photo(plain, picture)))) if trace.changes else "",
+        "why": "" if removable else WHY,
+        "said": before_after.sentence(plain, trace).replace("*", ""),
+        "answer": _answer(plain, trace),
+    }
+
+
+def current_patches() -> tuple[list[int], str]:
+    """Return the patches that the changes on screen hide, and what they show."""
+    from tracer.changes import parse_all  # torch, which pages start without
+    from tracer.changes.of_inputs import Hide
+
+    patches, fill = set[int](), ""
+    for text in session.changes():
+        if text.startswith(HIDE):
+            change = parse_all([text])["image"]
+            if isinstance(change, Hide):
+                patches, fill = patches | set(change.patches), change.fill
+    return sorted(patches), fill
+
+
+def hide(value: object) -> None:
+    """Hide these patches in place of those that are hidden now: `{"patches": [27, 28], "fill": "mean"}`."""
+    from tracer.changes.of_inputs import Hide  # torch, which pages start without
+
+    now = [text for text in session.changes() if not text.startswith(HIDE)]
+    try:
+        if not isinstance(value, Mapping) or not isinstance(value.get("patches"), list):
+            raise ValueError("the browser sent no list of patches")
+        if value["patches"]:
+            now.append(f"image={Hide(value['patches'], str(value.get('fill')))}")
+    except (TypeError, ValueError) as error:
+        visitor().refusal = f"{error}. {session.STAYS}"
+        return
+    session.change(now)
+
+
+def _photo(trace: Trace, picture: Picture) -> Image.Image:
+    return Image.fromarray(np.asarray(trace.values[picture.value]))
+
+
+def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
+    """Return the crop of a photo with all patches hidden, by what they show, as JPEG in base 64."""
+    from tracer.inputs.hidden_patches import FILLS, paint_patches  # torch, which pages start without
+
+    photo, every = np.asarray(trace.values[picture.value]), np.ones((picture.rows, picture.columns), dtype=bool)
+    found = {}
+    for fill in FILLS:
+        painted = Image.fromarray(paint_patches(photo, picture.crop, every, fill)).crop(picture.crop)
+        painted.thumbnail((SIDE, SIDE))
+        found[fill] = _jpeg(painted)
+    return found
+
+
+def _jpeg(picture: Image.Image) -> str:
+    file = BytesIO()
+    picture.save(file, "JPEG", quality=88)
+    return b64encode(file.getvalue()).decode()
+
+
+def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float], str]]:
+    """Return the likeliest classes of a changed run: the name, the probability before and after, and the arrow."""
+    before, after = before_after.shares(plain.result), before_after.shares(trace.result)
+    if not trace.changes or before is None or after is None:
+        return []
+    old = dict(zip(*before, strict=True))
+    names = list(dict.fromkeys([class_bars.ranking(*before)[0][0], *(name for name, _ in class_bars.ranking(*after))]))
+    new = dict(zip(*after, strict=True))
+    percent = class_bars.percent
+    return [
+        (name, percent(old[name]), (percent(new[name]), new[name]), class_bars.arrow(old[name], new[name]))
+        for name in names[:FEW]
+        if name in old and name in new
+    ]
