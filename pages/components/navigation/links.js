@@ -2,6 +2,7 @@
 
 const LINK = "[data-testid=stMain] .stMarkdown a[href]";
 const PATIENCE = 20000; // milliseconds in which a page that one comes back to is drawn
+const STEADY = 20; // looks in a row at which the place has to be right, since sections above it may still be folded
 const main = () => document.querySelector("[data-testid=stMain]");
 
 function followed(event) {
@@ -22,13 +23,15 @@ function returned() {
   const { scrolled } = history.state ?? {};
   const [until, path] = [performance.now() + PATIENCE, location.pathname];
   let free = !scrolled;
+  let steady = 0;
   const stop = () => (free = true);
   for (const name of ["wheel", "pointerdown", "keydown"]) addEventListener(name, stop, { once: true });
   (function look() {
     const page = main();
     if (free || location.pathname !== path || performance.now() > until) return;
     if (page && page.scrollHeight - page.clientHeight >= scrolled) page.scrollTo({ top: scrolled, behavior: "instant" });
-    if (!page || Math.abs(page.scrollTop - scrolled) > 1) setTimeout(look, 50);
+    steady = page && Math.abs(page.scrollTop - scrolled) <= 1 ? steady + 1 : 0;
+    if (steady < STEADY) setTimeout(look, 50);
   })();
 }
 

@@ -111,7 +111,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout
     expect(blocks.locator("input:checked")).to_have_count(0)
     said, lead = page.locator(".map").inner_text(), page.locator(".lead")
-    assert "attends" not in said and "attention propagated through all" in said
+    assert "attends" not in said and "attention is propagated through all" in said
     last = len(tracer.load("nanogpt").inputs().words) - 1
     assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at {last}: ")
     assert page.locator(".axis").all_inner_texts() == ["after the last block (row)", "input (column)"]
