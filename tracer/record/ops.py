@@ -31,9 +31,12 @@ class TensorRecord:
 class Op:
     """One tensor operation that PyTorch ran.
 
-    `module` is the path of the innermost module that was running, `call` counts the calls of that module,
-    `function` is the Python-level name where the model called one. `params` are the elements of the
-    parameters first used here; `flops` counts 2 per multiply-add, and is None where products are not counted.
+    Attributes:
+        module: The path of the innermost module that was running.
+        call: The number of earlier calls of that module.
+        function: The Python-level name, if the model called one.
+        params: The number of elements of the parameters that are first used here.
+        flops: 2 per multiply-add; None if its products are not counted.
     """
 
     index: int

@@ -79,19 +79,24 @@ def verdict_within(error: float | None, dtype: str) -> str:
 class Step:
     """One line of the textbook: a symbol, an equation, a shape, and the proof.
 
-    `error` is max|equation - traced| / max|traced|, or None where the equation was not executed (`note` says
-    why). `margin` is the largest share of the error allowed in a cell that the cell is off by: the allowed error
-    follows from the rounding of the cell's own terms in the dtype of the run, and up to 1 the equation is proven.
-    `wrong` is the first cell, by its index, that is further off.
-    `value` is the key of the traced tensor in `Trace.values`; `product` holds (left, right, result). `names` says what
-    the letters of the equation are that no step makes: inputs and parameters. `pending` says that the proof is still to
-    come (`Trace.prove`). `inside` is the fused op that went through a recomputed tensor, None for any other.
-    `checked` is on how many other runs the printed line gave what ran, `refuted` says that one contradicts it, and
-    `replayed` which and how, or why there was none or fewer than three (`Trace.check`). `unseen` are the operands, as
-    they are printed, that could be left out or put in another order without the proof or one of those runs noticing.
-    `recorded` says that the line stands in a file that was opened, and that the tensors in the file do not suffice to
-    prove it again; `of_input`, that it has a number which the code computed from the values of this input, and so holds
-    for this input alone.
+    Attributes:
+        error: max|equation - traced| / max|traced|, or None if the equation was not executed (`note` says why).
+        margin: The largest error of a cell, as a share of the error that is allowed in that cell. The allowed error
+            follows from the rounding of the cell's own terms in the dtype of the run. Up to 1, the equation is proven.
+        wrong: The index of the first cell whose error is larger than allowed.
+        value: The key of the traced tensor in `Trace.values`.
+        product: The matrix product of the line: its left operand, its right operand, and its result.
+        names: The letters of the equation that no step computes: inputs and parameters.
+        pending: True if the proof is still to come (`Trace.prove`).
+        inside: The fused op that computes a recomputed tensor on the way; None for any other tensor.
+        checked: The number of other runs whose tensors the printed line gave.
+        refuted: True if the printed line contradicts another run.
+        replayed: Which run refutes it, and how; or why fewer than three other runs were made (`Trace.check`).
+        unseen: The operands, as they are printed, that could be left out or reordered without the proof or one of those
+            runs noticing.
+        recorded: True if the line stands in a file that was opened, whose tensors do not suffice to prove it again.
+        of_input: True if the line has a number that the code computed from the values of this input, so that it holds
+            for this input only.
     """
 
     id: str
@@ -125,10 +130,10 @@ class Step:
 
     @property
     def verdict(self) -> str:
-        """The run's verdict on the equation; it alone decides what is shown as proven.
+        """The verdict on the equation; it alone decides what is shown as proven.
 
-        "recomputed" for a tensor that a fused op never held, "recorded" for what a file says and nobody proved,
-        "pending" for a proof that is still to come, else as in `verdict`.
+        It is "recomputed" for a tensor that a fused op never stored, "recorded" for what a file states and nobody has
+        proven, "pending" for a proof that is still to come, and otherwise that of `verdict`.
         """
         if self.recomputed:
             return "recomputed"

@@ -30,18 +30,19 @@ OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """One forward pass: ops, steps, proofs, attention. Built by `tracer.trace` or `Model.trace`. Made by `tracer.trace`
-    or `Model.trace`.
+    """One forward pass: its ops, steps, proofs and attention. Made by `tracer.trace` or `Model.trace`.
 
-    `decompositions` has one entry for each op that was opened, in order: all of them with `primitives=True`.
-    `modules` are the calls of modules and `calls` the composite ops, each in the order in which they began.
-    `returned` says of each tensor in `output` which step has it.
-    `opened_error` is the relative difference of the output to that of PyTorch's fast path, where a plain forward takes
-    one; a note says more.
-    `changes` says which lines were changed in this run, and how: `block1.attention.weights=zero`.
-    `later` proves the steps that are pending, and has the equations that cells are followed by; it holds the model, and
-    is not part of the data: nothing saves, copies or compares it. So it is with `replay`, which runs the model again,
-    and with `reread`, which proves the lines of an opened file from its tensors.
+    Attributes:
+        modules: The calls of modules, in the order in which they began.
+        calls: The composite ops that the code asked for, in the order in which they began.
+        decompositions: One entry for each op that was opened, in order; with `primitives=True`, for every op.
+        returned: For each tensor in `output`, the step that has it.
+        opened_error: The relative difference between the output and that of PyTorch's fast path, if a plain forward
+            takes one; a note says more.
+        changes: The lines that were changed in this run, and how: `block1.attention.weights=zero`.
+        later: The prover of pending steps, with the equations by which cells are followed. It holds the model and is
+            not part of the data: it is never saved, copied or compared. The same holds for `replay`, which runs the
+            model again, and for `reread`, which proves the lines of an opened file from its tensors.
     """
 
     model: str
@@ -102,10 +103,13 @@ class Trace:
         return self.later or self.reread
 
     def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
-        """Return this trace with the pending proofs of these steps, of all without `ids`.
+        """Return this trace with the pending proofs of these steps, or of all steps if `ids` is None.
 
-        Where the numbers of the run refute the name of a formula, its lines are those of the code, and may be others.
-        KeyError quotes an unknown id, ValueError a step whose proof was left for later and whose model is gone.
+        If the numbers of the run refute the name of a formula, its lines are replaced by those of the code.
+
+        Raises:
+            KeyError: An id is unknown.
+            ValueError: A proof was left for later, and the model is gone.
         """
         chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
         waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
@@ -125,7 +129,10 @@ class Trace:
     def check(self) -> Trace:
         """Return this trace with its printed lines checked on other runs: other inputs, other weights, other sizes.
 
-        `Step.checked` says on how many each holds. ValueError where the model that ran is no longer there.
+        `Step.checked` is the number of runs on which a line holds.
+
+        Raises:
+            ValueError: The model that ran is no longer there.
         """
         if not self.steps:
             return self
@@ -146,8 +153,10 @@ class Trace:
     def cell(self, id: str, index: Sequence[int]) -> Cell:
         """Return one cell of a step's tensor: its number, its operands, and the contribution of each.
 
-        KeyError quotes an unknown id, ValueError an index that the tensor does not have, or says that the equations are
-        not at hand, as in a trace that was opened from a file.
+        Raises:
+            KeyError: The id is unknown.
+            ValueError: The tensor has no such index, or the equations are not available, as in a trace that was opened
+                from a file.
         """
         from tracer.tracing.cell_provenance import cell  # stands above the record: looked up
 
@@ -158,9 +167,12 @@ class Trace:
     ) -> torch.Tensor:
         """Return attention weights from the queries, keys and mask that ran.
 
-        Returns `[B, h, S_q, S_k]`, without the h axis if `head` is given, without the S_q axis if `query` is.
-        Layers, heads and queries count from 0. ValueError for one the run does not have, or where the
-        weights can't be recovered. Source: Vaswani et al. 2017, equation 1.
+        The shape is `[B, h, S_q, S_k]`, without the h axis if `head` is given, and without the S_q axis if `query` is.
+        Layers, heads and queries count from 0. `part` names the tower of a model that has several.
+        Source: Vaswani et al. 2017, equation 1.
+
+        Raises:
+            ValueError: The run has no such layer, head or query, or the weights can't be recovered.
         """
         from tracer.attention import weights  # stands above the record: looked up
 
@@ -169,7 +181,8 @@ class Trace:
     def table(self, level: str = "ops") -> pandas.DataFrame:
         """Return the run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
 
-        ValueError for a level that the trace was made without.
+        Raises:
+            ValueError: The trace was made without this level.
         """
         from tracer.export import table  # stands above the record: looked up
 
@@ -187,7 +200,7 @@ class Trace:
     def save(self, path: str | Path) -> None:
         """Write the trace to one safetensors file: tensors, and everything else as JSON in its header.
 
-        Proofs that are still to come are made before.
+        Pending proofs are completed first.
         """
         from tracer.record.serialization import save  # stands above the record: looked up
 
@@ -206,9 +219,9 @@ class Trace:
 class Number(NamedTuple):
     """An operand of a cell, by its index in its tensor.
 
-    `share` is what it contributed, None where that can't be said in one number. The shares of those that are `counted`
-    add up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like.
-    Behind a function that is not a sum, shares are in proportion to what they were before it.
+    `share` is its contribution, or None if that is not a single number. The shares of operands that are `counted` add
+    up to the cell; the others are the second factors of products, the rest of a softmax's row, and the like. After a
+    function that is not a sum, shares are in proportion to those before it.
     """
 
     index: tuple[int, ...]  # type: ignore[assignment]
@@ -221,9 +234,9 @@ class Number(NamedTuple):
 class Cell:
     """One cell of a step's tensor: its number as traced, and as computed from its terms, in float64.
 
-    `terms` are the numbers that it was made of, by what they are cells of: the id of a step, `input x`, `parameter w`,
-    `constant 0` (a tensor that nothing of the run made), or `number …`, written in the equation. The cells of all but
-    steps have none: the way ends there. `note` says what is missing.
+    `terms` are the numbers that it was computed from, by the tensor that they belong to: the id of a step, `input x`,
+    `parameter w`, `constant 0` (a tensor that the run did not compute), or `number …`, written in the equation. Only
+    cells of steps have terms; elsewhere the way ends. `note` says what is missing.
     """
 
     id: str
@@ -236,9 +249,11 @@ class Cell:
     trace: Trace = field(kw_only=True, repr=False, compare=False)
 
     def back(self, operand: str, index: Any = None) -> Cell:
-        """Return the cell of one of the operands, by its key in `terms`; without an index the largest contribution.
+        """Return the cell of one of the operands, by its key in `terms`; without an index, that of the largest
+        contribution.
 
-        ValueError quotes an operand that the cell was not made of, and an index that is none of its terms.
+        Raises:
+            ValueError: The cell was not computed from this operand, or not from this index of it.
         """
         if operand not in self.terms:
             sentence = f"it was made of {', '.join(map(repr, self.terms))}" if self.terms else "the way ends there"

@@ -103,16 +103,17 @@ def trace(
     kept besides. Lines whose tensors do not fit are proven in a second run of the module, which holds each tensor until
     the last line that needs it is proven. `prove=False` leaves the equations unexecuted, and `prove="later"` pending,
     until `Trace.prove` is asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs
-    that on the op's own arguments and compares; `primitives=[17]` opens that op alone. Runs in the caller's grad mode
-    and changes nothing.
+    that on the op's own arguments and compares; `primitives=[17]` opens that op only. The module runs in the caller's
+    grad mode, and nothing is changed.
 
     `change={"scores": tracer.changes.zero()}` replaces the values of lines, by their ids, as soon as they are computed:
-    by what one of `tracer.changes` makes of them, by a tensor, by the same line of another trace, or by any function of
+    by the result of one of `tracer.changes`, by a tensor, by the same line of another trace, or by any function of
     a tensor. `parameter PATH` names a parameter or buffer: all calls then read its new value. The changed value is a
     line of its own. The module is left alone. ValueError for an unknown line.
 
-    Raises the forward's own error as it is, with the ops so far as its attribute `trace`; RuntimeError in a trace
-    within a trace.
+    Raises:
+        RuntimeError: A trace is already running in this thread. An error of the forward itself is raised as it is, with
+            the ops so far as its attribute `trace`.
 
     Examples:
         >>> import torch, tracer

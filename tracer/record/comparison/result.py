@@ -27,7 +27,7 @@ MOST_WEIGHTS = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Two aligned lines, or a line that stands alone: the other is None, and so is `equations`.
+    """Two aligned lines, or a line of one run only: then the other is None, and so is `equations`.
 
     The value of a line that a change added is compared with that of the line that it changes, in the other run
     (`beside`).
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def alone(self) -> bool:
-        """True if one run alone has this line."""
+        """True if only one run has this line."""
         return self.a is None or self.b is None
 
     @property
@@ -66,12 +66,12 @@ class Row:
 
     @property
     def same_shape(self) -> bool:
-        """True if both lines have one shape, in numbers."""
+        """True if both lines have the same shape, in numbers."""
         return not self.alone and self.a.shape == self.b.shape  # type: ignore[union-attr] # neither is None
 
     @property
     def same_symbols(self) -> bool:
-        """True if both lines have one shape, in symbols."""
+        """True if both lines have the same shape, in symbols."""
         return not self.alone and self.a.symbolic == self.b.symbolic  # type: ignore[union-attr] # neither is None
 
 
@@ -118,8 +118,8 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if all values that were kept in both runs, and the outputs, are equal up to rounding; False where there
-        was nothing to compare."""
+        """True if the outputs, and all values that were kept in both runs, are equal up to rounding; False if there was
+        nothing to compare."""
         found = [self.output, *(row.values for row in self.rows)]
         return any(one.relation.equal for one in found) and not (
             self.output.relation.differs or any(row.differs for row in self.rows)
@@ -127,7 +127,7 @@ class Comparison:
 
     @property
     def first(self) -> Row | None:
-        """The first line that differs; a line that stands alone where no other does and the outputs differ."""
+        """The first line that differs; if only the outputs differ, the first line that one run lacks."""
         differing = next((row for row in self.rows if row.differs), None)
         if differing or self.equal:
             return differing
