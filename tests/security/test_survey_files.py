@@ -60,10 +60,14 @@ FILES = {
     "a head of no photo": (lambda: written(PHOTO, HEAD, HEAD | {"photo": "b.jpg"}), "a photo that it lacks"),
     "a head of a billion": (lambda: written(PHOTO, HEAD | {"head": 2**30}), "expected numbers from 0 to 1,023"),
     "a head below 0": (lambda: written(PHOTO, HEAD | {"layer": -1}), "a row with no layer"),
-    "blocks and heads without end": (
+    "more heads than a page can show": (
+        lambda: written(PHOTO, *({**HEAD, "layer": i, "head": 1023} for i in range(5))),
+        "5 blocks of 1,024 heads, expected at most 4,096 heads in all",
+    ),
+    "photos of heads without end": (
         lambda: written(
-            *({"photo": f"{i}", "row": "photo"} for i in range(9)),
-            *({**HEAD, "photo": "1", "layer": i, "head": 1023} for i in range(999)),
+            *({"photo": f"{i}", "row": "photo"} for i in range(50)),
+            *({**HEAD, "photo": "1", "layer": i, "head": 1023} for i in range(4)),
         ),
         "MB as arrays, expected at most 4 MB",
     ),

@@ -43,6 +43,8 @@ TABLES = {
 STATISTICS = {"mean": "Mean", "spread": "Spread"}
 WAYS = {"attended": "most attended", "random": "at random", "centre": "in the centre"}
 """How patches of the hiding test are chosen."""
+PROBLEMS = 20
+"""Photos that could not be read that are listed."""
 EXTREMES = 4
 """Photos with the least and with the largest numbers."""
 SIDE = 144
@@ -84,17 +86,18 @@ def over_survey() -> None:
         return
     name, result = now.survey
     known = "1 photo" if len(result) == 1 else f"{len(result):,} photos"
-    st.markdown(
-        texts.escape(f"{shorten(name)}: {known}, measured on {shorten(result.model)} ({shorten(result.weights)}).")
-    )
+    file_name, model, weights = (texts.literal(shorten(text)) for text in (name, result.model, result.weights))
+    st.markdown(f"{file_name}: {known}, measured on {model} ({weights}).")
     st.caption(
         "The numbers are recorded in the file and not checked here. A photo that you open below is measured again."
     )
     if result.problems:
         count = len(result.problems)
         with st.expander(f"{count:,} {'photo' if count == 1 else 'photos'} could not be read"):
-            for photo, problem in result.problems[:20]:
-                st.caption(texts.escape(f"{photo}: {problem}"))
+            for photo, problem in result.problems[:PROBLEMS]:
+                st.caption(texts.literal(f"{photo}: {problem}"))
+            if count > PROBLEMS:
+                st.caption(f"These are the first {PROBLEMS}.")
     _draw(result, name)
 
 
@@ -161,7 +164,8 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     )
     table = str(tables[name])
     unit = Unit(True, table == "change")
-    mean, spread = (of(result, (table, str(each)), partial(each, table)) for each in (result.mean, result.spread))
+    mean = of(result, (table, "mean"), partial(result.mean, table))
+    spread = of(result, (table, "spread"), partial(result.spread, table))
     of_mean = head_measures.measure(name, mean, unit)._replace(name=_titled(name, unit, mean, len(result)))
     measure = (
         head_measures.spread(head_measures.measure(name, spread, unit), spread, len(result))
@@ -297,11 +301,13 @@ def _picture(result: SurveyResult, file: str | None, at: int) -> str:
 
 
 def _open(file: str | None, at: int, place: tuple[int, int]) -> None:
-    if file is not None:
-        session.take_surveyed(at)
-    else:
+    places = {"block": str(place[0] + 1), "head": str(place[1])}
+    if file is None:
         session.take_sample(list(samples(models.samples(model_name())))[at])
-    url_state.keep(over=None, cell=None, block=place[0] + 1, head=place[1])
+    else:
+        session.take_surveyed(at)
+        visitor().places["attention", model_name()] = places
+    url_state.keep(over=None, cell=None, **places)
 
 
 def _whole(result: SurveyResult, at: int) -> bool:

@@ -21,8 +21,8 @@ TEXTS = ("label", "answer")
 PHOTO = ("probability", "loss")
 LETTERS = 500
 """The most letters of a name, a label, an answer or a problem."""
-HEADS, BLOCKS = 1024, 1024
-"""The most heads of a block, and blocks."""
+HEADS, BLOCKS, CELLS = 1024, 1024, 4096
+"""The most heads of a block, blocks, and heads of all blocks: a page has a button for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +151,8 @@ def arrange(
     if (of_photo[photo[heads]] < 0).any():
         raise ValueError("it has a head of a photo that it lacks")
     shape = len(order), len(layers), int(head.max()) + 1
+    if shape[1] * shape[2] > CELLS:
+        raise ValueError(f"it has {shape[1]:,} blocks of {shape[2]:,} heads, expected at most {CELLS:,} heads in all")
     cells = int(np.prod(shape, dtype=float))
     size = cells * (4 * len(TABLES) + 1) + sum(len(file or b"") for file in columns["picture"])
     if size > most:
