@@ -226,6 +226,8 @@ def run(slots: Slots, page: str) -> None:
         "verdicts."
     )
     _file_button("Download a handout", "print", trace, _handout, "html", help_text)
+    help_text = "One HTML file that plays the run step by step in any browser, without this app."
+    _file_button("Download the film", "movie", trace, _film, "film.html", help_text)
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
@@ -261,6 +263,10 @@ def _handout(trace: Trace) -> bytes:
     from tracer.figures import handout  # what it needs of torch, pages start without
 
     return handout.render(trace).encode()
+
+
+def _film(trace: Trace) -> bytes:
+    return trace.film().html.encode()
 
 
 def _glossary(trace: Trace) -> None:

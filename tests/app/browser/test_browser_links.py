@@ -133,11 +133,15 @@ def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
         assert kept.startswith(begins), (name, kept[:80])
         if name.startswith("SVG"):
             assert b"query" in kept and b"data:image/png" in kept
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download a handout").click()
-    assert download.value.suggested_filename == "vit-horse.html"
-    kept = download.value.path().read_text(encoding="utf-8")
-    assert kept.startswith("<!doctype html>") and "<math" in kept and "data:image/" in kept
+    for name, file, parts in (
+        ("Download a handout", "vit-horse.html", ("<math", "data:image/")),
+        ("Download the film", "vit-horse.film.html", ('class="film"', 'id="message"')),
+    ):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        assert download.value.suggested_filename == file
+        kept = download.value.path().read_text(encoding="utf-8")
+        assert kept.startswith("<!doctype html>") and all(part in kept for part in parts), name
     quiet(page)
 
 
