@@ -98,11 +98,11 @@ def record(
     calls: bool = False,
     scalars: bool = False,
     digests: bool = False,
-    kept: TensorStore | None = None,
+    store: TensorStore | None = None,
 ) -> Recording:
     """Run `module(*args, **kwargs)` in the caller's grad mode and record every op.
 
-    `cap` bounds the bytes kept of ordinary values, or `kept` is offered them all; queries, keys and masks are kept
+    `cap` bounds the bytes kept of ordinary values, or `store` is offered them all; queries, keys and masks are kept
     besides. `primitives` also opens
     every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
     and the calls of modules; `scalars` only the Python numbers that those were given, and `digests` what tensors hold
@@ -115,12 +115,12 @@ def record(
         raise ValueError(
             f"the parameter {quote(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(kept=kept or TensorStore(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
+    recording = Recording(kept=store or TensorStore(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
     recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
     makers = Makers(weights | inputs)
-    keeping = cap > 0 or kept is not None
+    keeping = cap > 0 or store is not None
     if keeping:
         for name, tensor in inputs.items():
             recording.kept.offer(name, tensor)
@@ -143,8 +143,8 @@ def record(
         named_tensors = {
             f"parameter {name}": tensor for name, tensor in weights.items()
         } | inputs  # by keys of equations
-        asked = CallRecorder(recording, named_tensors, modules) if calls else None
-        above_ops = ScalarRecorder(recording) if scalars else asked
+        call_recorder = CallRecorder(recording, named_tensors, modules) if calls else None
+        above_ops = ScalarRecorder(recording) if scalars else call_recorder
         run = (
             above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
         )
@@ -156,10 +156,10 @@ def record(
         if above_ops:
             observer = above_ops.observer(observer)
             stack.enter_context(exclude_autograd_keys())
-        if asked:
-            recording.calls = asked.calls
-            modules.told = asked
-            stack.callback(asked.over)
+        if call_recorder:
+            recording.calls = call_recorder.calls
+            modules.told = call_recorder
+            stack.callback(call_recorder.over)
         stack.enter_context(observe_ops(observer))
         try:
             recording.output = module(*args, **kwargs)
@@ -167,8 +167,8 @@ def record(
                 ends = [output for _, output in output_tensors(recording.output)]
                 recording.returned = tuple([makers.of(output)[2] for output in ends])
                 _note_positions(recording, makers, RETURNED, ends)
-            if asked:
-                asked.record_output(recording.output)
+            if call_recorder:
+                call_recorder.record_output(recording.output)
         except Exception as error:
             vars(error)["recording"] = recording
             error.add_note(_how_far(recording))
@@ -179,7 +179,7 @@ def record(
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping, run):
-    ops, kept, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+    ops, store, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
     describe, record_output, running = makers.of, makers.record, modules.stack
     place: list[Any] = [-1, "", None]
 
@@ -196,7 +196,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
         _note_positions(recording, makers, index, taken)
         written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
         for tensor in written:
-            kept.protect(tensor)
+            store.protect(tensor)
             untouched.protect(tensor)
         result = run(func, args, kwargs)
         for tensor in written:
@@ -210,7 +210,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
                 makers.record_listed(outputs)
         if keeping:
             for position, tensor in enumerate(outputs):
-                kept.offer(f"{index}.{position}", tensor)
+                store.offer(f"{index}.{position}", tensor)
         _, path, call = running[-1]
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line

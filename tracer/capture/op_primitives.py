@@ -59,19 +59,19 @@ def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return tree_map_only(Tensor, copy_shared, (args, kwargs))
 
 
-def _open(func, args: tuple, kwargs: dict, result, seen) -> OpDecomposition:
-    if seen.layout:
-        return _alone(seen, "")
+def _open(func, args: tuple, kwargs: dict, result, event) -> OpDecomposition:
+    if event.layout:
+        return _alone(event, "")
     try:
         parts, recomputed = decompose(_functional(func), args, kwargs)
         if not parts:  # it hands on what it is given
-            return _alone(seen, ELEMENTARY)
-        return OpDecomposition(parts, _error(seen.name, tensors((recomputed,)), tensors((result,))), "")
+            return _alone(event, ELEMENTARY)
+        return OpDecomposition(parts, _error(event.name, tensors((recomputed,)), tensors((result,))), "")
     except NoDecomposition as refused:
-        return _alone(seen, str(refused))
+        return _alone(event, str(refused))
     except Exception as error:  # a decomposition that PyTorch wrote for other arguments than these
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        return _alone(seen, f"PyTorch's decomposition does not run on these arguments ({reason})")
+        return _alone(event, f"PyTorch's decomposition does not run on these arguments ({reason})")
 
 
 def _functional(func):
@@ -83,11 +83,11 @@ def _functional(func):
     return getattr(packet, func.name().partition(".")[2] or "default", func)
 
 
-def _alone(seen, note: str) -> OpDecomposition:
+def _alone(event, note: str) -> OpDecomposition:
     """Return an op that is its own only primitive."""
-    inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(seen.inputs))
-    outputs = tuple((shape, dtype, 0) for shape, dtype, _ in seen.outputs)
-    return OpDecomposition((Part(seen.name, "", inputs, outputs),), None, note)
+    inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(event.inputs))
+    outputs = tuple((shape, dtype, 0) for shape, dtype, _ in event.outputs)
+    return OpDecomposition((Part(event.name, "", inputs, outputs),), None, note)
 
 
 def _error(name: str, recomputed: list[Tensor], ran: list[Tensor]) -> float | None:

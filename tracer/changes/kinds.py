@@ -179,12 +179,12 @@ class Keep(_Heads):
 def _mask_heads(x: Tensor, axis: int, heads: tuple[int, ...], dropped: bool) -> Tensor:
     """Return a tensor with some heads at 0; heads that it does not have are left out."""
     numbers = torch.arange(x.shape[axis], device=x.device)
-    kept = None
+    head_mask = None
     for head in heads:
         here = numbers != head if dropped else numbers == head
-        kept = here if kept is None else kept & here if dropped else kept | here
-    assert kept is not None
-    return torch.where(kept.view(-1, *[1] * (x.dim() - axis - 1)), x, 0.0)
+        head_mask = here if head_mask is None else head_mask & here if dropped else head_mask | here
+    assert head_mask is not None
+    return torch.where(head_mask.view(-1, *[1] * (x.dim() - axis - 1)), x, 0.0)
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ class Noise(Change):
 
 def _add_noise(x: Tensor, std: float, seed: int) -> Tensor:
     _check_real(x, "noise")
-    drawn = np.random.default_rng(seed).standard_normal(tuple(x.shape)) * std
-    return x + _constant(np.asarray(drawn), x)
+    noise = np.random.default_rng(seed).standard_normal(tuple(x.shape)) * std
+    return x + _constant(np.asarray(noise), x)
 
 
 @dataclass(frozen=True)
@@ -579,7 +579,7 @@ def _constant(values: np.ndarray, like: Tensor) -> Tensor:
 
 def split(arguments: str) -> list[str]:
     """Return the arguments in a text, which commas divide."""
-    return [one.strip() for one in arguments.split(",") if one.strip()]
+    return [part.strip() for part in arguments.split(",") if part.strip()]
 
 
 def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:

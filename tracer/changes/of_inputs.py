@@ -57,9 +57,9 @@ class Hide(InputChange):
 
     @classmethod
     def read(cls, arguments: str) -> Change:
-        given = split(arguments)
-        fill = given.pop() if given and not given[-1].isdecimal() else "mean"
-        return cls(map(int, given), fill)
+        words = split(arguments)
+        fill = words.pop() if words and not words[-1].isdecimal() else "mean"
+        return cls(map(int, words), fill)
 
     def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
         """Return inputs with the patches hidden, in the photo that is shown, too.
@@ -156,8 +156,8 @@ class MaskWords(InputChange):
 
         first = len(inputs.words) - length
         words = tuple(MASKED if at - first in self.places else word for at, word in enumerate(inputs.words))
-        ids = {name: mask(one) for name, one in inputs.named.items() if name.endswith("ids")}
-        tensors = tuple(mask(one) if isinstance(one, Tensor) else one for one in inputs.tensors)
+        ids = {name: mask(tensor) for name, tensor in inputs.named.items() if name.endswith("ids")}
+        tensors = tuple(mask(tensor) if isinstance(tensor, Tensor) else tensor for tensor in inputs.tensors)
         return replace(inputs, tensors=tensors, named=inputs.named | ids, words=words)
 
     def __str__(self) -> str:

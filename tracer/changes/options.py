@@ -51,23 +51,23 @@ class Option(NamedTuple):
 
 def options(trace: Trace) -> tuple[Option, ...]:
     """Return the changes of whole parts of a model, then those of each attention."""
-    found = [*of_model(trace)]
+    choices = [*of_model(trace)]
     for block in blocks(trace):
-        found += of_block(trace, block)
+        choices += of_block(trace, block)
     for record in trace.attentions:
         for head in range(record.heads):
-            found += of_attention(trace, record, head)
-    return tuple({option.text: option for option in found}.values())
+            choices += of_attention(trace, record, head)
+    return tuple({option.text: option for option in choices}.values())
 
 
 def blocks(trace: Trace) -> dict[str, str]:
     """Return the blocks of a run that have attention: the start of the ids of their lines, and their titles."""
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for step in trace.steps:
         start, end, _ = split_id(step.id)
         if end == "weights" and step.layer is not None and "." in start:
-            found.setdefault(start.rpartition(".")[0], block_title(trace, step))
-    return found
+            titles.setdefault(start.rpartition(".")[0], block_title(trace, step))
+    return titles
 
 
 def block_title(trace: Trace, step: Step) -> str:
@@ -182,7 +182,7 @@ def describe(trace: Trace, line: str, change: Change) -> str:
         return _describe_input(change)
     step = next((step for step in trace.steps if step.id == line), None)
     where, title = (line, "") if step is None else (block_title(trace, step), step.title)
-    known = next((one.title for one in options(trace) if one.text == f"{line}={change}"), "")
+    known = next((option.title for option in options(trace) if option.text == f"{line}={change}"), "")
     if known:
         return f"{where}: {known[0].lower()}{known[1:]}" if where else known
     what = f"{title[:1].lower()}{title[1:]}" if where else title

@@ -80,12 +80,12 @@ def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[Input
         if line not in KEYS:
             lines[line] = change
             continue
-        for one in several:
-            if not isinstance(one, InputChange) or one.key != line:
+        for edit in several:
+            if not isinstance(edit, InputChange) or edit.key != line:
                 raise ValueError(
-                    f"{quote(line)} can't be changed by {shorten(str(one))}, expected {' or '.join(KEYS[line])}"
+                    f"{quote(line)} can't be changed by {shorten(str(edit))}, expected {' or '.join(KEYS[line])}"
                 )
-            of_inputs.append(one)
+            of_inputs.append(edit)
     return lines, of_inputs
 
 

@@ -133,8 +133,8 @@ def axes_before(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) ->
         return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
     if name in SELECTS or name in REDUCTIONS:
         axis = _axis(name, settings, len(shape))
-        kept = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
-        return (*kept[:axis], (Atom(shape[axis]),), *kept[axis:])
+        remaining = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
+        return (*remaining[:axis], (Atom(shape[axis]),), *remaining[axis:])
     if name in RANGES or name == "cat":
         pairs = zip(axes, shape, strict=True)
         return tuple(old if size_of(leaves(old)) == size else _widen(old, size) for old, size in pairs)

@@ -123,8 +123,8 @@ class Pieces:
             numbers = sorted(numbers)
             merged[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
             gone.update(numbers[1:])
-        kept = [merged.get(number, record) for number, record in enumerate(records) if number not in gone]
-        return [piece if piece.layer == layer else replace(piece, layer=layer) for layer, piece in enumerate(kept)]
+        remaining = [merged.get(number, record) for number, record in enumerate(records) if number not in gone]
+        return [piece if piece.layer == layer else replace(piece, layer=layer) for layer, piece in enumerate(remaining)]
 
 
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:

@@ -38,9 +38,9 @@ def _rows(queries: int) -> range:
 class Attentions:
     """The attention ops of one run, in order."""
 
-    def __init__(self, ops: list, kept: TensorStore, inputs: dict[str, torch.Tensor]):
+    def __init__(self, ops: list, store: TensorStore, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
-        self._ops, self._kept = ops, kept
+        self._ops, self._kept = ops, store
         self._given: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
         self._batch = lambda: next((t.shape[0] for t in inputs.values() if not t.is_nested and t.dim()), 1)
@@ -49,7 +49,7 @@ class Attentions:
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
         self._followed = WeightTracker(self._reader)
         self._ran: dict[int, torch.Tensor] = {}
-        self._chains = Chains(kept)
+        self._chains = Chains(store)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Inspect one op that has run; `facts.attention` names the part that it may have in attention."""

@@ -12,8 +12,8 @@ from tracer.utils.internals.torch_internals import storage_id
 class Chains:
     """The chains of one run."""
 
-    def __init__(self, kept: TensorStore):
-        self._kept = kept
+    def __init__(self, store: TensorStore):
+        self._kept = store
         self._keys: dict[tuple, str] = {}
         self._hidden: list[torch.Tensor] = []
         self._patterns: dict[tuple[str, str], str] = {}

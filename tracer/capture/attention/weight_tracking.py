@@ -78,8 +78,8 @@ class WeightTracker:
         elif name == "sum" and weights.spread:
             return self._sum(index, weights)
         elif result.numel() == torch.Size(operand_shape).numel():
-            drawn = name == "native_dropout" or any(self._is_dropout(maker) for _, _, maker in inputs)
-            changed = () if name in ("exp", "bernoulli") else ("dropout",) if drawn else (name,)
+            stochastic = name == "native_dropout" or any(self._is_dropout(maker) for _, _, maker in inputs)
+            changed = () if name in ("exp", "bernoulli") else ("dropout",) if stochastic else (name,)
             others = {weights_too.softmax for _, weights_too in operands} | set(weights.beside)
             tracked[index] = weights._replace(
                 axes=axes if shape == operand_shape else None,

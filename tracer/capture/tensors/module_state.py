@@ -45,12 +45,12 @@ class State:
             value = left.pop()
             if id(value) not in known:
                 known.add(id(value))
-                for held in self._look(value):
-                    kind = type(held)
-                    if kind in _CONTAINERS and not held:  # most of what a module has: dictionaries of hooks
-                        self._empty.append(held)
+                for item in self._look(value):
+                    kind = type(item)
+                    if kind in _CONTAINERS and not item:  # most of what a module has: dictionaries of hooks
+                        self._empty.append(item)
                     elif kind not in _ATOMS:
-                        left.append(held)
+                        left.append(item)
 
     def _look(self, value) -> Iterable:
         """Note the contents of one object, and return them."""
@@ -68,11 +68,11 @@ class State:
             before = dict(value) if isinstance(value, dict) else list(value)
             self._seen.append((value, before))
             return before.values() if isinstance(before, dict) else before
-        held = getattr(value, "__dict__", None)
+        attributes = getattr(value, "__dict__", None)
         package = type(value).__module__.partition(".")[0]
-        if type(held) is not dict or (package in _STANDARD and not isinstance(value, nn.Module)):
+        if type(attributes) is not dict or (package in _STANDARD and not isinstance(value, nn.Module)):
             return []
-        self._seen.append((held, before := held.copy()))
+        self._seen.append((attributes, before := attributes.copy()))
         return before.values()
 
     def restore(self) -> None:

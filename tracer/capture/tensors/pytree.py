@@ -40,18 +40,18 @@ def output_tensors(value) -> list[tuple[str, Tensor]]:
     return [(re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name).lstrip("."), tensor) for name, tensor in leaves]
 
 
-def same_outputs(one, other) -> bool:
+def same_outputs(first, second) -> bool:
     """Return whether two outputs of a forward have the same tensors, bit by bit."""
-    one, other = output_tensors(one), output_tensors(other)
-    return len(one) == len(other) and all(identical(a, b) for (_, a), (_, b) in zip(one, other, strict=True))
+    first, second = output_tensors(first), output_tensors(second)
+    return len(first) == len(second) and all(identical(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
 
 
-def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _leaves(name: str, value, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors below a value; an object that refers to itself is walked once."""
     if isinstance(value, Tensor):
         yield name, value
         return
-    if isinstance(value, (type, Module)) or id(value) in seen:
+    if isinstance(value, (type, Module)) or id(value) in visited:
         return
     if isinstance(value, Mapping):
         items = [(str(key), item) for key, item in value.items()]
@@ -61,9 +61,9 @@ def _leaves(name: str, value, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
         items = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
     else:
         items = [(key, item) for key, item in getattr(value, "__dict__", {}).items() if not key.startswith("_")]
-    seen.add(id(value))
+    visited.add(id(value))
     for key, item in items:
-        yield from _leaves(f"{name}.{key}", item, seen)
+        yield from _leaves(f"{name}.{key}", item, visited)
 
 
 def copy_tensors(value) -> Any:

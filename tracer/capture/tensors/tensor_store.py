@@ -111,10 +111,10 @@ class TensorStore:
 
     def _alone(self, storage: int, tensors) -> bool:
         whole = next(iter(tensors)).untyped_storage()
-        held = len(self._storages.get(storage, ())) + 1  # and `whole` itself
+        references = len(self._storages.get(storage, ())) + 1  # and `whole` itself
         return (
             whole.device.type in devices.STAYING
-            and count_storage_owners(storage) == held
+            and count_storage_owners(storage) == references
             and whole.resizable()  # memory of NumPy's is not
             and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)
         )
@@ -124,8 +124,8 @@ class InputGuard:
     """The caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
     were in the run."""
 
-    def __init__(self, tensors: list[torch.Tensor], kept: TensorStore):
-        self._tensors, self._kept = tensors, kept
+    def __init__(self, tensors: list[torch.Tensor], store: TensorStore):
+        self._tensors, self._kept = tensors, store
         self._before: dict[int, torch.UntypedStorage] = {}
 
     @cached_property

@@ -35,10 +35,10 @@ class Layout(NamedTuple):
 class Values:
     """The key of every tensor that the run computed or received, also of those that were written into."""
 
-    def __init__(self, named: dict[str, Tensor], kept: TensorStore, overwritten):
+    def __init__(self, named: dict[str, Tensor], store: TensorStore, overwritten):
         if any(tensor.is_nested for tensor in named.values()):
             raise ValueError(NESTED)
-        self._kept, self._overwritten = kept, overwritten
+        self._kept, self._overwritten = store, overwritten
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
@@ -89,8 +89,8 @@ class Values:
 
     def _first(self, tensor: Tensor) -> Ref:
         """Return the key of a tensor that no op of the run produced."""
-        held = self._names.get(id(tensor))
-        key = held[1] if held is not None else self._places.get(_place(tensor))
+        name = self._names.get(id(tensor))
+        key = name[1] if name is not None else self._places.get(_place(tensor))
         if key is None:
             key = f"constant {self._constants}"
             self._constants += 1
