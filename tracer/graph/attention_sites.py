@@ -114,9 +114,9 @@ def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | Non
 
 def _find_score_product(graph: Graph, call: Call) -> int | None:
     """Return the product that computed the scores of a softmax."""
-    waiting, seen = [next(iter(call.arguments.values())).key], 0
-    while waiting and seen < 40:
-        key, seen = graph.root(waiting.pop(0)), seen + 1
+    waiting, count = [next(iter(call.arguments.values())).key], 0
+    while waiting and count < 40:
+        key, count = graph.root(waiting.pop(0)), count + 1
         index = graph.producer.get(key)
         if index is None:
             continue
@@ -152,13 +152,13 @@ def bias_role(graph: Graph, key: str) -> str:
 def _above(graph: Graph, key: str) -> set[str]:
     """Return the names of the calls that a line was computed by, up to a table lookup."""
     ancestors: set[str] = set()
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting = [key]
     while waiting:
         index = graph.producer.get(waiting.pop())
-        if index is None or index in seen:
+        if index is None or index in visited:
             continue
-        seen.add(index)
+        visited.add(index)
         name = base(graph.calls[index].name)
         ancestors.add(name)
         if name not in LOOKUPS:

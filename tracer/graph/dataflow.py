@@ -20,8 +20,8 @@ def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
     """
     if not before.is_floating_point or after not in (torch.float16, torch.bfloat16):
         return False
-    held, room = torch.finfo(before), torch.finfo(after)
-    return room.eps > held.eps or room.max < held.max
+    source, room = torch.finfo(before), torch.finfo(after)
+    return room.eps > source.eps or room.max < source.max
 
 
 class Graph:

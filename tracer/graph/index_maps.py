@@ -64,8 +64,8 @@ class IndexMap:
         for number, size in enumerate(self.shape):
             corners = np.array([*product((0, 1), repeat=len(self.shape))])[:, number] * (size - 1)
             near = np.clip(draw.choice([0, 1, size // 2, size - 2, size - 1], SOME_CELLS), 0, size - 1)
-            drawn = np.where(draw.random(SOME_CELLS) < 0.5, near, draw.integers(size, size=SOME_CELLS))
-            axes.append(np.concatenate([corners, drawn]))
+            samples = np.where(draw.random(SOME_CELLS) < 0.5, near, draw.integers(size, size=SOME_CELLS))
+            axes.append(np.concatenate([corners, samples]))
         return np.asarray(np.ravel_multi_index(tuple(axes), self.shape))
 
     def equals(self, index_map: IndexMap) -> bool:
@@ -132,15 +132,15 @@ class IndexMapCache:
 
         return self._once(("inverse", there, shape, then), back)
 
-    def rows(self, places: IndexMap, width: int, laid: IndexMap) -> IndexMap:
-        """Return the index map of rows of this width, where `laid` arranges one entry for each row."""
-        count = laid.shape[-1]
+    def rows(self, places: IndexMap, width: int, layout: IndexMap) -> IndexMap:
+        """Return the index map of rows of this width, where `layout` arranges one entry for each row."""
+        count = layout.shape[-1]
 
         def at(cells: np.ndarray) -> np.ndarray:
             row, column = np.divmod(cells, width)
-            return places.at(laid.at(row * count) // count * width + column)
+            return places.at(layout.at(row * count) // count * width + column)
 
-        return self._once(("rows", places, width, laid), lambda: IndexMap((*laid.shape[:-1], width), at))
+        return self._once(("rows", places, width, layout), lambda: IndexMap((*layout.shape[:-1], width), at))
 
     def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern | None:
         """Return the pattern of a map into a tensor of `shape`, or None if it has none."""

@@ -115,12 +115,12 @@ class Vocabulary:
                     args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
                 recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
-            kept = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
-            opened = [recording.opened[i] for i in kept] if primitives else []
+            indices = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
+            opened = [recording.opened[i] for i in indices] if primitives else []
             recording = Recording(  # no tensor of the run
-                ops=[recording.ops[i] for i in kept],
+                ops=[recording.ops[i] for i in indices],
                 opened=opened,
-                numbers=kept,
+                numbers=indices,
                 scalars=recording.scalars,
                 constants=recording.constants,
                 returned=recording.returned,
@@ -255,7 +255,7 @@ def solve(
     partial = PartialSolution(run, opened, list(scalars_of(calls.made)) if calls else [], returned, positions or {})
     partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
     partial.solve_copies()
-    held = [""] * len(run)
+    notes = [""] * len(run)
     missing, open_ = partial.missing_ops(), partial.unsolved_ops()
     if (missing or open_ or None in partial.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
         fixed = [{**probe, "B": sizes["B"]} for probe in probes]
@@ -268,14 +268,14 @@ def solve(
             ):  # another size is why it does not run in each probe
                 partial.inputs[i] = partial.outputs[i] = None
         for i in {*missing, *again} - {*partial.missing_ops(), *partial.unsolved_ops()}:
-            held[i] = f"{AT_SOME} B held at {sizes['B']}"
+            notes[i] = f"{AT_SOME} B held at {sizes['B']}"
     if partial.missing_ops() and vocabulary.inside and not vocabulary.partly:
         raise OpsDiffer(f"without values it does not run {run[partial.missing_ops()[0]].name}")
     for i in partial.missing_ops():
-        held[i] = NOT_ALL
+        notes[i] = NOT_ALL
         partial.inputs[i], partial.outputs[i] = _unknown(run[i])
-    if calls and any(held):
-        respell(run, calls.made, partial.probes, held, partial.inputs, partial.outputs)
+    if calls and any(notes):
+        respell(run, calls.made, partial.probes, notes, partial.inputs, partial.outputs)
     problem = ""
     if vocabulary.inside is None:
         try:
@@ -284,12 +284,12 @@ def solve(
             problem, others = UNCOMPARED.format(reason(error)), []
         for recording in others:
             for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
-                held[i] = OF_DATA
+                notes[i] = OF_DATA
     partial.moved.update(moved_constants(constants or {}, partial.probes))
-    partial.try_small(vocabulary, held)
+    partial.try_small(vocabulary, notes)
     partial.diverge(calls.made if calls else ())
     vocabulary.keep([*probes, *vocabulary.small])
-    return partial.solution(held, (vocabulary, probes), problem)
+    return partial.solution(notes, (vocabulary, probes), problem)
 
 
 def reads_values(run: list[OpEvent]) -> bool:
@@ -422,7 +422,7 @@ class PartialSolution:
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def try_small(self, vocabulary: Vocabulary, held: Sequence[str]) -> None:
+    def try_small(self, vocabulary: Vocabulary, notes: Sequence[str]) -> None:
         """Drop the formulas that a run at sizes below those of the probes contradicts, if the model runs at any."""
         for at in vocabulary.small:
             try:
@@ -430,7 +430,7 @@ class PartialSolution:
             except Exception:  # a size that the model does not take
                 continue
             match = align(self.run, probe.ops)
-            small = SmallRun(probe, match, vocabulary.complete(at), held)
+            small = SmallRun(probe, match, vocabulary.complete(at), notes)
             small.refute_shapes(self.inputs, self.outputs)
             small.refute_missing_slices(self.entries, self.edges, self.inputs, self.outputs)
             ops = small.refute_numbers(self.entries, self.scalars, self.edges)
@@ -507,12 +507,12 @@ class PartialSolution:
                 return (solved[op.inputs.index(tensor)],)
         return None
 
-    def solution(self, held: list[str], way, problem: str) -> Solution:
+    def solution(self, notes: list[str], way, problem: str) -> Solution:
         """Return the solution; dimensions that are not solved are unknown."""
         for i, part in enumerate(self.parts):
             if part is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
-        solved = tuple(self.inputs), tuple(self.outputs), tuple(held), tuple(self.parts)
+        solved = tuple(self.inputs), tuple(self.outputs), tuple(notes), tuple(self.parts)
         return Solution(
             *solved,
             self.scalars,

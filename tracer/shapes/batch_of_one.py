@@ -18,7 +18,7 @@ def respell(
     run: Sequence[OpEvent],
     calls: Iterable[Call],
     probes: Sequence[tuple[Recording, Sequence[int | None]]],
-    held: Sequence[str],
+    notes: Sequence[str],
     inputs: list[Shapes],
     outputs: list[Shapes],
 ) -> None:
@@ -30,17 +30,17 @@ def respell(
     owners = [CallIndex(recording.scalars, recording.numbers) for recording, _ in probes]
     for call in calls:
         inside = range(call.first, call.last)
-        if not call.inner or not any(held[op] for op in inside):
+        if not call.inner or not any(notes[op] for op in inside):
             continue
         if not all(is_in_probe(run, call, *probe, of) for probe, of in zip(probes, owners, strict=True)):
             continue
-        for op in filter(held.__getitem__, inside):
+        for op in filter(notes.__getitem__, inside):
             inputs[op] = tuple(
-                _shape_from_producer(run, tensor, held, inside, outputs) or solved
+                _shape_from_producer(run, tensor, notes, inside, outputs) or solved
                 for tensor, solved in zip(run[op].inputs, inputs[op], strict=True)
             )
             outputs[op] = tuple(
-                _shape_from_user(run, op, shape, held, inside, inputs) or solved
+                _shape_from_user(run, op, shape, notes, inside, inputs) or solved
                 for (shape, *_), solved in zip(run[op].outputs, outputs[op], strict=True)
             )
 
@@ -56,19 +56,19 @@ def is_in_probe(run, call: Call, probe: Recording, match: Sequence[int | None], 
     )
 
 
-def _shape_from_producer(run, tensor: tuple, held, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:
+def _shape_from_producer(run, tensor: tuple, notes, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:
     """Return the solved shape of a tensor from its producer outside the call; None if there is none."""
     shape, _, maker = tensor
-    if not isinstance(maker, int) or maker in inside or held[maker]:
+    if not isinstance(maker, int) or maker in inside or notes[maker]:
         return None
     shapes = [numeric for numeric, *_ in run[maker].outputs]
     return outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else None
 
 
-def _shape_from_user(run, op: int, shape: tuple, held, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:
+def _shape_from_user(run, op: int, shape: tuple, notes, inside: range, inputs: list[Shapes]) -> tuple[str, ...] | None:
     """Return the solved shape of an op's result from a user outside the call; None if there is none."""
     for taker in range(inside.stop, len(run)):
         for place, (size, _, maker) in enumerate(run[taker].inputs):
-            if maker == op and size == shape and not held[taker]:
+            if maker == op and size == shape and not notes[taker]:
                 return inputs[taker][place]
     return None

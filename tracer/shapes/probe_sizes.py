@@ -55,11 +55,11 @@ def candidate_probes(
     left = [name for name, choose in ways.items() if choose is _same]
     if len(left) < len(ways):
         names = tuple(name for name in vocabulary.names if name not in left)
-        held = f"no symbols for {', '.join(left)}: the model did not run at the other sizes tried" if left else ""
+        note = f"no symbols for {', '.join(left)}: the model did not run at the other sizes tried" if left else ""
         least = {name: min(choose(size, 0)) for (name, size), choose in zip(sizes.items(), ways.values(), strict=True)}
         free = [name for name, choose in ways.items() if choose is _any]
         small = tuple({**least, **{name: at[name] for name in free}} for at in small_sizes(sizes)[: len(free)])
-        yield replace(vocabulary, names=names, held=held, small=small), choose_sizes(sizes, ways)
+        yield replace(vocabulary, names=names, held=note, small=small), choose_sizes(sizes, ways)
 
 
 def small_sizes(sizes: dict[str, int]) -> tuple[dict[str, int], ...]:

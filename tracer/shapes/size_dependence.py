@@ -77,11 +77,11 @@ class SmallRun:
     Ops in loops with fewer iterations are not compared, nor those that were solved at one batch only (`held`).
     """
 
-    def __init__(self, probe: Recording, match: Match, sizes: dict[str, int], held: Sequence[str]):
+    def __init__(self, probe: Recording, match: Match, sizes: dict[str, int], notes: Sequence[str]):
         self._probe, self._sizes = probe, sizes
-        self._missing = {i for i, j in enumerate(match) if j is None and not held[i]}
+        self._missing = {i for i, j in enumerate(match) if j is None and not notes[i]}
         times = Counter(j for j in match if j is not None)
-        self._match = [None if j is None or times[j] > 1 or note else j for j, note in zip(match, held, strict=True)]
+        self._match = [None if j is None or times[j] > 1 or note else j for j, note in zip(match, notes, strict=True)]
         self._owners = CallIndex(probe.scalars, probe.numbers)
 
     def _value(self, text: str) -> float:

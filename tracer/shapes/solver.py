@@ -165,10 +165,10 @@ class Solver:
         return answer
 
     def _solve(self, vector) -> str:
-        seen, listed = vector[: self._used], self._candidates(vector)
-        if len(set(seen)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
+        prefix, listed = vector[: self._used], self._candidates(vector)
+        if len(set(prefix)) == 1:  # beside a literal, a size that no configuration changes: nothing tells them apart
             return UNKNOWN if listed or len(set(vector)) > 1 else str(vector[0])
-        candidates = [text for text in listed or find_composites(seen, self._known) if self._fits(text, vector)]
+        candidates = [text for text in listed or find_composites(prefix, self._known) if self._fits(text, vector)]
         if not candidates or not self._are_equal(candidates, self._units):
             return UNKNOWN
         wholes = {f"({text})" for text in self._whole.values()}

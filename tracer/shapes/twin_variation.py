@@ -48,14 +48,14 @@ def vary(
         replaced = {id(tensor): other_values(tensor, generator) for _, tensor in named_tensors("", (args, kwargs))}
         return module, *shadow_copy((args, kwargs), replaced)
     inputs = {id(tensor): tensor for _, tensor in named_tensors("", (args, kwargs))}
-    kept = {id(parameter) for part in shared for parameter in part.parameters()}
+    own = {id(parameter) for part in shared for parameter in part.parameters()}
     memo: dict[int, Tensor] = {}
     for key, tensor in inputs.items():
         memo[key] = other_values(tensor, generator, how.wide) if how.inputs else _cast(tensor, how.wide)
     for parameter in module.parameters():
         if id(parameter) in memo:
             continue
-        if id(parameter) in kept:
+        if id(parameter) in own:
             memo[id(parameter)] = parameter
         elif type(parameter) is nn.Parameter:
             varied = other_weights(parameter, generator, how.wide) if how.weights else _cast(parameter, how.wide)
@@ -143,8 +143,8 @@ def _redraw(numbers: Tensor, generator: torch.Generator) -> Tensor:
         known = known[:-1]
     elif len(known) == 1:
         known = known - 1
-    drawn = known[torch.randint(len(known), (len(numbers),), generator=generator).to(numbers.device)]
-    return drawn if not torch.equal(drawn, numbers) else torch.where(drawn == known[0], known[-1], known[0])
+    tokens = known[torch.randint(len(known), (len(numbers),), generator=generator).to(numbers.device)]
+    return tokens if not torch.equal(tokens, numbers) else torch.where(tokens == known[0], known[-1], known[0])
 
 
 def _is_float_mask(tensor: Tensor) -> bool:

@@ -39,10 +39,10 @@ def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
     partial_solution = PartialSolution(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
     entries, places = list(partial_solution.entries.values()), list(range(len(run)))
     traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
-    held = [""] * len(run)
+    notes = [""] * len(run)
     for elsewhere in vocabulary.others({}, reads_values(run)):
         for i in partial_solution.compare(traced, elsewhere):
-            held[i] = OF_DATA
-    if not (any(held) or partial_solution.scalars or partial_solution.brought):
+            notes[i] = OF_DATA
+    if not (any(notes) or partial_solution.scalars or partial_solution.brought):
         return None
-    return Solution((), (), tuple(held), scalars=partial_solution.scalars, brought=frozenset(partial_solution.brought))
+    return Solution((), (), tuple(notes), scalars=partial_solution.scalars, brought=frozenset(partial_solution.brought))

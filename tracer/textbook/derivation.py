@@ -255,9 +255,9 @@ def _derive(
         if key.startswith(PARAMETER):
             _add_changed_parameter(writer, book, change, recorded, shapes)
     lines = {step.key for step in book.found}
-    held = (plan.unchanged_source(ref.key) for ref in graph.outputs)
-    held = (changes[key].after.key if key in changes else key for key in held)
-    book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in held)
+    keys = (plan.unchanged_source(ref.key) for ref in graph.outputs)
+    keys = (changes[key].after.key if key in changes else key for key in keys)
+    book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in keys)
     return book
 
 

@@ -165,15 +165,19 @@ class ExpressionBuilder:
         name, _, matrix = schema(call.name).operands.partition(" ")
         if not name or not call.arguments[matrix].key.startswith("parameter "):
             return None
-        operand_key, laid = call.arguments[name].key, self._map(raw, key)
+        operand_key, layout = call.arguments[name].key, self._map(raw, key)
         count = graph.shape(raw)[-1]
-        if len(laid.shape) < 2 or laid.shape[-1] != count or (laid.at(laid.cells) % count != laid.cells % count).any():
+        if (
+            len(layout.shape) < 2
+            or layout.shape[-1] != count
+            or (layout.at(layout.cells) % count != layout.cells % count).any()
+        ):
             return None
         from_line = self._from_line(operand_key)
         if from_line is None or not self.shapes.same(self.shapes.of(key)[-1], self.shapes.of(raw)[-1]):
             return None
         start, places, since = from_line
-        places = self._maps.rows(places, graph.shape(operand_key)[-1], laid)
+        places = self._maps.rows(places, graph.shape(operand_key)[-1], layout)
         shape = (*self.shapes.of(key)[:-1], self.shapes.of(operand_key)[-1])
         chain = [*graph.chain(key, raw), raw, operand_key, start]
         operand = self._rearrange(self.tensor(start), places, chain, start, shape, False)

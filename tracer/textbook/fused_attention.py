@@ -36,7 +36,7 @@ def fused_lines(
     The kernel never stores scores and weights. `masks` are the masks by tower (`part`) and length that have a line; a
     new one is added. Claims on these lines are evaluated on `subject`.
     """
-    bound, laid = writer.attention(key)
+    bound, restore_layout = writer.attention(key)
     q, k, v = bound["query"], bound["key"], bound["value"]
     shapes = {name: bound.shape(name) for name in ("query", "key", "value")}
     heads, shared = shapes["query"][-3:-2], shapes["key"][-3:-2]
@@ -70,7 +70,7 @@ def fused_lines(
         _line("scores", score_tensor, scores, reason),
         _line("weights", weights, Softmax(score_tensor), WHY["weights"]),
     ]
-    return tuple(_apply_hints(line, hints, subject, key) for line in lines), laid(weights @ v)
+    return tuple(_apply_hints(line, hints, subject, key) for line in lines), restore_layout(weights @ v)
 
 
 def _split(id: str) -> tuple[str, str]:

@@ -182,8 +182,8 @@ class Roles:
     def _whole(self, trail: list[str], key: str) -> bool:
         """Return whether a projection's result is used as a whole, not sliced."""
         graph, count = self.graph, self.graph.count(self.plan.raw(trail[-1]) or trail[-1])
-        laid = graph.chain(key, graph.root(key))
-        return all(graph.count(line) >= count for line in (*laid, *trail[:-1]))
+        chain = graph.chain(key, graph.root(key))
+        return all(graph.count(line) >= count for line in (*chain, *trail[:-1]))
 
     def _hides(self, key: str, scores: str) -> bool:
         """Return whether a line can be the mask of scores: of their rows and columns, from positions or comparisons."""

@@ -180,8 +180,8 @@ class StepPlan:
 
     def _results(self) -> frozenset[str]:
         """Give returned layouts lines of their own, and return them."""
-        held = {self.unchanged_source(ref.key) for ref in self.graph.outputs}
-        layouts = frozenset(key for key in held if key not in self.named and self.graph.source(key) is not None)
+        keys = {self.unchanged_source(ref.key) for ref in self.graph.outputs}
+        layouts = frozenset(key for key in keys if key not in self.named and self.graph.source(key) is not None)
         self.named.update(dict.fromkeys(layouts, "layout"))
         return layouts
 

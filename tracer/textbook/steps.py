@@ -79,12 +79,12 @@ class DerivedStep(NamedTuple):
         return self.key or f"{self.op}.{self.output}"
 
 
-def owners(steps: Sequence[DerivedStep], seen: Sequence) -> dict[int, str]:
+def owners(steps: Sequence[DerivedStep], ops: Sequence) -> dict[int, str]:
     """Return the step of each covered op. Raise ValueError if a computing op belongs to two steps."""
     owner: dict[int, str] = {}
     for step in steps:
         for op in step.ops:
-            if op in owner and not seen[op].layout:
-                raise ValueError(f"op {op} ({seen[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")
+            if op in owner and not ops[op].layout:
+                raise ValueError(f"op {op} ({ops[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")
             owner.setdefault(op, step.line.id)
     return owner

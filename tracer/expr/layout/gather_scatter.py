@@ -138,15 +138,15 @@ class Index(Copies, _Indexing):
         entries = self.get("entries")
         if "m" in entries:
             return super()._dependencies(size, cells, x, *places)
-        shape, asked = shape_of(x), [shape_of(place) for place in places]
+        shape, index_shapes = shape_of(x), [shape_of(place) for place in places]
         said_by = [entry for entry in entries if entry is None or entry == "t" or isinstance(entry, tuple)]
         kinds = [entry == "t" for entry in said_by]
         first, count = kinds.index(True), sum(kinds)
-        rank = max(map(len, asked))
+        rank = max(map(len, index_shapes))
         start = first if all(kinds[first : first + count]) else 0
         run = cells.axes[start : start + rank]
         rest = iter((*cells.axes[:start], *cells.axes[start + rank :]))
-        where = [IndexSet.of(n, align_axes(run, n)) for n in asked]
+        where = [IndexSet.of(n, align_axes(run, n)) for n in index_shapes]
         operand_sets: list = []
         numbers = iter(zip(where, places, strict=True))
         for entry, n in zip(entries, shape, strict=True):
@@ -229,10 +229,10 @@ class Gather(Copies, _Along):
         return x[_grid(index, self.axis)]
 
     def _dependencies(self, size, cells, x, index) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(x), shape_of(index)
-        if not shape or not asked:
+        shape, index_shape = shape_of(x), shape_of(index)
+        if not shape or not index_shape:
             return super()._dependencies(size, cells, x, index)
-        where = IndexSet.of(asked, cells.axes)
+        where = IndexSet.of(index_shape, cells.axes)
         return replace_axes(cells, shape, {self.axis: indices_in(where, index, shape[self.axis])}), where
 
 

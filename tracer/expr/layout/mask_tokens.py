@@ -25,9 +25,9 @@ class Take(Copies, Node):
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
     def _dependencies(self, size, cells, tokens, numbers) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(tokens), shape_of(numbers)
+        shape, index_shape = shape_of(tokens), shape_of(numbers)
         batch, rows, width = cells.axes
-        where = IndexSet.of(asked, (batch, rows))
+        where = IndexSet.of(index_shape, (batch, rows))
         return IndexSet.of(shape, (batch, indices_in(where, numbers, shape[1]), width)), where
 
 

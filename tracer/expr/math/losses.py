@@ -41,14 +41,14 @@ class NegativeLogLikelihood(Linear, _WithFields):
         term = rf"{share}\,{term}" if share else term
         if self.get("reduction") == "none" or not letters:
             return rf"\left[\,-{term}\,\right]_{{{letters}}}" if letters else f"-{term}"
-        kept = "" if ignore is None else rf"{label} \ne {decimal(ignore)}"
-        total = rf"\sum_{{{letters}\,:\,{kept}}} {term}" if kept else rf"\sum_{{{letters}}} {term}"
+        condition = "" if ignore is None else rf"{label} \ne {decimal(ignore)}"
+        total = rf"\sum_{{{letters}\,:\,{condition}}} {term}" if condition else rf"\sum_{{{letters}}} {term}"
         if self.get("reduction") == "sum":
             return f"-{total}"
         if share:
-            count = rf"\sum_{{{letters}\,:\,{kept}}} {share}" if kept else rf"\sum_{{{letters}}} {share}"
-        elif kept:
-            count = rf"\sum_{{{letters}}} \left[\,{kept}\,\right]"
+            count = rf"\sum_{{{letters}\,:\,{condition}}} {share}" if condition else rf"\sum_{{{letters}}} {share}"
+        elif condition:
+            count = rf"\sum_{{{letters}}} \left[\,{condition}\,\right]"
         else:
             count = printer._print(sympy.Mul(*self.get("sizes")))
         return rf"-\frac{{1}}{{{count}}} {total}"

@@ -46,9 +46,9 @@ class RowsAt(Copies, Node):
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
 
     def _dependencies(self, size, cells, tokens, places) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(tokens), shape_of(places)
+        shape, index_shape = shape_of(tokens), shape_of(places)
         batch, width = cells.axes
-        where = IndexSet.of(asked, (batch,))
+        where = IndexSet.of(index_shape, (batch,))
         return IndexSet.of(shape, (batch, indices_in(where, places, shape[1]), width)), where
 
 

@@ -95,8 +95,8 @@ class AtDistance(Copies, Node):
         return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
 
     def _dependencies(self, size, cells, values, distances) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(values), shape_of(distances)
-        where = IndexSet.of(asked, cells.axes[-2:])
+        shape, index_shape = shape_of(values), shape_of(distances)
+        where = IndexSet.of(index_shape, cells.axes[-2:])
         return replace_axes(cells, shape, {len(shape) - 1: indices_in(where, distances, shape[-1])}), where
 
 
@@ -122,9 +122,9 @@ class SumsByDistance(Linear, Node):
         return (weights[..., None] * shares).sum(dim=-2)
 
     def _dependencies(self, size, cells, weights, distances) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(weights), shape_of(distances)
+        shape, index_shape = shape_of(weights), shape_of(distances)
         *lead, rows, output_axis = cells.axes
-        where = IndexSet.of(asked, (rows, None))
+        where = IndexSet.of(index_shape, (rows, None))
         if not hasattr(distances, "tolist"):
             return IndexSet.of(shape, (*lead, rows, None)), where
         columns = {j for i in rows for j, distance in enumerate(distances[i].tolist()) if distance in output_axis}

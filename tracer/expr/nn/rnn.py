@@ -83,9 +83,9 @@ class GRU(_Recurrent):
 
     def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         (h,) = states
-        from_input, kept = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
-        r, z = (1 / (1 + (-from_input[k] - kept[k]).exp()) for k in (0, 1))
-        return ((1 - z) * (from_input[2] + r * kept[2]).tanh() + z * h,)
+        from_input, from_state = (part.chunk(3, -1) for part in self.gates(x, h, *weights))
+        r, z = (1 / (1 + (-from_input[k] - from_state[k]).exp()) for k in (0, 1))
+        return ((1 - z) * (from_input[2] + r * from_state[2]).tanh() + z * h,)
 
 
 class RNN(_Recurrent):

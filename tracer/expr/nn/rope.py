@@ -35,8 +35,8 @@ class Angles(Linear, Node):
         return torch.cat([angles, angles], dim=-1)
 
     def _dependencies(self, size, cells, places, frequencies) -> tuple[IndexSet, ...]:
-        asked, shape = shape_of(places), shape_of(frequencies)
-        return IndexSet.of(asked, cells.axes[:-1]), IndexSet.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
+        index_shape, shape = shape_of(places), shape_of(frequencies)
+        return IndexSet.of(index_shape, cells.axes[:-1]), IndexSet.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
 
 
 Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by element.", _Named)

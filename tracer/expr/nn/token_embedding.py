@@ -55,8 +55,8 @@ class Lookup(Copies, Node):
         return matrix[numbers]
 
     def _dependencies(self, size, cells, matrix, numbers) -> tuple[IndexSet, ...]:
-        shape, asked = shape_of(matrix), shape_of(numbers)
-        where = IndexSet.of(asked, cells.axes[:-1])
+        shape, index_shape = shape_of(matrix), shape_of(numbers)
+        where = IndexSet.of(index_shape, cells.axes[:-1])
         return IndexSet.of(shape, (indices_in(where, numbers, shape[0]), cells.axes[-1])), where
 
 

@@ -66,9 +66,9 @@ def find_transposed(what) -> dict[int, bool]:
 def same_structure(a, b) -> bool:
     """Return whether two experts have the same structure, each with its own tensors."""
     match a, b:
-        case (Pointwise(call, given), Pointwise(name_of, others)):
-            same = call.name == name_of.name and given.keys() == others.keys()
-            return same and all(same_structure(given[name], others[name]) for name in given)
+        case (Pointwise(call, arguments), Pointwise(name_of, others)):
+            same = call.name == name_of.name and arguments.keys() == others.keys()
+            return same and all(same_structure(arguments[name], others[name]) for name in arguments)
         case (MatMul(left, weight, bias), MatMul(other_left, other_weight, other_bias)):
             return (weight, bias) == (other_weight, other_bias) and same_structure(left, other_left)
         case (ColumnSlice(), ColumnSlice()):

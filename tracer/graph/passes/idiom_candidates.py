@@ -369,14 +369,14 @@ def _match_rotary(trial: Trial) -> NamedCall | None:
     wide = {ref.shape[-1:] for ref in tables}
     if len(wide) != 1 or width % 2 or trial.end != trial.shape or not wide <= {(width,), (width // 2,)}:
         return None
-    x, *drawn = (trial.draw(number) for number in range(len(trial.given)))
-    computed, half = trial.run(x, *drawn), wide == {(width // 2,)}
+    x, *factors = (trial.draw(number) for number in range(len(trial.given)))
+    computed, half = trial.run(x, *factors), wide == {(width // 2,)}
     if len(tables) == 2:
-        func, names, (cosine, sine) = ROPE, ("cosine", "sine"), drawn
-    elif drawn[0].is_complex():
-        func, names, cosine, sine = COMPLEX, ("table",), drawn[0].real, drawn[0].imag
+        func, names, (cosine, sine) = ROPE, ("cosine", "sine"), factors
+    elif factors[0].is_complex():
+        func, names, cosine, sine = COMPLEX, ("table",), factors[0].real, factors[0].imag
     else:
-        func, names, cosine, sine = OF_ANGLES, ("angles",), drawn[0].cos(), drawn[0].sin()
+        func, names, cosine, sine = OF_ANGLES, ("angles",), factors[0].cos(), factors[0].sin()
     alike = (NEIGHBOURS, HALVES) if trial.names & {"stack", "view_as_complex", "complex"} else (HALVES, NEIGHBOURS)
     for pairs in alike:  # one pair alone is of both
         tall = [expand_pairs(table, pairs) if half else table for table in (cosine, sine)]

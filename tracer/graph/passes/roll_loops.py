@@ -268,12 +268,12 @@ class _Loop:
         before = {
             self._state_keys(state_place)[0]: (state_place, sequences[state_place]) for state_place in self.states
         }
-        waiting, seen, inside = [key], set(), set()
+        waiting, visited, inside = [key], set(), set()
         while waiting:
             at = waiting.pop()
-            if at in seen:
+            if at in visited:
                 continue
-            seen.add(at)
+            visited.add(at)
             if at in others:
                 operand(others[at][0], SCANNED, others[at][1], at)
             elif at in before:

@@ -72,13 +72,13 @@ class Subject:
 
     def made_of(self, key: str) -> set[str]:
         """Return the parameters and buffers that a value is computed from, through any calls."""
-        graph, waiting, seen = self.roles.graph, [key], set()
+        graph, waiting, visited = self.roles.graph, [key], set()
         while waiting:
             origin = waiting.pop()
-            if origin not in seen:
-                seen.add(origin)
+            if origin not in visited:
+                visited.add(origin)
                 waiting += [ref.key for ref in graph.inputs[graph.producer[origin]]] if origin in graph.producer else []
-        return {origin for origin in seen if self.is_weight(origin)}
+        return {origin for origin in visited if self.is_weight(origin)}
 
     def is_weight(self, key: str) -> bool:
         """Return whether a tensor is a parameter or a buffer, and not of integers."""
