@@ -107,21 +107,21 @@ def scaling(trace: Trace) -> Scaling:
     """Return the formulas of a run."""
     depths = _depths(trace)
     costs: dict[str, list[tuple[str, str, int | None]]] = {}
-    held, weights = [], []
+    activations, weights = [], []
     for step in trace.steps:
         tower = _tower(step)
         flops = cost_breakdown.of_step(trace, step).flops_symbolic
         if flops != "0":
             costs.setdefault(_part(trace, step), []).append((flops, tower, step.layer))
         elements = cost.elements([step.symbolic]) if step.shape else "1"
-        held.append((elements, tower, step.layer))
+        activations.append((elements, tower, step.layer))
         if step.symbol.startswith(r"\mathbf{A}"):
             weights.append((elements, tower, step.layer))
     return Scaling(
         trace.params_symbolic,
         trace.flops_symbolic,
         {part: cost.total(costs[part], depths) for part in PARTS if part in costs},
-        cost.total(held, depths),
+        cost.total(activations, depths),
         cost.total(weights, depths),
         {size.name: size.equals for size in trace.symbols if size.equals not in ("", str(size.value))},
         {size.name: size.value for size in trace.symbols},

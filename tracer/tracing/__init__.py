@@ -261,7 +261,7 @@ def assemble(
     equations may be those that were derived at other sizes: they are derived anew unless all are proven here. So are
     those with a name that the numbers of the run refute: the ops `spelled` are written as the code has them.
     """
-    seen = recording.ops
+    events = recording.ops
     with doing("Deriving its equations"):
         book, same = lay_book(recording, sizes, derived, solution, hints, lend, spelled)
     derived_steps = book.found
@@ -269,9 +269,9 @@ def assemble(
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
-        Run(seen),
+        Run(events),
         tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
-        tuple((op, step, layers[step]) for op, step in owners(derived_steps, seen).items()),
+        tuple((op, step, layers[step]) for op, step in owners(derived_steps, events).items()),
         solution,
         tuple(parts),
         depths,
@@ -309,15 +309,15 @@ def assemble(
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
     input_keys = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
     keys += [key for key in input_keys if key.startswith("constant ") or _few_ids(key, recording)]
-    kept = recording.kept.take([*keys, *input_keys])
+    values = recording.kept.take([*keys, *input_keys])
     for key in input_keys:  # the cap does not hold for inputs: what was not kept is computed again from them
-        if key not in kept and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
-            kept[key] = copy_to_cpu(derived_step)
+        if key not in values and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
+            values[key] = copy_to_cpu(derived_step)
     respell: Callable[[frozenset[int]], Trace] | None = None
     if prove == LATER and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before}
-        held = _holding(recording, recording.calls, kept)
-        respell = partial(_respell, module, held, spelled, facts)
+        recording_of_values = _holding(recording, recording.calls, values)
+        respell = partial(_respell, module, recording_of_values, spelled, facts)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
     changed = CHANGED.format(", ".join(more["changes"])) if more.get("changes") else ""
@@ -331,7 +331,7 @@ def assemble(
         steps=steps,
         symbols=_symbols(sizes, derived),
         attentions=_of_parts(attentions, parts),
-        values={key: kept[key] for key in keys if key in kept} | more.pop("values", {}),
+        values={key: values[key] for key in keys if key in values} | more.pop("values", {}),
         output=recording.output,
         returned=returned,
         params=account.params,
@@ -343,7 +343,7 @@ def assemble(
         decompositions=_decompositions(recording, solution),
         modules=modules,
         calls=calls,
-        later=Later(module, kept, derived_steps, lines, sizes, rerun, book.idioms, respell) if follow else None,
+        later=Later(module, values, derived_steps, lines, sizes, rerun, book.idioms, respell) if follow else None,
         replay=_replay(module, recording, derived_steps, sizes, derived, solution, hints, parts, spelled)
         if follow
         else None,
@@ -358,11 +358,11 @@ def _respell(
     return assemble(module, recording, prove=LATER, spelled=spelled | ops, **facts)
 
 
-def _holding(recording: Recording, calls: Calls, kept: dict[str, torch.Tensor]) -> Recording:
+def _holding(recording: Recording, calls: Calls, values: dict[str, torch.Tensor]) -> Recording:
     """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
     numbers = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
     holds = TensorStore(0)
-    for key, tensor in kept.items():
+    for key, tensor in values.items():
         holds.offer(key, tensor, needed=True)
     for key in numbers:
         if (tensor := recording.kept.get(key)) is not None:

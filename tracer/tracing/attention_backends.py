@@ -148,26 +148,26 @@ def _boolean(mask: torch.Tensor | None) -> torch.Tensor | None:
 
 def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
     """Run one backend; return its record, its output, and its attention weights if it has them."""
-    asked = {**masks, "need_weights": need_weights, "average_attn_weights": False}
+    arguments = {**masks, "need_weights": need_weights, "average_attn_weights": False}
     if fast:
-        ops, (output, weights) = _list_fast_ops(attention, inputs, asked)
+        ops, (output, weights) = _list_fast_ops(attention, inputs, arguments)
     else:
-        run = _trace_twin(attention, inputs, asked)
+        run = _trace_twin(attention, inputs, arguments)
         ops, (output, weights) = run.ops, run.output
         if weights is None and run.attentions:
             weights = run.attention(0)
     return Way(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
 
 
-def _trace_twin(attention: nn.MultiheadAttention, inputs, asked):
+def _trace_twin(attention: nn.MultiheadAttention, inputs, arguments):
     """Return the trace of an attention, its dimensions solved over `NAMES` if a twin at other sizes can be built."""
-    recording = record_or_explain(attention, inputs, asked, keep=0, prove=False)
+    recording = record_or_explain(attention, inputs, arguments, keep=0, prove=False)
     sizes, vocabulary = {}, None
     query, key, value = inputs
-    masked = asked["attn_mask"] is not None or asked["key_padding_mask"] is not None
+    masked = arguments["attn_mask"] is not None or arguments["key_padding_mask"] is not None
     if query is key is value and query.dim() == 3 and attention.batch_first and not masked:
         sizes = dict(zip(("B", "S", "D"), query.shape, strict=True)) | {"h": attention.num_heads}
-        vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, asked))
+        vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, arguments))
     solution, notes = solve_first(recording, sizes, [(vocabulary, PROBES)] if vocabulary else ())
     full = vocabulary.complete(sizes) if vocabulary else {}
     derived = DERIVED if vocabulary else {}
@@ -176,7 +176,7 @@ def _trace_twin(attention: nn.MultiheadAttention, inputs, asked):
     )
 
 
-def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
+def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], arguments):
     """Return the same kind of attention at other sizes, and its arguments."""
     twin = nn.MultiheadAttention(
         sizes["D"],
@@ -187,10 +187,10 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], asked):
         batch_first=True,
     )
     x = torch.randn(sizes["B"], sizes["S"], sizes["D"])
-    return twin.eval(), (x, x, x), asked
+    return twin.eval(), (x, x, x), arguments
 
 
-def _list_fast_ops(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
+def _list_fast_ops(attention, inputs, arguments) -> tuple[tuple[Op, ...], tuple]:
     """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
     named_inputs = zip(
         ("input value", "input key", "input query"), reversed(inputs), strict=True
@@ -205,7 +205,7 @@ def _list_fast_ops(attention, inputs, asked) -> tuple[tuple[Op, ...], tuple]:
         return result
 
     with observe_ops(observe):
-        result = attention(*inputs, **asked)
+        result = attention(*inputs, **arguments)
     return tuple(ops), result
 
 

@@ -187,7 +187,7 @@ def _build(build: Callable, interventions: tuple[Intervention, ...], sizes: dict
 
 
 def with_changed_weights(
-    attentions: Iterable[AttentionRecord], derived: Sequence[DerivedStep], kept: TensorStore
+    attentions: Iterable[AttentionRecord], derived: Sequence[DerivedStep], store: TensorStore
 ) -> tuple[AttentionRecord, ...]:
     """Return the attentions of a run, with the weights that values were multiplied by where scores or weights were
     changed: these do not follow from queries and keys. Changed scores that lead to no queries are named, too."""
@@ -197,23 +197,23 @@ def with_changed_weights(
         changed = id.endswith(CHANGED) and id.removesuffix(CHANGED) in steps  # a parameter has no other line
         if changed and split_id(id)[1] in ("scores", "weights") and step.line.place:
             weights = _beside(steps, id, "weights", CHANGED) or _beside(steps, id, "weights")
-            if weights is not None and kept.get(weights.value) is not None:
+            if weights is not None and store.get(weights.value) is not None:
                 used[step.line.place.module] = weights
     return tuple(
-        _with_weights(record, used[record.module], steps, kept) if record.module in used else record
+        _with_weights(record, used[record.module], steps, store) if record.module in used else record
         for record in attentions
     )
 
 
 def _with_weights(
-    record: AttentionRecord, weights: DerivedStep, steps: Mapping[str, DerivedStep], kept: TensorStore
+    record: AttentionRecord, weights: DerivedStep, steps: Mapping[str, DerivedStep], store: TensorStore
 ) -> AttentionRecord:
     """Return the record of an attention with its changed weights; as it is where its scores were not kept."""
     changed = replace(record, weights=weights.value, problem="", after=())
     if record.q:
         return changed
     scores = _beside(steps, weights.line.id, "scores", CHANGED)
-    return record if scores is None or kept.get(scores.value) is None else replace(changed, scores=scores.value)
+    return record if scores is None or store.get(scores.value) is None else replace(changed, scores=scores.value)
 
 
 def _beside(steps: Mapping[str, DerivedStep], id: str, name: str, end: str = "") -> DerivedStep | None:

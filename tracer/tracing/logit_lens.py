@@ -46,10 +46,10 @@ class LogitLens:
     def __init__(self, trace: Trace, part: str = ""):
         if trace.later is None:
             raise ValueError(GONE)
-        found = list(trace.later.derived_steps)
-        self.depths, tail = _path(trace, found, part)
+        derived_steps = list(trace.later.derived_steps)
+        self.depths, tail = _path(trace, derived_steps, part)
         last, final = self.depths[-1].id, tail[-1].line
-        general = _general(next(step.line.tensor for step in found if step.line.id == last))
+        general = _general(next(step.line.tensor for step in derived_steps if step.line.id == last))
         self._key, self._equation = last, _compose(tail, last, general)
         self.lines = tuple(step.line.id for step in tail)
         result = Tensor(f"{final.tensor.name}^{{(\\ell)}}", final.tensor.shape, final.id)
@@ -74,20 +74,20 @@ class LogitLens:
 
         ValueError for a head that mixes tokens, or that has several answers.
         """
-        found = self._each(depth)
+        scores = self._each(depth)
         last, whole = self._each(len(self.depths) - 1), self.scores(len(self.depths) - 1)[0]
         nearest = (last - whole.reshape(-1, last.shape[-1])[-1]).abs().amax(dim=-1).min()
         if float(nearest) > 1e-6 * float(whole.abs().max()):
             raise ValueError(
                 f"the head of this model mixes tokens ({quote(self.proof.id)}), so no single one has scores"
             )
-        return found
+        return scores
 
     def _each(self, depth: int) -> torch.Tensor:
         stream = self._stream(depth)[0]
         try:
-            found = self._execute(stream[:, None])
-            return found.reshape(len(stream), -1) if found.dim() == 2 else found[:, -1]
+            logits = self._execute(stream[:, None])
+            return logits.reshape(len(stream), -1) if logits.dim() == 2 else logits[:, -1]
         except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(f"the head of this model reads several tokens at once ({quote(self.proof.id)})") from error
 
@@ -95,10 +95,10 @@ class LogitLens:
         return self._exact(self.depths[depth].id)
 
     def _exact(self, key: str) -> torch.Tensor:
-        found = self._values(key)
-        if found is None:
+        value = self._values(key)
+        if value is None:
             raise ValueError(f"{self._values.why(key)}: trace the model with a larger keep")
-        return found.to(exact_dtype(found.dtype))
+        return value.to(exact_dtype(value.dtype))
 
     def _execute(self, stream: torch.Tensor) -> torch.Tensor:
         def value(tensor: Tensor) -> torch.Tensor:
@@ -108,16 +108,16 @@ class LogitLens:
             return execute(self._equation, value, lambda size: value_of(str(size), self._sizes))
 
 
-def _path(trace: Trace, found: Sequence[DerivedStep], part: str) -> tuple[tuple[Depth, ...], list[DerivedStep]]:
+def _path(trace: Trace, derived_steps: Sequence[DerivedStep], part: str) -> tuple[tuple[Depth, ...], list[DerivedStep]]:
     """Return the depths of a tower, and the lines from its last block to the answer. ValueError where the stream has
     no one width, or other blocks follow."""
     name = quote(trace.model)
-    order = {step.line.id: at for at, step in enumerate(found)}
-    reads = {step.line.id: [tensor.key for tensor in tensors(step.line.equation)] for step in found}
-    own = [step for step in found if not part or step.line.id.startswith(f"{part}.")]
+    order = {step.line.id: at for at, step in enumerate(derived_steps)}
+    reads = {step.line.id: [tensor.key for tensor in tensors(step.line.equation)] for step in derived_steps}
+    own = [step for step in derived_steps if not part or step.line.id.startswith(f"{part}.")]
     layer = {step.line.id: step.line.layer for step in own}
     read_outside: dict[int, str] = {}
-    for step in found:
+    for step in derived_steps:
         for key in reads[step.line.id]:
             at = layer.get(key)
             if at is not None and at != layer.get(step.line.id, -1) and order[key] >= order[read_outside.get(at, key)]:
@@ -137,7 +137,7 @@ def _path(trace: Trace, found: Sequence[DerivedStep], part: str) -> tuple[tuple[
     depths = [Depth(max(before, key=order.__getitem__), None)] if before else []
     depths += [Depth(id, at) for at, id in zip(sorted(read_outside), ends, strict=True)]
     tail, reached = [], {ends[-1]}
-    for step in found[order[ends[-1]] + 1 :]:
+    for step in derived_steps[order[ends[-1]] + 1 :]:
         if reached.intersection(reads[step.line.id]):
             reached.add(step.line.id)
             tail.append(step)
@@ -161,9 +161,9 @@ def _compose(tail: Iterable[DerivedStep], last: str, general: Tensor) -> Node:
     whole: dict[str, Node] = {last: general}
     for step in tail:
         equation = step.line.equation
-        names = {one: whole[one.key] for one in tensors(equation) if one.key in whole}
-        names = {one: node.T if one.transposed else node for one, node in names.items()}
+        names = {tensor: whole[tensor.key] for tensor in tensors(equation) if tensor.key in whole}
+        names = {tensor: node.T if tensor.transposed else node for tensor, node in names.items()}
         whole[step.line.id] = equation.xreplace(names) if not isinstance(equation, Tensor) else names[equation]
-    made = whole[step.line.id]
-    assert isinstance(made, sympy.Expr)
-    return made
+    expression = whole[step.line.id]
+    assert isinstance(expression, sympy.Expr)
+    return expression

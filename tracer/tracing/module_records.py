@@ -22,7 +22,7 @@ LETTERS = 120
 Levels = tuple[tuple[ModuleRecord, ...], tuple[CallRecord, ...]]
 HELD = 32
 """How many runs' levels are held."""
-_held: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
+_records: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
 _lock = Lock()
 
 
@@ -31,16 +31,16 @@ def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
     one model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
     key = calls.signature, id(ops)
     with _lock:
-        held = _held.get(key)
-    if held is not None and held[0] is ops:
-        return held[1]
+        entry = _records.get(key)
+    if entry is not None and entry[0] is ops:
+        return entry[1]
     known = TensorRecords(ops)
     modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
     records = modules, tuple(_call(call, known) for call in calls.made if call.func is not None)
     with _lock:
-        while len(_held) >= HELD:
-            del _held[next(iter(_held))]
-        _held[key] = ops, records
+        while len(_records) >= HELD:
+            del _records[next(iter(_records))]
+        _records[key] = ops, records
     return records
 
 

@@ -34,11 +34,11 @@ class Account(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def account(seen: Run, parameters, owner, solution: Solution | None, parts, depths) -> Account:
+def account(run: Run, parameters, owner, solution: Solution | None, parts, depths) -> Account:
     """Return the records of all ops. Runs of one model on other values have the same ones, and all visitors share
     them."""
     layers = {op: layer for op, _, layer in owner}
-    ops = _ops(seen, dict(parameters), {op: step for op, step, _ in owner}, solution)
+    ops = _ops(run, dict(parameters), {op: step for op, step, _ in owner}, solution)
     places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
     depths = {part: depth for part, *depth in depths}
     return Account(
@@ -52,11 +52,11 @@ def account(seen: Run, parameters, owner, solution: Solution | None, parts, dept
     )
 
 
-def _ops(seen, sizes_of: dict[str, int], owner: dict[int, str], solution: Solution | None) -> tuple[Op, ...]:
+def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solution | None) -> tuple[Op, ...]:
     counted: set[str] = set()
     known: dict = {}
     ops = []
-    for i, op in enumerate(seen):
+    for i, op in enumerate(events):
         inputs, outputs = (solution.inputs[i], solution.outputs[i]) if solution and solution.has_sizes else (None, None)
         names, fresh = (), {}
         for j, (_, _, maker) in enumerate(op.inputs):
@@ -123,11 +123,11 @@ def part_of(module: str, parts: Collection[str]) -> str:
 
 def limit_note(ops: tuple[Op, ...], sizes: dict[str, int]) -> str:
     """Return a note for a FLOP formula that holds only at the run's own size of a symbol; "" for any other."""
-    held = [name for op in ops if op.flops and (name := held_size(op.note))]
-    if not held:
+    limits = [name for op in ops if op.flops and (name := held_size(op.note))]
+    if not limits:
         return ""
-    subject = "one of the operations runs" if len(held) == 1 else f"{len(held)} of the operations run"
-    names = list(dict.fromkeys(held))
+    subject = "one of the operations runs" if len(limits) == 1 else f"{len(limits)} of the operations run"
+    names = list(dict.fromkeys(limits))
     at = " and ".join(f"{name} = {sizes[name]}" for name in names)
     which = "this batch size" if names == ["B"] else "this size" if len(names) == 1 else "these sizes"
     return f"the FLOP formula holds at {at} only: {subject} at {which} alone"

@@ -18,8 +18,8 @@ class Chain(Values):
 
     HELD = 2
 
-    def __init__(self, module, kept, steps, lines, sizes):
-        super().__init__(module, kept, steps, lines, sizes)
+    def __init__(self, module, values, steps, lines, sizes):
+        super().__init__(module, values, steps, lines, sizes)
         self.equations = {line.id: line.equation for line in lines}
         self._again: dict[str, torch.Tensor | None] = {}
 

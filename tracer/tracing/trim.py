@@ -15,21 +15,21 @@ def lighten(trace: Trace, cap: int) -> Trace:
     of them is computed when it is asked for, and a saved run is proven from them.
     """
     trace = trace.prove()
-    kept, total = dict(trace.values), 0
-    asked = {key for record in trace.attentions for key in (record.q, record.k, record.weights, record.scores)}
-    asked |= {
+    values, total = dict(trace.values), 0
+    needed_keys = {key for record in trace.attentions for key in (record.q, record.k, record.weights, record.scores)}
+    needed_keys |= {
         key for record in trace.attentions for _, arguments in record.chain for key in arguments if isinstance(key, str)
     }
-    asked |= {trace.picture.value} if trace.picture else set()
+    needed_keys |= {trace.picture.value} if trace.picture else set()
     for step in trace.steps:
-        value = kept.get(step.value)
-        if value is None or step.value in asked:
+        value = values.get(step.value)
+        if value is None or step.value in needed_keys:
             continue
         total += value.nbytes
         if total > cap:
-            del kept[step.value]
+            del values[step.value]
     if trace.later is not None:
         value = trace.later.values()
         inputs = {name.of for step in trace.steps for name in step.names if name.of.startswith("input ")}
-        kept |= {key: tensor for key in inputs if (tensor := value(key)) is not None}
-    return replace(trace, values=kept, later=None, replay=None)
+        values |= {key: tensor for key in inputs if (tensor := value(key)) is not None}
+    return replace(trace, values=values, later=None, replay=None)

@@ -64,8 +64,8 @@ class _Tensors:
         self._trace, self._recomputed = trace, trace.later and trace.later.values()
 
     def __call__(self, step: Step) -> torch.Tensor | None:
-        held = self._trace.value(step)
-        return self._recomputed(step.id) if held is None and step.recomputed and self._recomputed else held
+        value = self._trace.value(step)
+        return self._recomputed(step.id) if value is None and step.recomputed and self._recomputed else value
 
 
 def _values(one: Step, two: Step, first: _Tensors, second: _Tensors) -> Values:

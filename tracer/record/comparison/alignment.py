@@ -43,12 +43,12 @@ def _title(step: Step) -> Hashable:
     return step.layer, step.stage, step.title
 
 
-def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step], key: Key, other: Key) -> None:
+def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step], key: Key, second_key: Key) -> None:
     """Add the lines with equal keys that have no partner yet, several of one key in their order."""
     taken, waiting = set(partner.values()), defaultdict(list)
     for step in second:
         if step.id not in taken and (key is _id or not step.id.endswith(CHANGED)):
-            waiting[other(step)].append(step.id)
+            waiting[second_key(step)].append(step.id)
     for step in first:
         if step.id not in partner and (key is _id or not step.id.endswith(CHANGED)) and waiting.get(key(step)):
             partner[step.id] = waiting[key(step)].pop(0)
@@ -83,6 +83,6 @@ def _in_order(partner: dict[str, str], first: Sequence[Step], second: Sequence[S
             alone[last].append(step)
     yield from ((None, step) for step in alone[""])
     for step in first:
-        other = partner.get(step.id, "")
-        yield step, theirs.get(other)
-        yield from ((None, one) for one in alone[other] if other)
+        partner_id = partner.get(step.id, "")
+        yield step, theirs.get(partner_id)
+        yield from ((None, one) for one in alone[partner_id] if partner_id)

@@ -38,14 +38,16 @@ def compare_answers(a: Mapping[str, Any], b: Mapping[str, Any]) -> Answers | Non
     read."""
     try:
         first, second = _shares(a), _shares(b)
-        said = _answer_text(a, first), _answer_text(b, second)
+        texts = _answer_text(a, first), _answer_text(b, second)
     except (KeyError, TypeError, ValueError):  # the result of a file, whose fields nobody checked
         return None
-    if None in said:
+    if None in texts:
         return None
     names = dict.fromkeys((*first, *second))
     ranked = sorted(names, key=lambda name: -max(first.get(name) or 0, second.get(name) or 0))
-    return Answers(str(said[0]), str(said[1]), tuple(Share(name, first.get(name), second.get(name)) for name in ranked))
+    return Answers(
+        str(texts[0]), str(texts[1]), tuple(Share(name, first.get(name), second.get(name)) for name in ranked)
+    )
 
 
 def _shares(result: Mapping[str, Any]) -> dict[str, float]:
@@ -61,6 +63,6 @@ def _answer_text(result: Mapping[str, Any], shares: Mapping[str, float]) -> str 
     """Return what a result says first; None where that is nothing in words."""
     kind = str(result.get("kind"))
     if kind in TEXTS:
-        said = result[TEXTS[kind]]
-        return said if isinstance(said, str) else ("" if all(len(one) == 1 for one in said) else " ").join(said)
+        answer = result[TEXTS[kind]]
+        return answer if isinstance(answer, str) else ("" if all(len(one) == 1 for one in answer) else " ").join(answer)
     return max(shares, key=lambda name: shares[name]) if shares else None

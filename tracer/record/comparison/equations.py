@@ -49,8 +49,8 @@ class Textbook:
 
     @cached_property
     def _letters(self) -> frozenset[str]:
-        found = {name.symbol for step in self._trace.steps for name in step.names}
-        return frozenset(found | {step.symbol for step in self._trace.steps} | self._sizes.keys())
+        symbols = {name.symbol for step in self._trace.steps for name in step.names}
+        return frozenset(symbols | {step.symbol for step in self._trace.steps} | self._sizes.keys())
 
     @cached_property
     def _steps(self) -> dict[str, str]:
@@ -127,22 +127,22 @@ class Equations:
             return None
         if one[:1] in (("+",), ("times",)) and len(one) <= MOST_TERMS:
             return self._unify_any_order(one[1:], two[1:], bindings)
-        found: Bindings | None = bindings
+        unified: Bindings | None = bindings
         for left, right in zip(one, two, strict=True):
-            if found is not None:
-                found = self._unify(left, right, found)
-        return found
+            if unified is not None:
+                unified = self._unify(left, right, unified)
+        return unified
 
     def _unify_any_order(self, one: Tree, two: Tree, bindings: Bindings) -> Bindings | None:
         """Return the same for terms whose order is free."""
         if not one:
             return bindings
         for place, term in enumerate(two):
-            found = self._unify(one[0], term, bindings)
-            if found is not None:
-                found = self._unify_any_order(one[1:], (*two[:place], *two[place + 1 :]), found)
-            if found is not None:
-                return found
+            unified = self._unify(one[0], term, bindings)
+            if unified is not None:
+                unified = self._unify_any_order(one[1:], (*two[:place], *two[place + 1 :]), unified)
+            if unified is not None:
+                return unified
         return None
 
     def _bind(self, one: Tree, two: Tree, bindings: Bindings) -> Bindings | None:

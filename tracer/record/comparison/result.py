@@ -139,9 +139,9 @@ class Comparison:
         from tracer.attention import layers, parts  # stands above the record: looked up
 
         return tuple(
-            LayerAttention(part, layer, self.a, self.b, other)
-            for part, other in zip(parts(self.a), parts(self.b), strict=False)
-            for layer in range(min(len(layers(self.a, part)), len(layers(self.b, other))))
+            LayerAttention(part, layer, self.a, self.b, part_of_b)
+            for part, part_of_b in zip(parts(self.a), parts(self.b), strict=False)
+            for layer in range(min(len(layers(self.a, part)), len(layers(self.b, part_of_b))))
         )
 
     @cached_property

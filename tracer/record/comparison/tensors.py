@@ -56,13 +56,13 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> Values:
     precise of both dtypes. Whole numbers have to be the same.
     """
     if a is None or b is None or a.is_meta or b.is_meta:
-        missing = [name for name, one in (("a", a), ("b", b)) if one is None or one.is_meta]
+        missing = [name for name, tensor in (("a", a), ("b", b)) if tensor is None or tensor.is_meta]
         return Values(Relation.MISSING, note=f"not kept in {' and '.join(missing)}")
     rank = a.dim()
     a, b = _squeeze(a.detach()), _squeeze(b.detach())
     if identical(a, b):
         return Values(Relation.IDENTICAL, 0.0, 0.0)
-    most = max(tolerance(dtype_name(one.dtype)) for one in (a, b))
+    most = max(tolerance(dtype_name(tensor.dtype)) for tensor in (a, b))
     a, b = _comparable(a, b)
     if a.shape != b.shape:
         order = _order_of_axes(a, b, most)
@@ -82,12 +82,16 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> Values:
 
 def compare_outputs(a: object, b: object) -> Values:
     """Return the relation of all that two forwards returned, tensor by tensor: of the pair that differs most."""
-    first, second = ([leaf for leaf in tree_leaves(one) if isinstance(leaf, torch.Tensor)] for one in (a, b))
+    first, second = ([leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)] for output in (a, b))
     if len(first) != len(second):
         return Values(Relation.SHAPES, note=f"{len(first)} and {len(second)} tensors")
-    found = [compare_tensors(*pair) for pair in zip(first, second, strict=True)]
+    comparisons = [compare_tensors(*pair) for pair in zip(first, second, strict=True)]
     order = list(Relation)
-    return max(found, key=lambda one: (order.index(one.relation), one.relative or 0), default=Values(Relation.MISSING))
+    return max(
+        comparisons,
+        key=lambda values: (order.index(values.relation), values.relative or 0),
+        default=Values(Relation.MISSING),
+    )
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
@@ -116,7 +120,7 @@ def _squeeze(tensor: torch.Tensor) -> torch.Tensor:
 def _comparable(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return two tensors in one dtype that holds the numbers of both: float32 at least."""
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
-    if not all(one.is_floating_point() or one.is_complex() for one in (a, b)):
+    if not all(tensor.is_floating_point() or tensor.is_complex() for tensor in (a, b)):
         dtype = torch.promote_types(dtype, torch.float64)
     return a.to(dtype), b.to(dtype)
 
@@ -133,8 +137,8 @@ def _permuted_axis(a: torch.Tensor, b: torch.Tensor, most: float) -> int | None:
             continue
         left, right = a.movedim(axis, 0), b.movedim(axis, 0)
         weights = torch.rand(left[0].numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        order, other = ((one.flatten(1).double() @ weights).argsort() for one in (left, right))
-        if distance(left[order], right[other])[1] <= most:
+        order, right_order = ((matrix.flatten(1).double() @ weights).argsort() for matrix in (left, right))
+        if distance(left[order], right[right_order])[1] <= most:
             return axis
     return None
 
@@ -154,6 +158,6 @@ def _may_be_permuted(a: torch.Tensor, b: torch.Tensor, most: float) -> bool:
     """Return whether two tensors may hold the same numbers: least and largest are the same, and finite."""
     if not a.numel():
         return False
-    (least, largest), (lowest, highest) = ([end.item() for end in one.aminmax()] for one in (a, b))
+    (least, largest), (lowest, highest) = ([end.item() for end in tensor.aminmax()] for tensor in (a, b))
     scale = max(abs(least), abs(largest))
     return scale < inf and max(abs(least - lowest), abs(largest - highest)) <= most * scale

@@ -202,10 +202,10 @@ def _sum_term(letters: tuple[str, ...], condition: Tree | None, term: Tree, scop
     for index in letters:
         scope = scope.running(index, _extent(index, every, scope))
     if condition is not None and not front:
-        held = np.nonzero(np.broadcast_to(_holds(condition, scope), _runs(scope)))
+        indices = np.nonzero(np.broadcast_to(_holds(condition, scope), _runs(scope)))
         places = {
             index: index_cells.reshape(-1)[at]
-            for (index, index_cells), at in zip(scope.indices.items(), held, strict=True)
+            for (index, index_cells), at in zip(scope.indices.items(), indices, strict=True)
         }
         scope, condition, letters = replace(scope, indices=places, axes=1), None, letters[:1]
     cells = _of(term, scope)

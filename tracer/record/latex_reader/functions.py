@@ -17,20 +17,20 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _lstm(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    enter, forget, new, out = np.split(from_input + kept, 4, axis=-1)
+def _lstm(from_input: np.ndarray, from_state: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    enter, forget, new, out = np.split(from_input + from_state, 4, axis=-1)
     cell = _sigmoid(forget) * states[1] + _sigmoid(enter) * np.tanh(new)
     return [_sigmoid(out) * np.tanh(cell), cell]
 
 
-def _gru(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    (r_x, z_x, n_x), (r_h, z_h, n_h) = np.split(from_input, 3, axis=-1), np.split(kept, 3, axis=-1)
+def _gru(from_input: np.ndarray, from_state: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    (r_x, z_x, n_x), (r_h, z_h, n_h) = np.split(from_input, 3, axis=-1), np.split(from_state, 3, axis=-1)
     z = _sigmoid(z_x + z_h)
     return [(1 - z) * np.tanh(n_x + _sigmoid(r_x + r_h) * n_h) + z * states[0]]
 
 
-def _rnn(from_input: np.ndarray, kept: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
-    return [np.maximum(from_input + kept, 0) if relu else np.tanh(from_input + kept)]
+def _rnn(from_input: np.ndarray, from_state: np.ndarray, states: list[np.ndarray], relu: bool) -> list[np.ndarray]:
+    return [np.maximum(from_input + from_state, 0) if relu else np.tanh(from_input + from_state)]
 
 
 def _recurrent(step, count: int):

@@ -77,8 +77,8 @@ class Writer:
     def _mapping(self, value, kind, where: str) -> dict:
         lost = [key for key, item in value.items() if isinstance(item, torch.Tensor) and not storable(item)]
         self.left_out += [f"{where}/{key} ({value[key].dtype}) was not saved".strip("/") for key in lost]
-        kept = {key: item for key, item in value.items() if key not in lost}
-        return {str(key): self.encode_typed(item, kind, f"{where}/{key}") for key, item in kept.items()}
+        entries = {key: item for key, item in value.items() if key not in lost}
+        return {str(key): self.encode_typed(item, kind, f"{where}/{key}") for key, item in entries.items()}
 
     def free(self, value, where: str) -> Any:
         """Return the JSON of a value of a free type."""

@@ -35,8 +35,8 @@ def unproven(trace: Trace) -> Trace:
     claimed |= {"checked": 0, "refuted": False, "replayed": "", "unseen": (), "recorded": False}
     steps = []
     for step in trace.steps:
-        held = trace.value(step)
-        dtype = step.dtype if held is None else dtype_name(held.dtype)
+        value = trace.value(step)
+        dtype = step.dtype if value is None else dtype_name(value.dtype)
         claimed |= {"pending": not step.recomputed, "dtype": dtype}
         steps.append(replace(step, **claimed))
     trace = replace(trace, steps=tuple(steps))
@@ -103,8 +103,8 @@ class Reread:
         """Return the tensors that lines name, by their keys."""
         wanted = {name.of for step in self.trace.steps for name in step.names}
         arrays = {key: self.trace.values[key] for key in wanted if key in self.trace.values}
-        held = ((step, self.trace.value(step)) for step in self.trace.steps)
-        arrays |= {f"step {step.id}": value for step, value in held if value is not None}
+        values = ((step, self.trace.value(step)) for step in self.trace.steps)
+        arrays |= {f"step {step.id}": value for step, value in values if value is not None}
         return {key: _array(tensor) for key, tensor in arrays.items()}
 
 

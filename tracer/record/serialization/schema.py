@@ -16,8 +16,8 @@ LIMIT = 1 << 63
 def hints(record: type) -> dict[str, Any]:
     """Return name to type of the data fields of a record; names that a file of records imports for type checkers only
     are supplied here."""
-    held = dict.fromkeys(("Later", "Replay", "Reread"), object)
-    annotations = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, **held})
+    placeholders = dict.fromkeys(("Later", "Replay", "Reread"), object)
+    annotations = get_type_hints(record, localns={"Mapping": Mapping, "torch": torch, **placeholders})
     return {field.name: annotations[field.name] for field in fields(record) if field.compare}
 
 

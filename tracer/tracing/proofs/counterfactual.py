@@ -250,11 +250,11 @@ class Replay:
             recording = record(varied, args, kwargs, cap=MOST, attention=False, calls=True)
         recording.output = None
         places, precision = self._align(recording, sizes, sizes == self.sizes)
-        held = weights(varied)
+        state = weights(varied)
 
         def tensor(key: str) -> torch.Tensor | None:
             if key.startswith("parameter "):
-                return weight(held, key.removeprefix("parameter "))
+                return weight(state, key.removeprefix("parameter "))
             return (
                 recording.inputs.get(key.removeprefix("input "))
                 if key.startswith("input ")
@@ -327,10 +327,10 @@ def _map_key(key: str, keys: dict[str, str]) -> str | None:
 
 def _precision(ops: list[OpEvent], covered: Iterable[int], owned: set) -> str:
     """Return the lowest precision of a line's numbers, casts between it and the lines before included."""
-    lowest, seen = "float64", set(covered)
-    if not seen:
+    lowest, visited = "float64", set(covered)
+    if not visited:
         return ""
-    waiting = list(seen)
+    waiting = list(visited)
     while waiting:
         op = ops[waiting.pop()]
         for _, dtype, *_ in (*op.inputs, *op.outputs):
@@ -338,8 +338,8 @@ def _precision(ops: list[OpEvent], covered: Iterable[int], owned: set) -> str:
             if tolerance(name) > tolerance(lowest):
                 lowest = name
         for _, _, maker in op.inputs:
-            if isinstance(maker, int) and maker not in owned and maker not in seen:
-                seen.add(maker)
+            if isinstance(maker, int) and maker not in owned and maker not in visited:
+                visited.add(maker)
                 waiting.append(maker)
     return lowest
 

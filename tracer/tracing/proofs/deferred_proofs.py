@@ -26,7 +26,7 @@ class Later:
     def __init__(
         self,
         module: torch.nn.Module,
-        kept: Mapping[str, torch.Tensor],
+        values: Mapping[str, torch.Tensor],
         steps: Sequence[DerivedStep],
         lines,
         sizes,
@@ -34,7 +34,7 @@ class Later:
         named: frozenset[int] = frozenset(),
         respell: Callable[[frozenset[int]], Trace] | None = None,
     ):
-        self._run, self._rerun = (module, kept, steps, lines, sizes), rerun
+        self._run, self._rerun = (module, values, steps, lines, sizes), rerun
         self._named, self._respell = named, respell
         self._found = {step.line.id: step for step in steps}
         self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
@@ -46,9 +46,9 @@ class Later:
 
     def rewrite(self, change: Callable[[Line], Node]) -> Later:
         """Return the same run, with the equations that `change` returns for its lines."""
-        module, kept, steps, _, sizes = self._run
+        module, values, steps, _, sizes = self._run
         steps = [step._replace(line=replace(step.line, equation=change(step.line))) for step in steps]
-        return Later(module, kept, steps, [step.line for step in steps], sizes, self._rerun)
+        return Later(module, values, steps, [step.line for step in steps], sizes, self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""

@@ -66,19 +66,19 @@ class ProbeValues:
 
     def in_precision(self, line: str, precision: str) -> ProbeValues:
         """Return the same tensors for a line that was computed in a lower precision, such as `float32`."""
-        made = copy(self)
-        made._line, made._precision = line, precision
-        return made
+        values = copy(self)
+        values._line, values._precision = line, precision
+        return values
 
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             known = all(self(tensor.key) is not None for tensor in tensors(self._fused[key]))
             return execute_exactly(self._fused[key], self, self._sizes) if known else None
         place = self._places.get(key, key)
-        found = None if place is None else self._tensor(place)
-        if found is not None and key == self._line and found.dtype == torch.float64:
-            return found.to(getattr(torch, self._precision))
-        return found
+        value = None if place is None else self._tensor(place)
+        if value is not None and key == self._line and value.dtype == torch.float64:
+            return value.to(getattr(torch, self._precision))
+        return value
 
     def tensor(self, key: str) -> torch.Tensor:
         """Return the tensor of that key. Raise LookupError if there is none."""
@@ -141,9 +141,9 @@ def _hidden_changes(
     hidden: list[Callable[[torch.Tensor], torch.Tensor]] = []
     for change in KNOCKED if traced.numel() else ():
         try:
-            made = execute_exactly(equation, ChangedValues(value, key, change), sizes)
-            made = made.double() if made.dtype == torch.bool else made
-            if made.shape == traced.shape and margins(made, traced, allowed).max() <= 1:
+            output = execute_exactly(equation, ChangedValues(value, key, change), sizes)
+            output = output.double() if output.dtype == torch.bool else output
+            if output.shape == traced.shape and margins(output, traced, allowed).max() <= 1:
                 hidden.append(change)
         except (RuntimeError, IndexError, TypeError, ValueError):  # the operand is not one that can be exchanged
             continue

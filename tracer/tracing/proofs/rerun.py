@@ -51,7 +51,7 @@ class Rerun:
             thread.submit(int).result()  # a thread that starts while the module runs would count as the module's
             window = _Window(self._module, waiting, lines, self._sizes, thread)
             try:
-                again = record(self._module, args, kwargs, attention=False, calls=True, kept=window)
+                again = record(self._module, args, kwargs, attention=False, calls=True, store=window)
             except Exception as error:  # the module's own
                 return dict.fromkeys(chosen, Proof(None, FAILED.format(describe_error(error))))
         if not self._same(again):

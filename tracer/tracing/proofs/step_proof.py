@@ -135,10 +135,10 @@ class _Leaf:
         inside = self.values.inside(tensor.key)
         if inside:
             return evaluate(inside, self, self.size, self.coarse, self.careful)
-        held = self.values.tensor(tensor.key)
-        if (held.dtype, self.dtype) != CAST:
-            return held
-        return BoundedValue(held, Rounding(self.dtype, self.coarse, self.careful).rounding(held), self.dtype)
+        value = self.values.tensor(tensor.key)
+        if (value.dtype, self.dtype) != CAST:
+            return value
+        return BoundedValue(value, Rounding(self.dtype, self.coarse, self.careful).rounding(value), self.dtype)
 
 
 def _compare(equation: Node, computed, allowed, traced, executed, careful: bool, fused: bool) -> Proof:
@@ -227,12 +227,12 @@ class Values:
     def __init__(
         self,
         module: torch.nn.Module,
-        kept: TensorStore | Mapping,
+        values: TensorStore | Mapping,
         steps: Sequence[DerivedStep],
         lines: Sequence[Line],
         sizes,
     ):
-        self._kept, self._sizes = kept, sizes
+        self._kept, self._sizes = values, sizes
         self._places = {step.line.id: step.value for step in steps if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
         self._recomputed: dict[str, torch.Tensor | None] = {}
@@ -242,8 +242,8 @@ class Values:
     def __call__(self, key: str) -> torch.Tensor | None:
         if key in self._fused:
             return self._inside(key)
-        if (kept := self.key(key)) is not None:
-            return self._kept.get(kept)
+        if (own_key := self.key(key)) is not None:
+            return self._kept.get(own_key)
         if key not in self._parameters:
             parameter = weight(self._weights, key.removeprefix("parameter "))
             self._parameters[key] = None if parameter is None else to_cpu(parameter.detach())
@@ -257,11 +257,11 @@ class Values:
 
     def reads(self, line: Line) -> set[str]:
         """Return the keys of all tensors of the run that the proof of a line reads."""
-        keys, waiting, seen = set(), [line.tensor.key, *(tensor.key for tensor in tensors(line.equation))], set()
+        keys, waiting, visited = set(), [line.tensor.key, *(tensor.key for tensor in tensors(line.equation))], set()
         while waiting:
-            if (name := waiting.pop()) in seen:
+            if (name := waiting.pop()) in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             if (inner := self.inside(name)) is not None:
                 waiting += [tensor.key for tensor in tensors(inner)]
             elif (key := self.key(name)) is not None:
