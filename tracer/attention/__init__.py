@@ -51,8 +51,8 @@ def unseen(trace: Trace) -> tuple[str, tuple[int, ...]]:
     none."""
     for segment in trace.segments:
         if segment.places and trace.picture:
-            patches, seen = range(trace.picture.rows * trace.picture.columns), set(segment.places)
-            return segment.part, tuple(patch for patch in patches if patch not in seen)
+            patches, visible = range(trace.picture.rows * trace.picture.columns), set(segment.places)
+            return segment.part, tuple(patch for patch in patches if patch not in visible)
     return "", ()
 
 

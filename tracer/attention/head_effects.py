@@ -125,19 +125,19 @@ def _switched(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
     if switch.looks:
         first = x[:1] if len(off) > 1 else x
         switch.seen[layer] = first.detach().movedim(axis, 0)
-    if not any(one is not None and one.layer == layer for one in off):
+    if not any(head is not None and head.layer == layer for head in off):
         return x
-    kept = torch.ones(len(off), heads, dtype=x.dtype, device=x.device)
-    for row, one in enumerate(off):
-        if one is not None and one.layer == layer:
-            kept[row, one.head] = 0
+    head_mask = torch.ones(len(off), heads, dtype=x.dtype, device=x.device)
+    for row, head in enumerate(off):
+        if head is not None and head.layer == layer:
+            head_mask[row, head.head] = 0
     shape = [1] * x.dim()
     shape[axis] = heads
     if len(off) > 1:
         if axis == 0 or x.shape[0] != len(off):
             raise _NotOneRowEach
         shape[0] = len(off)
-    return x * kept.view(shape)
+    return x * head_mask.view(shape)
 
 
 class HeadSwitchboard:
@@ -183,11 +183,11 @@ class HeadSwitchboard:
             while at < len(self.heads):
                 tell(at, len(self.heads), "heads")
                 off = self.heads[at : at + self._rows - 1]
-                made = self._run(inputs, off, alone)
-                outputs.append(_plain(made))
-                probabilities.append(choice_probabilities(self._kind, made))
+                batch_output = self._run(inputs, off, alone)
+                outputs.append(_plain(batch_output))
+                probabilities.append(choice_probabilities(self._kind, batch_output))
                 at += len(off)
-        known = [one for one in probabilities if one is not None]
+        known = [row for row in probabilities if row is not None]
         return Probe(
             self.heads,
             torch.cat(outputs),
@@ -203,18 +203,18 @@ class HeadSwitchboard:
             self._switch.off = [None, *off]
             many = _repeat(inputs, 1 + len(off))
             try:
-                made = self._net(*many, **many.named)
-                if _first_is(made, alone, 1 + len(off)):
-                    return _map(lambda tensor: tensor[1:], made)
+                outputs = self._net(*many, **many.named)
+                if _first_is(outputs, alone, 1 + len(off)):
+                    return _map(lambda tensor: tensor[1:], outputs)
             except (_NotOneRowEach, RuntimeError, ValueError):
                 pass
             self._rows = 2  # from here on one at a time
-        made = []
+        outputs = []
         for head in off:
             self._switch.off = [head]
-            made.append(self._net(*inputs, **inputs.named))
-            tell(len(made), len(off), "heads")
-        return _concatenate(made)
+            outputs.append(self._net(*inputs, **inputs.named))
+            tell(len(outputs), len(off), "heads")
+        return _concatenate(outputs)
 
 
 def head_effects(model: Model, inputs: Inputs, trace: Trace, part: str | None = None) -> HeadEffects:
@@ -233,16 +233,16 @@ def effects(probe: Probe) -> HeadEffects:
     flips, probability = np.zeros(shape, dtype=bool), None
     if probe.probabilities is not None:
         answer = probe.probabilities[0].argmax(-1)
-        found = answer_probability(probe.probabilities, answer)
-        changes, probability = 100 * (found[1:] - found[0]), float(found[0])
+        probabilities = answer_probability(probe.probabilities, answer)
+        changes, probability = 100 * (probabilities[1:] - probabilities[0]), float(probabilities[0])
         others = (probe.probabilities[1:].argmax(-1) != answer).reshape(len(probe.heads), -1).any(-1).tolist()
     else:
         first = probe.outputs[:1].double()
         changes = (probe.outputs[1:].double() - first).flatten(1).norm(dim=1) / first.norm()
         others = [False] * len(probe.heads)
-    for head, change, other in zip(probe.heads, changes.tolist(), others, strict=True):
+    for head, change, flip in zip(probe.heads, changes.tolist(), others, strict=True):
         row = known.index(head.layer)
-        tables["change"][row, head.head], flips[row, head.head] = change, other
+        tables["change"][row, head.head], flips[row, head.head] = change, flip
     for layer, attended in probe.attended.items():
         for name, values in attended._asdict().items():
             tables[name][known.index(layer), : len(values)] = values
@@ -255,7 +255,7 @@ class _Layout:
     def __init__(self, trace: Trace, part: str | None):
         named, patches = segments(trace, part), places(trace, part)
         stop = max((segment.stop for segment in named), default=0)
-        texts = [token for one in named if one.name == "text" for token in range(one.start, one.stop)]
+        texts = [token for segment in named if segment.name == "text" for token in range(segment.start, segment.stop)]
         self.tokens = sorted(patches) or texts
         if patches and trace.picture:
             at = torch.tensor([divmod(patches[token], trace.picture.columns) for token in self.tokens]).double()
@@ -297,10 +297,10 @@ def _map(change, output: Any) -> Any:
 
 
 def _concatenate(outputs: Sequence[Any]) -> Any:
-    made = [_map(lambda tensor: tensor, output) for output in outputs]
-    if isinstance(made[0], Mapping):
-        return {name: torch.cat([one[name] for one in made]) for name in made[0]}
-    return torch.cat(made)
+    copies = [_map(lambda tensor: tensor, output) for output in outputs]
+    if isinstance(copies[0], Mapping):
+        return {name: torch.cat([part[name] for part in copies]) for name in copies[0]}
+    return torch.cat(copies)
 
 
 def _repeat(inputs: Inputs, count: int) -> Inputs:
@@ -315,9 +315,9 @@ def _repeat(inputs: Inputs, count: int) -> Inputs:
     return replace(inputs, tensors=tuple(map(repeat, inputs.tensors)), named=named)
 
 
-def _first_is(made: Any, alone: Any, rows: int) -> bool:
+def _first_is(batch_output: Any, alone: Any, rows: int) -> bool:
     """Return whether a batch has an output for each of its rows, the first of which is that of a run alone."""
-    batch, one = _plain(made), _plain(alone)
-    if batch.shape[0] != rows or one.shape[0] != 1 or batch.shape[1:] != one.shape[1:]:
+    batch, single = _plain(batch_output), _plain(alone)
+    if batch.shape[0] != rows or single.shape[0] != 1 or batch.shape[1:] != single.shape[1:]:
         return False
-    return bool((batch[:1] - one).abs().max() <= SAME * one.abs().max())
+    return bool((batch[:1] - single).abs().max() <= SAME * single.abs().max())

@@ -77,11 +77,11 @@ def hide_attended(model: Model, trace: Trace, count: int, fill: str = "mean", **
         result = changed.spec.result(changed, inputs.on(torch.device("cpu")), output)
         return dict(zip(result["classes"], map(float, result["probabilities"]), strict=True)).get(answer, 0.0)
 
-    drawn = (np.random.default_rng(seed).choice(len(ranked), count, replace=False) for seed in range(SEEDS))
+    draws = (np.random.default_rng(seed).choice(len(ranked), count, replace=False) for seed in range(SEEDS))
     return HidingTest(
         answer,
         max(shares),
         probability(ranked[:count]),
         probability(central[:count]),
-        tuple(probability(tuple(map(int, patches))) for patches in drawn),
+        tuple(probability(tuple(map(int, patches))) for patches in draws),
     )

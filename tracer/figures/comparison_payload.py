@@ -81,9 +81,9 @@ def summary(comparison: Comparison) -> Iterator[str]:
         (sum(row.values.relation is Relation.SHAPES for row in pairs), "of different shapes"),
         (sum(row.values.relation is Relation.MISSING for row in pairs), "not kept in both runs"),
     ]
-    told = [f"{number:,} {'is' if number == 1 else 'are'} {what}" for number, what in parts if number]
-    said = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
-    yield f"{said}: {_listed(told)}." if told else f"{said}."
+    phrases = [f"{number:,} {'is' if number == 1 else 'are'} {what}" for number, what in parts if number]
+    summary = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
+    yield f"{summary}: {_listed(phrases)}." if phrases else f"{summary}."
     spelled = sum(row.equations is Spelling.RESPELLED for row in pairs)
     other = sum(row.equations is Spelling.DIFFERENT for row in pairs)
     if not other:
@@ -156,9 +156,9 @@ def _values_text(row: Row) -> str:
         its = "its values are" if beside else "The values are"
         return f"{beside}{its} different: some are infinite, or not numbers, on one side only."
     if relation in (Relation.ROUNDING, Relation.DIFFERENT):
-        told = "equal up to rounding" if relation is Relation.ROUNDING else "different"
+        verdict = "equal up to rounding" if relation is Relation.ROUNDING else "different"
         return (
-            f"{beside}{'its values are' if beside else 'The values are'} {told}: the largest difference is "
+            f"{beside}{'its values are' if beside else 'The values are'} {verdict}: the largest difference is "
             f"{_amount(values.difference)}, {_share(values.relative)} of the largest on the left."
         )
     if relation is Relation.PERMUTED:
@@ -209,8 +209,8 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
     places: dict[str, int] = {}
     cells: list[bytes] = []
     at = 0
-    for one in comparison.attention:
-        if (pair := _weights(one)) is None:
+    for attention in comparison.attention:
+        if (pair := _weights(attention)) is None:
             continue
         panels = []
         for weights, low, high, scale in _panels(*pair):
@@ -219,12 +219,12 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
             panels.append(known)
             cells.append(blob + bytes(-len(blob) % 4))
             at += len(cells[-1])
-        differ = one.values.difference
-        told = "" if differ is None else f"the largest difference in any head is {_amount(differ)}"
-        for run, part in one.towers:
+        differ = attention.values.difference
+        caption = "" if differ is None else f"the largest difference in any head is {_amount(differ)}"
+        for run, part in attention.towers:
             records = layers(run, part)
-            places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[one.layer])}
-        maps.append({"block": one.layer + 1, "panels": panels, "told": told})
+            places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[attention.layer])}
+        maps.append({"block": attention.layer + 1, "panels": panels, "told": caption})
         if at > MAPS:
             break
     return maps, places, cells
@@ -243,15 +243,15 @@ def _computes(step: Step, record: AttentionRecord) -> bool:
     return record.op in step.ops or step.inside == record.op
 
 
-def _weights(one: LayerAttention) -> list[np.ndarray] | None:
+def _weights(attention: LayerAttention) -> list[np.ndarray] | None:
     """Return the mean over heads of the first input's attention, of both runs; None where it can't be drawn."""
-    found = []
-    for run, part in one.towers:
+    maps = []
+    for run, part in attention.towers:
         try:
-            if not can_draw(run, layers(run, part)[one.layer]):
+            if not can_draw(run, layers(run, part)[attention.layer]):
                 return None
-            weights = run.attention(one.layer, part=part)[0].mean(dim=0)
+            weights = run.attention(attention.layer, part=part)[0].mean(dim=0)
         except (ValueError, LookupError):
             return None
-        found.append(reduce(as_array(weights), SIDE, SIDE)[0])
-    return found
+        maps.append(reduce(as_array(weights), SIDE, SIDE)[0])
+    return maps

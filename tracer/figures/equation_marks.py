@@ -34,22 +34,22 @@ def mark_differences(a: str, b: str, names: Collection[str]) -> tuple[str, str]:
 
 def _units(latex: str, names: Collection[str]) -> list[str]:
     """Return the letters of tensors, and the other signs, of a line."""
-    signs, found = Signs(latex, names), []
+    signs, spans = Signs(latex, names), []
     while signs.next:
         if name := signs.name():
-            found.append(name)
+            spans.append(name)
         else:
-            found.append(signs.next)
+            spans.append(signs.next)
             signs.at += 1
-    return found
+    return spans
 
 
 def _marked(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
     """Return a line with a colour around these parts of it, widened to what a colour can go around."""
     ends: dict[int, int] = {}
     for start, stop in parts:
-        if start < stop and (found := _widened(units, start, stop)):
-            ends[found[0]] = max(found[1], ends.get(found[0], 0))
+        if start < stop and (span := _widened(units, start, stop)):
+            ends[span[0]] = max(span[1], ends.get(span[0], 0))
     return "".join(_colour(units, ends))
 
 

@@ -53,8 +53,8 @@ def legend(keys: Iterable[tuple[str, str]]) -> str:
 
 
 def _row(row: Row, end: float) -> str:
-    drawn = "".join(_part(part, end) for part in row.parts if part.size or len(row.parts) == 1)
-    return f"<b>{html.escape(row.name)}</b><span>{drawn}<em>{html.escape(row.number)}</em></span>"
+    bar = "".join(_part(part, end) for part in row.parts if part.size or len(row.parts) == 1)
+    return f"<b>{html.escape(row.name)}</b><span>{bar}<em>{html.escape(row.number)}</em></span>"
 
 
 def _part(part: Part, end: float) -> str:

@@ -72,11 +72,11 @@ def captioned_input(model: Model, image, text: str | None, options: dict[str, in
     """
 
     longest, known = model.sizes["T_max"], Words(names(model))
-    seen = photo_input(model, image, None, {"T": 1, **options}, sample=lambda: sample_scene().image())
+    photo_inputs = photo_input(model, image, None, {"T": 1, **options}, sample=lambda: sample_scene().image())
     if text is not None:
         words = known.encode(text)
     elif image is not None:
-        words = generate_caption(model, seen[0])
+        words = generate_caption(model, photo_inputs[0])
     else:
         every = Words(model.spec.vocabulary).encode(sample_scene().caption)
         words = [number % model.sizes["V"] for number in every][: longest - 1]
@@ -89,4 +89,6 @@ def captioned_input(model: Model, image, text: str | None, options: dict[str, in
     numbers += [BEGIN] * (length - len(numbers))
     tokens, sizes = torch.tensor(numbers).expand(options["B"], -1).contiguous(), {**options, "T": length}
     segments = model.spec.segments(model.vocabulary.complete({**sizes, **model.sizes}))
-    return replace(seen, tensors=(seen[0], tokens), sizes=sizes, words=known.words(numbers), segments=segments)
+    return replace(
+        photo_inputs, tensors=(photo_inputs[0], tokens), sizes=sizes, words=known.words(numbers), segments=segments
+    )

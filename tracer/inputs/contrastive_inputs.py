@@ -73,15 +73,15 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
         cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
         pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
         pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
-        seen = {**options, "K": tokens.shape[0], "T": tokens.shape[1]}
+        at = {**options, "K": tokens.shape[0], "T": tokens.shape[1]}
         return Inputs(
             (pixels.expand(options["B"], *pixels.shape).contiguous(), tokens),
-            seen,
+            at,
             photo=np.array(photo),
             crop=crop,
             sentences=tuple(sentences),
             words=tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist()),
-            segments=model.spec.segments({**sizes, **seen}),
+            segments=model.spec.segments({**sizes, **at}),
         )
 
     return prepare

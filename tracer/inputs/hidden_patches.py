@@ -27,13 +27,13 @@ def hide_patches(images: Tensor, hidden: Tensor, fill: str = "mean", grey: Seque
         raise ValueError(f"{list(hidden.shape[-2:])} patches do not divide images of {list(images.shape[-2:])} pixels")
     if fill == "grey":
         colour = torch.zeros(images.shape[1]) if grey is None else torch.tensor(grey, dtype=torch.float32)
-        other = colour.to(images).view(1, -1, 1, 1)
+        filler = colour.to(images).view(1, -1, 1, 1)
     elif fill == "mean":
-        other = images.mean((-2, -1), keepdim=True)
+        filler = images.mean((-2, -1), keepdim=True)
     else:
         window = [3 * side // 2 * 2 + 1 for side in (height, width)]
         around = (window[1] // 2,) * 2 + (window[0] // 2,) * 2
-        other = functional.avg_pool2d(functional.pad(images, around, mode="replicate"), window, stride=1)
+        filler = functional.avg_pool2d(functional.pad(images, around, mode="replicate"), window, stride=1)
     pixels = hidden.repeat_interleave(height, -2).repeat_interleave(width, -1).unsqueeze(1)
     return torch.where(pixels, other, images)
 

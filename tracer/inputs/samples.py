@@ -26,8 +26,8 @@ def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
 def _scenes() -> dict[str, Callable[[], Image.Image]]:
     from tracer.inputs.synthetic.scenes import sample_scene, scene  # draws where such a sample is asked for
 
-    drawn = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
-    return {"scene": lambda: sample_scene().image(), **drawn}
+    scenes = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
+    return {"scene": lambda: sample_scene().image(), **scenes}
 
 
 def _surfaces() -> dict[str, Callable[[], Image.Image]]:

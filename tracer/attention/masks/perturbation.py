@@ -51,7 +51,7 @@ def influence(
     changed_inputs = change_token(model, inputs, token, part=part)
     steps = trace.later.derived_steps if trace and trace.later else None
     before = trace and traced_streams(model, trace, part=part)
-    before, after = before or streams(model, inputs, part=part), streams(model, changed_inputs, part=part, found=steps)
+    before, after = before or streams(model, inputs, part=part), streams(model, changed_inputs, part=part, steps=steps)
     return ChangedPositions(*(_differing(*both) for both in zip(before, after, strict=True)))
 
 
@@ -107,18 +107,18 @@ def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
 
 
 def streams(
-    model: Model, inputs: Inputs, *, part: str | None = None, found: Sequence[DerivedStep] | None = None
+    model: Model, inputs: Inputs, *, part: str | None = None, steps: Sequence[DerivedStep] | None = None
 ) -> Streams:
     """Return the residual stream at both ends of a tower, the first if `part` is None.
 
-    `found` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
+    `steps` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
     don't say where its blocks begin and end, or one that is too large.
     """
     with torch.no_grad():
         call_arguments = tuple(inputs), inputs.named
-        recording = record(model.net, *call_arguments, cap=LARGE, attention=False, calls=found is None)
-    found = model.derived_steps(recording, inputs.sizes) if found is None else found
-    ends = _ends(model, found, recording.kept.get, part)
+        recording = record(model.net, *call_arguments, cap=LARGE, attention=False, calls=steps is None)
+    steps = model.derived_steps(recording, inputs.sizes) if steps is None else steps
+    ends = _ends(model, steps, recording.kept.get, part)
     if ends is None:
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
     return ends

@@ -96,14 +96,16 @@ class PhotoRows:
         return [str(name) for name in self._trace.result.get("classes", ())]
 
     def _heads(self, common: dict[str, Any], probe: Probe, label: int | None) -> list[dict[str, Any]]:
-        found, rows = effects(probe), []
+        head_effects, rows = effects(probe), []
         for at, (layer, head) in enumerate(probe.heads, start=1):
-            cell = found.layers.index(layer), head
-            numbers = {name: _known(float(getattr(found, name)[cell])) for name in ("distance", "entropy", "special")}
+            cell = head_effects.layers.index(layer), head
+            numbers = {
+                name: _known(float(getattr(head_effects, name)[cell])) for name in ("distance", "entropy", "special")
+            }
             row = {**common, "row": "head", "layer": layer, "head": head, **numbers}
-            row["change" if found.points else "output_change"] = _known(float(found.change[cell]))
-            if found.points:
-                row["flips"] = bool(found.flips[cell])
+            row["change" if head_effects.points else "output_change"] = _known(float(head_effects.change[cell]))
+            if head_effects.points:
+                row["flips"] = bool(head_effects.flips[cell])
             if label is not None and probe.probabilities is not None and common.get("loss") is not None:
                 row["loss_change"] = (_loss(probe.probabilities[at], label) or 0.0) - common["loss"]
             rows.append(row)
@@ -116,7 +118,7 @@ class PhotoRows:
         trace = self._trace
         assert trace is not None
         patches, shares = places(trace), probe.probabilities
-        cls = next((one.start for one in trace.segments if one.name == "CLS"), None)
+        cls = next((segment.start for segment in trace.segments if segment.name == "CLS"), None)
         if cls is None or not patches or shares is None or shares.dim() != 2 or trace.picture is None:
             return {}
         last = max(probe.weights)

@@ -53,7 +53,7 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
-        self._files = sorted(one for one in path.rglob("*") if one.suffix.lower() in ENDS and one.is_file())
+        self._files = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDS and file.is_file())
         if not self._files:
             raise ValueError(f"--data {quote(str(path))} has no photos, expected files such as {quote('dog/1.jpg')}")
 
@@ -61,7 +61,7 @@ class Folder:
         return len(self._files)
 
     def names(self) -> list[str]:
-        return [one.relative_to(self.path).as_posix() for one in self._files]
+        return [file.relative_to(self.path).as_posix() for file in self._files]
 
     def read(self, part: range) -> Iterator[Photo]:
         for number in part:

@@ -53,8 +53,8 @@ def layers(trace: Trace, part: str | None = None) -> list[int]:
 def blocks(trace: Trace, part: str | None = None) -> list[int]:
     """Return the layers of a tower to choose from: those over the photo if any, else all that are not lost."""
     records = _records(trace, part)
-    kept = layers(trace, part) or [layer for layer, record in enumerate(records) if not record.problem]
-    return [layer for layer in kept if _fits(trace, records[layer])]
+    layer_numbers = layers(trace, part) or [layer for layer, record in enumerate(records) if not record.problem]
+    return [layer for layer in layer_numbers if _fits(trace, records[layer])]
 
 
 def too_large(trace: Trace, part: str | None = None) -> bool:

@@ -69,11 +69,11 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
         if step.layer != record.layer or not step.id.startswith(record.part):
             continue
         for name in step.names if step.symbol.startswith((PACKED, *PARTS)) else ():
-            kept = inputs.get(name.of.removeprefix("parameter "))
-            if kept is None or len(kept.shape) != 2 or not name.symbol.startswith(r"\mathbf{W}"):
+            tensor = inputs.get(name.of.removeprefix("parameter "))
+            if tensor is None or len(tensor.shape) != 2 or not name.symbol.startswith(r"\mathbf{W}"):
                 continue
             rows, columns = (-1, -2) if name.transposed else (-2, -1)
-            sizes, shape = kept.symbolic or ("?", "?"), kept.shape
+            sizes, shape = tensor.symbolic or ("?", "?"), tensor.shape
             bands = _packed_bands(trace, step) if step.symbol.startswith(PACKED) else _equal_bands(step, shape[columns])
             if 0 < len({band.head for band in bands}) <= MOST:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
@@ -99,12 +99,12 @@ def _packed_bands(trace: Trace, step: Step) -> tuple[Band, ...]:
         if line.layer == step.layer and line.symbol[:10] in PARTS and len(line.shape) == 4
         if (own := trace.value(line)) is not None
     }
-    held = trace.value(step)
-    if held is None or held.ndim != 3 or set(steps) != set(PARTS.values()):
+    tensor = trace.value(step)
+    if tensor is None or tensor.ndim != 3 or set(steps) != set(PARTS.values()):
         return ()
-    ways = (held[0], held[:, 0])  # the batch is in front, or the sequence
+    ways = (tensor[0], tensor[:, 0])  # the batch is in front, or the sequence
     candidates = (tuple(_find_bands(rows, steps)) for rows in ways if len(rows) == steps["Q"].shape[-2])
-    return next((bands for bands in candidates if sum(band.width for band in bands) == held.shape[-1]), ())
+    return next((bands for bands in candidates if sum(band.width for band in bands) == tensor.shape[-1]), ())
 
 
 def _find_bands(rows: torch.Tensor, tensors: dict[str, torch.Tensor]) -> Iterator[Band]:

@@ -103,11 +103,11 @@ def _cell(
         return "<td></td>"
     layer, head = place
     fill, ink = _colour(measure, (value - span[0]) / (span[1] - span[0]))
-    said = f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
+    tooltip = f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
     mark = " class=flips" * flips + ' aria-pressed="true"' * pressed
     return (
-        f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{html.escape(said)}" '
-        f'aria-label="{html.escape(said)}" style="background:{fill};color:{ink}"{mark}><span>{measure.short(value)}'
+        f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{html.escape(tooltip)}" '
+        f'aria-label="{html.escape(tooltip)}" style="background:{fill};color:{ink}"{mark}><span>{measure.short(value)}'
         "</span></button></td>"
     )
 

@@ -71,8 +71,8 @@ def pack(
     """
     from tracer.attention import masks  # imports torch, which a page is drawn before
 
-    record, seen = layers(trace, part)[layer], np.asarray(cells, dtype=np.uint8)
-    queries, keys = seen.shape
+    record, visible = layers(trace, part)[layer], np.asarray(cells, dtype=np.uint8)
+    queries, keys = visible.shape
     head, query = wanted if wanted is not None else (0, start)
     head, query = min(max(0, head), record.heads - 1), min(max(0, query), queries - 1)
     whole = fits(trace, layer, part)
@@ -82,7 +82,7 @@ def pack(
     rows = range(first, first + count)
     matrix = masks.whole(trace, list(rows), layer, part=part, batch=batch)
     own = [matrix.open[mask_row] for mask_row in heads]
-    kept = {mask_row: masks.rows(trace, layer, head=mask_row, part=part, batch=batch) for mask_row in heads}
+    rows_of_head = {mask_row: masks.rows(trace, layer, head=mask_row, part=part, batch=batch) for mask_row in heads}
     same = all(bool((mask_row == cells[first : first + count]).all()) for mask_row in own)
     pictures: dict[str, Any] = {
         "before": pack_cells({}, as_array(matrix.before)[list(heads)]),
@@ -90,7 +90,7 @@ def pack(
     }
     if not same:
         pictures["own"] = {}, np.asarray([mask_row.numpy() for mask_row in own], dtype=np.uint8).tobytes()
-    blobs, at = [seen.tobytes()], seen.size
+    blobs, at = [visible.tobytes()], visible.size
     header: dict[str, Any] = {
         "queries": queries,
         "keys": keys,
@@ -102,8 +102,8 @@ def pack(
         "always": always,
         "names": labels(trace, part, max(queries, keys), numbered=True),
         "segments": [[mask_row.start, mask_row.stop, *_span(mask_row)] for mask_row in of_part(trace, part)],
-        "kept": {mask_row: _describe_rows(kept[mask_row]) for mask_row in heads},
-        "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), kept.values()),
+        "kept": {mask_row: _describe_rows(rows_of_head[mask_row]) for mask_row in heads},
+        "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), rows_of_head.values()),
     }
     for name, (facts, blob) in pictures.items():
         blobs += bytes(-at % 4), blob
@@ -137,7 +137,7 @@ def _describe_rows(rows) -> str:
     return f"{sentence}, and the largest weight of a closed key is {scientific(rows.closed)}."
 
 
-def _mask(numbers, kept) -> dict[str, str]:
+def _mask(numbers, rows_of_head) -> dict[str, str]:
     """Return the mask in words: its number for open and for closed keys (`masks.Numbers`), and a title.
 
     The title says whether the softmax made the weights of a finite mask exactly 0, as measured over all rows.
@@ -147,13 +147,13 @@ def _mask(numbers, kept) -> dict[str, str]:
         return {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
     open_, closed = map(numeral, known)
     title = f"the mask: {open_} where open, {closed} where closed"
-    if isfinite(numbers.closed) and all(mask_row.closed == 0 for mask_row in kept):
+    if isfinite(numbers.closed) and all(mask_row.closed == 0 for mask_row in rows_of_head):
         title += ", which acts as −∞: the weights there are exactly 0"
     return {"open": open_, "closed": closed, "title": title}
 
 
 def describe(cells, kind: str) -> str:
     """Return the text alternative of a mask: its kind, its size and the number of open cells."""
-    seen = as_array(cells)
-    size = f"{seen.shape[0]} queries × {seen.shape[1]} keys"
-    return f"Mask ({kind}) of {size}; {int(seen.sum()):,} of {seen.size:,} cells are open."
+    visible = as_array(cells)
+    size = f"{visible.shape[0]} queries × {visible.shape[1]} keys"
+    return f"Mask ({kind}) of {size}; {int(visible.sum()):,} of {visible.size:,} cells are open."

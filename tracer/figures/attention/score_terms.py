@@ -14,8 +14,8 @@ SUM, RAN = "their sum", "the scores that ran"
 def difference(terms: Mapping[str, Any], scores) -> float:
     """Return max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite."""
     ran, total = as_array(scores), sum(map(as_array, terms.values()))
-    seen = np.isfinite(ran)
-    return float(np.abs(total - ran)[seen].max() / np.abs(ran[seen]).max())
+    finite = np.isfinite(ran)
+    return float(np.abs(total - ran)[finite].max() / np.abs(ran[finite]).max())
 
 
 def pack(terms: Mapping[str, Any], scores, head: int = 0) -> HeatmapData:

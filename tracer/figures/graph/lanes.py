@@ -141,8 +141,8 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
     for step in steps:
         if all(name in constant for name in taken[step.id]):
             constant.add(step.id)
-        held = {id(of[name]): of[name] for name in taken[step.id] if name in of}
-        met = [lane for lane in held.values() if step.id not in constant or not lane.inputs]
+        lanes_by_id = {id(of[name]): of[name] for name in taken[step.id] if name in of}
+        met = [lane for lane in lanes_by_id.values() if step.id not in constant or not lane.inputs]
         met.sort(key=lambda lane: place[lane.first.id])
         main = [lane for lane in met if lane.inputs] or met[:1]
         if step.layer is not None and len(main) > 1:
@@ -165,7 +165,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
         for neighbour in met:
             if neighbour is not lane:
                 live = [each for each in live if each is not neighbour]
-                of.update((name, lane) for name, held in list(of.items()) if held is neighbour)
+                of.update((name, lane) for name, lane_of_name in list(of.items()) if lane_of_name is neighbour)
                 lane.inputs |= neighbour.inputs
                 if not any(neighbour is each for each in main):
                     apart = any(each.layer is not None for each in neighbour.steps) or neighbour.parts

@@ -71,13 +71,13 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
 
     def leads(tail: str, head: str) -> bool:
         """Return whether a path other than the edge joins the two nodes."""
-        seen, left = set(), [next_ for next_ in after.get(tail, ()) if next_ != head]
+        visited, left = set(), [next_ for next_ in after.get(tail, ()) if next_ != head]
         while left:
             at = left.pop()
             if at == head:
                 return True
-            if at not in seen and ranks[at] < ranks[head]:
-                seen.add(at)
+            if at not in visited and ranks[at] < ranks[head]:
+                visited.add(at)
                 left += after.get(at, ())
         return False
 

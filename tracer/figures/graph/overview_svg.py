@@ -33,14 +33,14 @@ def pipeline(trace: Trace) -> str:
     """
     stages = dict.fromkeys(step.stage for step in trace.steps)
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
-    drawn = _Drawing(trace)
+    drawing = _Drawing(trace)
     scale = (
-        f"Line width shows tensor size ({THICK:g} px = {drawn.most:,} numbers)."
-        if drawn.wired
-        else f"Its {drawn.lines:,} lines are left out: {LINES:,} can be told apart at most."
+        f"Line width shows tensor size ({THICK:g} px = {drawing.most:,} numbers)."
+        if drawing.wired
+        else f"Its {drawing.lines:,} lines are left out: {LINES:,} can be told apart at most."
     )
     return (
-        f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{drawn.all()}'
+        f'<div class="pipeline"><ul class="stages" aria-label="Colours">{key}</ul>{drawing.all()}'
         f'<p class="scale">{scale}</p></div>'
     )
 
@@ -105,10 +105,10 @@ class _Drawing:
             return ""
         return self._beside([self._lane(lane, end=True) for lane in self.lanes])
 
-    def _beside(self, drawn: Sequence[str]) -> str:
-        if len(drawn) == 1:
-            return drawn[0]
-        return '<div class="lanes">' + "".join(f'<div class="lane">{lane}</div>' for lane in drawn) + "</div>"
+    def _beside(self, parts: Sequence[str]) -> str:
+        if len(parts) == 1:
+            return parts[0]
+        return '<div class="lanes">' + "".join(f'<div class="lane">{lane}</div>' for lane in parts) + "</div>"
 
     def _lane(self, lane: Lane, end: bool = False) -> str:
         """Return a lane as HTML, from the lanes that meet in it to its last step."""
@@ -120,13 +120,13 @@ class _Drawing:
             last = index == len(stretch_list) - 1
             layer = steps[0].layer
             title = self._block_title(steps, layer) if layer is not None else self._title(lane, index, end and last)
-            drawn = self._circuit(steps, incoming)
+            svg = self._circuit(steps, incoming)
             incoming = steps[-1:]
             if layer is None:
-                way += f'<details class="stretch" open><summary><h3>{title}</h3></summary>{drawn}</details>'
+                way += f'<details class="stretch" open><summary><h3>{title}</h3></summary>{svg}</details>'
                 continue
             kind = "block" if steps[0].id in self.repeats else "block one"
-            way += f'<details class="{kind}"><summary><h3>{title}</h3>{self._inside(steps)}</summary>{drawn}</details>'
+            way += f'<details class="{kind}"><summary><h3>{title}</h3>{self._inside(steps)}</summary>{svg}</details>'
         return f'{out}<div class="way">{way}</div>'
 
     def _title(self, lane: Lane, index: int, end: bool) -> str:
@@ -184,12 +184,12 @@ class _Drawing:
                 {id: at_any(name, number) for id, name in self.names.items()} for number in repeat.blocks[:2]
             )
             later = dict(zip((step.id for step in rows), second, strict=True))
-        drawn = [each for step in rows for each in (*self._beside_of(step), step)]
-        mine, straight = {step.id for step in drawn}, {step.id for step in incoming}
+        in_order = [each for step in rows for each in (*self._beside_of(step), step)]
+        mine, straight = {step.id for step in in_order}, {step.id for step in incoming}
         boxes: dict[str, str] = {}
         takes: dict[str, list[str]] = {}
         sizes: dict[str, int] = {}
-        for step in drawn:
+        for step in in_order:
             taken = []
             for name in self.taken[step.id]:
                 node = name
@@ -205,7 +205,7 @@ class _Drawing:
             boxes[step.id], sizes[step.id] = _step(step, names), prod(step.shape)
             takes[step.id] = taken
         used = {name for taken in takes.values() for name in taken}
-        for step in drawn:
+        for step in in_order:
             if step.id not in used:
                 boxes[f"to {step.id}"] = _stub(self._onward(step, bool(repeat), names))
                 takes[f"to {step.id}"] = [step.id]
@@ -230,7 +230,7 @@ class _Drawing:
 
     def _wire_boxes(self, boxes: dict[str, str], takes: dict[str, list[str]], sizes: dict[str, int]) -> str:
         """Return boxes at their positions, and the lines, which the browser draws between them."""
-        laid = circuit(list(boxes), takes)
+        layout = circuit(list(boxes), takes)
         wires = [
             {
                 "from": wire.source,
@@ -238,9 +238,9 @@ class _Drawing:
                 "by": wire.points,
                 "wide": round(max(THIN, THICK * sizes[wire.source] / self.most), 2),
             }
-            for wire in laid.wires
+            for wire in layout.wires
         ]
-        return _boxes_html([(node, *laid.places[node], box) for node, box in boxes.items()], laid.lanes, wires)
+        return _boxes_html([(node, *layout.places[node], box) for node, box in boxes.items()], layout.lanes, wires)
 
     def _back(self, name: str, step: Step, later: dict[str, Step], names: dict[str, str], others: dict) -> str:
         """Return the symbol of a tensor from further back.

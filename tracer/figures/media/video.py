@@ -27,7 +27,7 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
     across, down = width // side, height // side
     rows = -(-count // COLUMNS)
     whole = COLUMNS * (width + GAP) - GAP, rows * (height + HEAD + GAP) - GAP
-    drawn = []
+    elements = []
     for number, frame in enumerate(frames):
         left, top = (width + GAP) * (number % COLUMNS), (height + HEAD + GAP) * (number // COLUMNS) + HEAD
         first = number // depth * across * down
@@ -39,7 +39,7 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
         )
         lines = "".join(f"M{left + side * i} {top}v{height}" for i in range(1, across))
         lines += "".join(f"M{left} {top + side * i}h{width}" for i in range(1, down))
-        drawn.append(
+        elements.append(
             f'<text x="{left}" y="{top - 2}">frame {number}</text>'
             f'<image href="{data_uri(Image.fromarray(frame), "PNG")}" x="{left}" y="{top}" width="{width}" '
             f'height="{height}" style="image-rendering:pixelated"/>{cells}'
@@ -49,9 +49,9 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
             place = chosen - first
             box = f'x="{left + side * (place % across)}" y="{top + side * (place // across)}"'
             colour = f'stroke="{stage_colour("attention")}" stroke-width="3" pointer-events="none"'
-            drawn.append(f'<rect {box} width="{side}" height="{side}" {colour} {STROKE}/>')
+            elements.append(f'<rect {box} width="{side}" height="{side}" {colour} {STROKE}/>')
     label = f"{count} frames cut to {count // depth * across * down} tokens; {what} {chosen} is framed"
-    return _svg(whole, label, f'<g fill="currentColor" font-size="6.5">{"".join(drawn)}</g>', "34rem")
+    return _svg(whole, label, f'<g fill="currentColor" font-size="6.5">{"".join(elements)}</g>', "34rem")
 
 
 def player(frames: np.ndarray, playing: bool) -> str:

@@ -51,16 +51,16 @@ def comparison(
     for name in names:
         old, new = (each.get(name) for each in shares)
         number = "not among the likeliest" if new is None else f"{percent(new)} {arrow(old, new)}".strip()
-        said = f"{name}: {old or 0:.4f} before, {new or 0:.4f} after"
+        tooltip = f"{name}: {old or 0:.4f} before, {new or 0:.4f} after"
         rows += [
-            Row(name, [Part(old or 0, OTHER, said)], "" if old is None else percent(old)),
-            Row("", [Part(new or 0, stage_colour("head"), said)], number),
+            Row(name, [Part(old or 0, OTHER, tooltip)], "" if old is None else percent(old)),
+            Row("", [Part(new or 0, stage_colour("head"), tooltip)], number),
         ]
     ticks = {at: _tick(at) for at in (end * step / 4 for step in range(5))}
-    said = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)
+    tooltip = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)
     keys = ((OTHER, "before"), (stage_colour("head"), "after"))
     figure = f"The probability of each {axis}, before and after"
-    return drawn_bars(rows, ticks, (axis, "probability"), said, figure, keys)
+    return drawn_bars(rows, ticks, (axis, "probability"), tooltip, figure, keys)
 
 
 def _pair_text(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:

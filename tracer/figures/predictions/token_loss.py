@@ -28,9 +28,9 @@ def colour_text(
 
     Numbers are in titles. Tokens are `joined` as characters, or words with blanks between.
     """
-    first, *asked = words
+    first, *rest = words
     spans = [f'<span class="unasked" title="no loss: no token precedes it">{_token_html(first)}</span>']
-    for word, loss, share in zip(asked, losses, shares, strict=True):
+    for word, loss, share in zip(rest, losses, shares, strict=True):
         label = f"{word!r}: p = {share:.3g}, −log p = {loss:.3g}"
         spans.append(
             f'<span style="background:{_shade(loss / guess)}" title="{html.escape(label)}">{_token_html(word)}</span>'

@@ -82,8 +82,8 @@ def _limit_rows(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     rest = set(ranked[MOST:])
     if not rest:
         return table
-    kept = {module: row for module, row in table.items() if module not in rest}
-    return kept | {f"{len(rest)} others": _sum([table[module] for module in rest])}
+    rows = {module: row for module, row in table.items() if module not in rest}
+    return rows | {f"{len(rest)} others": _sum([table[module] for module in rest])}
 
 
 def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -20,8 +20,8 @@ def torus(seed: int, ring: float = 1.0, tube: float = 0.4) -> np.ndarray:
     around = random.uniform(0, 2 * pi, POINTS)
     angle = np.empty(0)
     while len(angle) < POINTS:
-        drawn, chance = random.uniform(0, 2 * pi, 2 * POINTS), random.uniform(0, 1, 2 * POINTS)
-        angle = np.concatenate([angle, drawn[chance * (ring + tube) < ring + tube * np.cos(drawn)]])
+        angles, chance = random.uniform(0, 2 * pi, 2 * POINTS), random.uniform(0, 1, 2 * POINTS)
+        angle = np.concatenate([angle, angles[chance * (ring + tube) < ring + tube * np.cos(angles)]])
     reach = ring + tube * np.cos(angle[:POINTS])
     points = [reach * np.cos(around), reach * np.sin(around), tube * np.sin(angle[:POINTS])]
     return np.stack(points, axis=1).astype(np.float32)
@@ -29,8 +29,8 @@ def torus(seed: int, ring: float = 1.0, tube: float = 0.4) -> np.ndarray:
 
 def sphere(seed: int) -> np.ndarray:
     """Return points of the unit sphere, evenly spread: float32 `[N, 3]`."""
-    drawn = np.random.default_rng(seed).normal(size=(POINTS, 3))
-    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+    points = np.random.default_rng(seed).normal(size=(POINTS, 3))
+    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
 
 
 def box(seed: int) -> np.ndarray:

@@ -74,9 +74,9 @@ class Pattern:
 def pattern(seed: int, kind: str | None = None) -> Pattern:
     """Return the drawn surface of that seed, of any kind or of the kind `kind`."""
     random = np.random.default_rng(seed)
-    drawn = KINDS[random.integers(len(KINDS))]
+    random_kind = KINDS[random.integers(len(KINDS))]
     return Pattern(
-        kind=kind or drawn,
+        kind=kind or random_kind,
         period=float(random.uniform(8, 20)),
         angle=float(random.uniform(0, pi)),
         phase=float(random.uniform(0, 2 * pi)),
@@ -128,8 +128,8 @@ def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.n
     the side of the light and dark on the other. A pixel belongs to the defect if it changed by `VISIBLE` or more.
     """
     random = np.random.default_rng(seed)
-    drawn = DEFECTS[random.integers(len(DEFECTS))]
-    kind = kind or drawn
+    random_kind = DEFECTS[random.integers(len(DEFECTS))]
+    kind = kind or random_kind
     height, width = pixels.shape
     y, x = np.mgrid[:height, :width].astype(np.float32)
     at_x, at_y = random.uniform(0.2, 0.8, 2) * (width, height)

@@ -115,7 +115,7 @@ SPEC = Spec(
         torch.linspace(-2, 2, sizes["B"] * sizes["T"] * sizes["V"]).view(sizes["B"], sizes["T"], sizes["V"]),
         torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],
     ),
-    prepare=lambda model, image, text, given: model.card["inputs"],
+    prepare=lambda model, image, text, sizes: model.card["inputs"],
     result=lambda model, inputs, output: {},
     segments=lambda sizes: (),
     runs=("B", "T", "V"),

@@ -135,12 +135,12 @@ class Measurements(NamedTuple):
 def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:
     """Return the measurements of these claims on one run, by default those of all cards."""
     cards: dict[str, Measurement | str] = {}
-    drawn: dict[str, Lines] = {}
+    curves: dict[str, Lines] = {}
     for name in names or (name for card in CARDS for name in card.claims):
         try:
             cards[name] = CLAIMS[name](model, trace)
             if name in DRAWN:
-                drawn[name] = DRAWN[name](model, trace)
+                curves[name] = DRAWN[name](model, trace)
         except ValueError as error:
             cards[name] = str(error)
-    return Measurements(cards, drawn)
+    return Measurements(cards, curves)

@@ -107,11 +107,11 @@ class WithWeights(nn.MultiheadAttention):
 
 def provider(make: Callable[[str], Made]) -> Provider:
     """Return a function of runs by name, each computed once by `make` and kept; `STANDARD` too."""
-    kept: dict[str, Made] = {}
+    cache: dict[str, Made] = {}
 
     def run(name: str) -> Made:
-        if name not in kept:
-            kept[name] = standard(run("torchvision")) if name == STANDARD else make(name)
-        return kept[name]
+        if name not in cache:
+            cache[name] = standard(run("torchvision")) if name == STANDARD else make(name)
+        return cache[name]
 
     return run

@@ -172,10 +172,10 @@ def rebuilt(photo: Image, V: int) -> Rebuilt:
     with torch.no_grad():
         vectors = Cut(CODED)(pixels(photo))[0]
         ids = Nearest(rows, SHARED["D"]).codes(vectors)
-    drawn = _levels(rows).view(V, CODED, CODED, 3)
-    spelled = drawn[ids].view(side, side, CODED, CODED, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
+    colours = _levels(rows).view(V, CODED, CODED, 3)
+    spelled = colours[ids].view(side, side, CODED, CODED, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
     error = 127.5 * float((rows[ids] - vectors).square().mean().sqrt())
-    return Rebuilt(ids.view(side, side).numpy(), spelled.numpy(), error, drawn.numpy())
+    return Rebuilt(ids.view(side, side).numpy(), spelled.numpy(), error, colours.numpy())
 
 
 def _levels(values: Tensor) -> Tensor:

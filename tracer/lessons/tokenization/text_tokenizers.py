@@ -184,10 +184,10 @@ class BytePairs(_Learned):
 
     def first(self, count: int) -> BytePairs:
         """Return the tokenizer after that many merges."""
-        kept = self.merges[:count]
-        known = dict(zip(self.vocabulary[: BYTES + len(kept)], range(BYTES + len(kept)), strict=True))
+        merges = self.merges[:count]
+        known = dict(zip(self.vocabulary[: BYTES + len(merges)], range(BYTES + len(merges)), strict=True))
         shortened = BytePairs.__new__(BytePairs)
-        shortened._set(models.BPE(vocab=known, merges=list(kept)))
+        shortened._set(models.BPE(vocab=known, merges=list(merges)))
         return shortened
 
     def raw(self, entry: str) -> bytes:

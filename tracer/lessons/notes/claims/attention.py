@@ -210,11 +210,11 @@ def comparison(model: Model, trace: Trace) -> Measurement:
     """Measure how far scores follow the dot products of the tokens themselves, beside random projections."""
     inside = Inside(model, trace)
     scores, tokens = inside.own("scores")[0], inside.entering[0]
-    plain, seen = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
-    correlation = _correlation(scores[seen], plain[seen])
+    plain, visible = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
+    correlation = _correlation(scores[visible], plain[visible])
     random, width = torch.Generator().manual_seed(0), inside.own("query").shape[-1]
-    drawn = [tokens @ torch.randn(tokens.shape[-1], width, generator=random) for _ in range(DRAWS)]
-    chance = sum(_correlation((sample @ sample.T)[seen[0]], plain[0][seen[0]]) for sample in drawn) / DRAWS
+    projections = [tokens @ torch.randn(tokens.shape[-1], width, generator=random) for _ in range(DRAWS)]
+    chance = sum(_correlation((sample @ sample.T)[visible[0]], plain[0][visible[0]]) for sample in projections) / DRAWS
     return Measurement(
         f"{inside.scope}, all pairs together",
         f"scores and the dot products of the tokens themselves have a correlation of {correlation:.2f} (1 would be the "

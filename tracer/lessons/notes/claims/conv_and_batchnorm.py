@@ -52,14 +52,14 @@ def fields(trace: Trace) -> Fields:
     with seeded_draws(0):
         layers = [nn.Conv2d(CHANNELS, CHANNELS, KERNEL, padding=KERNEL // 2) for _ in range(depth)]
         x = torch.randn(1, CHANNELS, rows, columns, requires_grad=True)
-    seen, y = [], x
+    fields, y = [], x
     for layer in layers:
         y = layer(y)
         (gradient,) = torch.autograd.grad(y[0, :, middle[0], middle[1]].sum(), x, retain_graph=True)
-        seen.append((gradient[0].abs().sum(0) > 0).int())
+        fields.append((gradient[0].abs().sum(0) > 0).int())
     lie = {patch: token for token, patch in places(trace, part).items()}
     row = weights(trace, 0, query=lie[middle[0] * columns + middle[1]], part=part)[0].mean(0)
-    return Fields(torch.stack(seen), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
+    return Fields(torch.stack(fields), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
 
 
 KERNELS = (3, 5, 7)
@@ -89,16 +89,16 @@ def receptive(model: Model, trace: Trace) -> Measurement:
     rows, columns = receptive_fields.attention.shape
     reach = max(rows // 2, columns // 2)
     needed = {kernel: layers_needed(rows, columns, kernel) for kernel in KERNELS}
-    seen = int((receptive_fields.attention > 0).sum())
+    field_size = int((receptive_fields.attention > 0).sum())
     so = all(count == ceil(reach / (kernel // 2)) for kernel, count in needed.items())
     return Measurement(
         f"a grid of {rows} × {columns}, what its middle depends on; attention of block 1, mean over heads",
         f"after 1, 2, … {len(counts)} layers of {KERNEL} × {KERNEL} the middle depends on "
         f"{', '.join(map(str, counts))} of {receptive_fields.attention.numel()} places; to cover all of it takes "
         + ", ".join(f"{count} layers of {kernel} × {kernel}" for kernel, count in needed.items()),
-        f"One layer of attention gives weight to {seen} of {receptive_fields.attention.numel()}, each at least "
+        f"One layer of attention gives weight to {field_size} of {receptive_fields.attention.numel()}, each at least "
         f"{percent(float(receptive_fields.attention.min()))}",
-        verdict_of(so and seen == receptive_fields.attention.numel() > counts[0]),
+        verdict_of(so and field_size == receptive_fields.attention.numel() > counts[0]),
         "notes",
         (("note", "contrasts"),),
     )

@@ -44,8 +44,10 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
         raise ValueError(f"{model.name} has one head")
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    seen = scores.isfinite()
-    alone, crossed = (off((q @ keys.mT / sqrt(q.shape[-1]))[seen], scores[seen]) for keys in (k, k.roll(1, dims=1)))
+    visible = scores.isfinite()
+    alone, crossed = (
+        off((q @ keys.mT / sqrt(q.shape[-1]))[visible], scores[visible]) for keys in (k, k.roll(1, dims=1))
+    )
     return Measurement(
         inside.scope,
         f"at once: queries {shape_numbers(tuple(q.shape))}, scores {shape_numbers(tuple(scores.shape))}; each head's "

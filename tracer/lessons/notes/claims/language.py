@@ -238,11 +238,11 @@ def cross_terms(model: Model, trace: Trace) -> Measurement:
         return elsewhere, float((left - weights).abs().sum(-1).mean()) / 2
 
     (rotated, moved), (placed, shifted) = without(CROSS), without(PLACES)
-    held = float(sum(parts[name] for name in CROSS).square().sum() / scores.square().sum())
+    share = float(sum(parts[name] for name in CROSS).square().sum() / scores.square().sum())
     return Measurement(
         f"block 1, all {scores.shape[1]} heads and {scores.shape[-2]} queries; the terms left out of the scores",
         f"without the two cross terms {percent(rotated)} of the queries look elsewhere most, and {percent(moved)} of "
-        f"the weight moves; their squares are {percent(held)} of the scores' squares",
+        f"the weight moves; their squares are {percent(share)} of the scores' squares",
         f"Without position–position {percent(placed)} look elsewhere most, and {percent(shifted)} of the weight moves",
         "holds" if rotated > placed else "sense" if rotated > 0 or moved > 0.01 else "not",
         "trace",

@@ -47,15 +47,15 @@ def dropout(run: Provider, of: str) -> Evidence:
         handed_on = torch.equal(_dropping(model)(*model.inputs(B=2)), model.net(*model.inputs(B=2)))
         trained = tracer.trace(_dropping(model).train(), *model.inputs(B=2), prove=False).ops
     evaluated = [op for op in trace.ops if "dropout" in op.op or "dropout" in op.module]
-    drawn = [op.module.removeprefix(BLOCK) for op in trained if op.op.startswith("bernoulli")]
+    dropouts = [op.module.removeprefix(BLOCK) for op in trained if op.op.startswith("bernoulli")]
     evidence = (
         f"in evaluation they leave {len(evaluated)} of the {len(trace.ops)} ops that ran; a copy that drops a share of "
         f"{DROPPED} gives {'the very same' if handed_on else 'another'} output there, and in training it draws random "
-        f"numbers {len(drawn)} times: in {', '.join(f'`{module}`' for module in drawn)}"
+        f"numbers {len(dropouts)} times: in {', '.join(f'`{module}`' for module in dropouts)}"
     )
     return Evidence(
         evidence,
-        handed_on and not evaluated and not torchvision_block_counts.dispatch_ops("dropout") and drawn == DROPPING,
+        handed_on and not evaluated and not torchvision_block_counts.dispatch_ops("dropout") and dropouts == DROPPING,
     )
 
 
@@ -87,9 +87,9 @@ def sequence_first(run: Provider, of: str) -> Evidence:
 def fused_only(run: Provider, of: str) -> Evidence:
     fused, standard = ({op.op for op in run(name)[1].ops} for name in ("torchvision", STANDARD))
     kernels = [op for op in run("torchvision")[1].ops if op.op == FUSED]
-    asked = bool(kernels) and kernels[0].source is not None and "need_weights=False" in kernels[0].source.text
+    skips_weights = bool(kernels) and kernels[0].source is not None and "need_weights=False" in kernels[0].source.text
     evidence = "its own code asks with `need_weights=False`: `bmm` and `_softmax` run only when weights are asked for"
-    return Evidence(evidence, asked and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
+    return Evidence(evidence, skips_weights and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
 
 
 def merged(run: Provider, of: str) -> Evidence:
