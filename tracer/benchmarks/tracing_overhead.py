@@ -310,8 +310,8 @@ def _comparing() -> Iterator[dict]:
     model = tracer.load("vit")
     first, photo = model.trace(), model.trace(image=samples(model.spec.samples)["dog"]())
     off = model.trace(change={"block3.attention.weights": tracer.changes.drop_heads([1])})
-    for name, other in (("another photo", photo), ("a head switched off", off)):
-        ratios = _ratios(partial(tracer.compare, first, other), model.trace)
+    for name, variant in (("another photo", photo), ("a head switched off", off)):
+        ratios = _ratios(partial(tracer.compare, first, variant), model.trace)
         yield _row(f"comparing a run of vit with that of {name}, over a run", ratios, "× time", 0.2)
 
 
@@ -362,11 +362,11 @@ class FusedBlock(nn.Module):
 
 def _growth() -> Iterator[dict]:
     net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
-    held = [_bytes(tracer.trace(net, torch.randn(1, length, 64))) / length for length in LENGTHS]
-    for length, value in zip(LENGTHS, held, strict=True):
+    bytes_per_token = [_bytes(tracer.trace(net, torch.randn(1, length, 64))) / length for length in LENGTHS]
+    for length, value in zip(LENGTHS, bytes_per_token, strict=True):
         yield _row(f"a trace of fused attention holds, at {length:,} tokens", [value], "bytes/token")
     name = f"growth of bytes per token, {LENGTHS[0]:,} to {LENGTHS[-1]:,} tokens (linear: 1)"
-    yield _row(name, [held[-1] / held[0]], "×", 1.1)
+    yield _row(name, [bytes_per_token[-1] / bytes_per_token[0]], "×", 1.1)
 
 
 def _bytes(trace: Trace) -> int:

@@ -172,10 +172,10 @@ def summary(outcomes: list[ModelOutcome]) -> tuple[list[str], bool]:
     ran = [outcome for outcome in outcomes if not outcome.reason]
     same = sum(outcome.unchanged for outcome in ran)
     lines = [f"{len(ran)} of {len(outcomes)} models ran, {same} with the untraced output and an untouched model"]
-    held = len(ran) == len(outcomes) == same
+    holds = len(ran) == len(outcomes) == same
     for name, (part, whole, low, high) in BARS.items():
         value = _share(ran, part, whole)
-        held = held and low <= value <= high
+        holds = holds and low <= value <= high
         lines.append(f"{name}: {value:.1%} (expected {low:.0%} to {high:.0%})")
     for field, names in FIELDS.items():
         own = [outcome for outcome in ran if outcome.name in names.split()]
@@ -184,4 +184,4 @@ def summary(outcomes: list[ModelOutcome]) -> tuple[list[str], bool]:
             lines.append(f"{field}, {len(own)} models: {', '.join(shares)}")
     lines.append(f"{sum(outcome.unseen for outcome in ran):,} operands that no check sees")
     lines.append(f"{sum(outcome.seconds for outcome in ran) / 60:.1f} minutes")
-    return lines, held
+    return lines, holds

@@ -138,8 +138,8 @@ def load(name: str, *, weights=None, **config) -> Model:
     except TooLarge:
         raise
     except Exception as error:  # however the library says that sizes don't fit together
-        asked = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
-        raise ValueError(f"{quote(name)} can't be built with {asked or 'its sizes'}: {reason(error)}") from error
+        sizes_text = ", ".join(f"{symbol}={value}" for symbol, value in config.items())
+        raise ValueError(f"{quote(name)} can't be built with {sizes_text or 'its sizes'}: {reason(error)}") from error
     net, card, origin = None, None, "seeded random weights"
     if weights is None and all(full[symbol] == value for symbol, value in spec.sizes.items()):
         net, card, origin = source.load_pretrained(id, spec, full)

@@ -41,8 +41,8 @@ def cost(name: str) -> Cost:
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     check_memory(spec, name, full)
     parameters = sum(map(prod, shapes(spec, full).values()))
-    asked = source.download(id) if hasattr(source, "download") else Download(None)
-    return Cost(name, summary(name), parameters, parameters * 4, asked)
+    download = source.download(id) if hasattr(source, "download") else Download(None)
+    return Cost(name, summary(name), parameters, parameters * 4, download)
 
 
 PART = (".incomplete", ".partial")

@@ -61,10 +61,10 @@ def find_probe_sizes(
     A group that runs at none of its choices stays at `base`, and its symbols are not names any more. Where the ops
     differ at all choices, those that do stay open.
     """
-    held = {name: base[name] for name in ("B",) if name in base}
+    base_sizes = {name: base[name] for name in ("B",) if name in base}
     for chosen in _together(groups):
         probes = _probes(base, groups, chosen)
-        if all(same_ops(run, vocabulary, {**probe, **held}) is True for probe in probes):
+        if all(same_ops(run, vocabulary, {**probe, **base_sizes}) is True for probe in probes):
             yield _over(vocabulary, groups, chosen), probes
             break
     for rows in ((0,), tuple(range(PROBES))):
@@ -103,14 +103,14 @@ def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
             partly |= runs is not None
         if runs is not None:
             chosen[number] = runs
-    held = [
+    fixed_sizes = [
         symbol for number, sizes_group in enumerate(groups) if number not in chosen for symbol in sizes_group.symbols
     ]
     if not chosen:
         return
     message = next((reasons[number] for number in reasons if number not in chosen), "")
-    sentence = f"no symbols for {', '.join(held)}: the model did not run at the other sizes tried ({message})"
-    left = replace(_over(vocabulary, groups, chosen), held=sentence if held else "", partly=partly)
+    sentence = f"no symbols for {', '.join(fixed_sizes)}: the model did not run at the other sizes tried ({message})"
+    left = replace(_over(vocabulary, groups, chosen), held=sentence if fixed_sizes else "", partly=partly)
     yield left, _probes(base, groups, chosen)
     if not partly:
         yield replace(left, partly=True), _probes(base, groups, chosen)

@@ -33,10 +33,10 @@ def cut_off(address: str) -> bool:
 
 @lru_cache(maxsize=4)
 def _reachable(address: str, now: int) -> bool:
-    asked = urlsplit(address)
+    url = urlsplit(address)
     try:
-        port = asked.port or (443 if asked.scheme == "https" else 80)
-        with socket.create_connection((asked.hostname, port), timeout=WAIT):
+        port = url.port or (443 if url.scheme == "https" else 80)
+        with socket.create_connection((url.hostname, port), timeout=WAIT):
             return True
     except OSError:
         return any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy"))  # then others are asked

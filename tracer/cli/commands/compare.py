@@ -120,8 +120,9 @@ def tree(comparison: Comparison) -> dict[str, Any]:
         "counts": comparison.counts(),
         "rows": [{name: _plain(value) for name, value in row.items()} for row in comparison.records()],
         "output": _values(comparison.output),
-        "attention": [{"part": one.part, "layer": one.layer, **_values(one.values)} for one in comparison.attention],
-        "answers": answers and {"a": answers.a, "b": answers.b, "shares": [one._asdict() for one in answers.shares]},
+        "attention": [{"part": row.part, "layer": row.layer, **_values(row.values)} for row in comparison.attention],
+        "answers": answers
+        and {"a": answers.a, "b": answers.b, "shares": [share._asdict() for share in answers.shares]},
     }
 
 
@@ -158,16 +159,16 @@ def _summary(comparison: Comparison) -> list[str]:
     else:
         lines.append("first difference: none" if comparison.equal else "first difference: in no line")
     if comparison.attention:
-        told = [
-            f"{f'{one.part} ' if one.part else ''}{one.layer}: {_number(one.values.difference, one.values)}"
-            for one in comparison.attention
+        phrases = [
+            f"{f'{row.part} ' if row.part else ''}{row.layer}: {_number(row.values.difference, row.values)}"
+            for row in comparison.attention
         ]
-        lines.append(f"attention, max difference by layer: {', '.join(told)}")
+        lines.append(f"attention, max difference by layer: {', '.join(phrases)}")
     if answers := comparison.answers:
         lines.append(f"answer: {quote(answers.a)} / {quote(answers.b)}")
-        for one in answers.shares[:MOST]:
-            shares = " / ".join("–" if share is None else f"{share:.4f}" for share in (one.a, one.b))
-            lines.append(f"  {quote(one.name)}: {shares}")
+        for entry in answers.shares[:MOST]:
+            shares = " / ".join("–" if share is None else f"{share:.4f}" for share in (entry.a, entry.b))
+            lines.append(f"  {quote(entry.name)}: {shares}")
     return lines
 
 

@@ -123,6 +123,6 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     if zoo.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
-        asked = ", ".join(f"{name}={value}" for name, value in sizes.items())
-        print(f"{options.name} with {asked}: {model.weights}", file=sys.stderr)
+        sizes_text = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        print(f"{options.name} with {sizes_text}: {model.weights}", file=sys.stderr)
     return model.trace(image=photo, text=options.text, primitives=primitives, change=change, **input_sizes)

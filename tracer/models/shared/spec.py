@@ -260,8 +260,8 @@ class Model:
             changed = replace(model, base=self, changes=wanted, captions={})
             if permuted := [one for one in of_inputs if isinstance(one, Permute)]:
                 changed.net = copy.deepcopy(self.net)
-                for one in permuted:
-                    one.change_net(changed.net)
+                for edit in permuted:
+                    edit.change_net(changed.net)
             if lines:
                 lines_of = partial(model._line_sites, inputs, at)
                 changed.interventions = interventions_of(lines, lines_of)

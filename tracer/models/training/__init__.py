@@ -89,8 +89,10 @@ def train(
     before = _read_card(file) if file.exists() else {}
     trainer = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
     command = " --set ".join([f"python -m tracer train {name}", *changed])
-    kept = {key: value for key, value in dataclasses.asdict(trainer).items() if key not in ("sizes", "epochs")}
-    run = {"seed": seed, "epochs": epochs or trainer.epochs, "sizes": trainer.sizes, "settings": kept}
+    trainer_settings = {
+        key: value for key, value in dataclasses.asdict(trainer).items() if key not in ("sizes", "epochs")
+    }
+    run = {"seed": seed, "epochs": epochs or trainer.epochs, "sizes": trainer.sizes, "settings": trainer_settings}
     run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
     checkpoint = (file if out else ROOT / "out" / file.name).with_suffix(".checkpoint")
     state = _read_checkpoint(checkpoint, run) if checkpoint.exists() else {}
@@ -119,7 +121,7 @@ def train(
         card = {"model": name, "sizes": trainer.sizes} | trainer.card(examples) | {"choice": CHOICE}
         card |= trainer.score(average, tests)
         card |= {key: value + run["origin"][key] for key, value in counts.items()}
-        card |= {"seed": seed, "settings": kept}
+        card |= {"seed": seed, "settings": trainer_settings}
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
         _write(file, average, card)
 

@@ -22,7 +22,7 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
 
     The mean over heads on each patch, `[B, N]`.
     """
-    seen: list[Tensor] = []
+    attentions: list[Tensor] = []
 
     def look(block: nn.Module, inputs: tuple[Tensor]) -> None:
         attention, x = block.attention, block.norm1(inputs[0])
@@ -31,11 +31,11 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
             for projection in (attention.query, attention.key)
         )
         weights = (query[:, :, :1] @ key.transpose(-2, -1) / attention.d_k**0.5).softmax(dim=-1)  # [B, h, 1, N+1]
-        seen.append(weights[:, :, 0, 1:].mean(dim=1))
+        attentions.append(weights[:, :, 0, 1:].mean(dim=1))
 
     handle = net.get_submodule(net.blocks[-1]).register_forward_pre_hook(look)
     try:
-        yield seen
+        yield attentions
     finally:
         handle.remove()
 

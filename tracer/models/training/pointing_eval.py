@@ -13,7 +13,7 @@ CHOOSING = 100
 """Number of scenes of each kind on which the block and head are chosen; the figure is measured on the others."""
 
 
-def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
+def pointing(net: nn.Module, batches: list[Scenes]) -> dict:
     """Return how often the image attention of a colour or shape word has its maximum on the object it names, 0 to 1.
 
     The row of a word is the one that it is predicted from: that of the token before it (Xu et al. 2015, section 5.4,
@@ -22,18 +22,21 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
     the first `CHOOSING` scenes and measured on the rest; `"by chance"` is the share of patches that overlap the box.
     Layers and heads count from 0.
     """
-    before, own, chance, held = [], [], [], []
-    for some in drawn:
+    before, own, chance, near_text = [], [], [], []
+    for some in batches:
         for first in range(0, len(some), 100):
             hits_part = _words(net, some[first : first + 100])
-            held.append(torch.full((len(hits_part[2]),), first >= min(CHOOSING, len(some) - 1)))
-            for kept, value in zip((before, own, chance), hits_part, strict=True):
-                kept.append(value)
-    held = torch.cat(held)
+            near_text.append(torch.full((len(hits_part[2]),), first >= min(CHOOSING, len(some) - 1)))
+            for column, value in zip((before, own, chance), hits_part, strict=True):
+                column.append(value)
+    near_text = torch.cat(near_text)
     rows = {"": torch.cat(before), " of the word itself": torch.cat(own)}
     figures = {}
     for name, hits in rows.items():  # [words, L, h + 1], the last column with the mean over heads
-        chosen, in_text = hits[~held].double().mean(dim=0), hits[held if held.any() else ~held].double().mean(dim=0)
+        chosen, in_text = (
+            hits[~near_text].double().mean(dim=0),
+            hits[near_text if near_text.any() else ~near_text].double().mean(dim=0),
+        )
         layer = int(chosen[:, -1].argmax())
         best, head = divmod(int(chosen[:, :-1].argmax()), chosen.shape[1] - 1)
         figures[f"pointing{name}, mean over heads"] = {"layer": layer, "share": round(in_text[layer, -1].item(), 4)}
@@ -42,13 +45,13 @@ def pointing(net: nn.Module, drawn: list[Scenes]) -> dict:
     return figures | {"pointing by chance": round(torch.cat(chance).double().mean().item(), 4)}
 
 
-def _words(net: nn.Module, drawn: Scenes) -> tuple[Tensor, Tensor, Tensor]:
+def _words(net: nn.Module, scenes: Scenes) -> tuple[Tensor, Tensor, Tensor]:
     """Return for every colour and shape word whether attention hits its object.
 
     The result is from the row before and from its own, bool `[words, L, h + 1]`; and the share of patches that would
     hit.
     """
-    images, (tokens, _) = pixels(drawn), captions(drawn)
+    images, (tokens, _) = pixels(scenes), captions(scenes)
     run = trace(net, images, tokens, prove=False)
     layers = [run.attention(layer)[..., net.N :, : net.N] for layer in range(len(run.attentions))]
     maps = torch.stack([torch.cat([a, a.mean(dim=1, keepdim=True)], dim=1) for a in layers], dim=1)  # [B, L, h+1, T, N]
@@ -56,8 +59,8 @@ def _words(net: nn.Module, drawn: Scenes) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = (side // net.P for side in images.shape[-2:])
     top, left = (edge.flatten() * net.P for edge in np.mgrid[:rows, :columns])
     before, own, chance = [], [], []
-    for index in range(len(drawn)):
-        scene = drawn[index]
+    for index in range(len(scenes)):
+        scene = scenes[index]
         for place, (word, number) in enumerate(scene.mentions):
             if word in COLOURS or word in SHAPES:
                 x0, y0, x1, y1 = scene.things[number].box

@@ -40,9 +40,9 @@ def held_out(number: int, part: str, *, salt: int = 0, **choice) -> Scenes:
     return scenes.draw(np.random.default_rng((SEEDS[part], salt)), number, **choice)
 
 
-def pixels(drawn: Scenes) -> Tensor:
+def pixels(scenes: Scenes) -> Tensor:
     """Return the pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
-    values = torch.from_numpy(drawn.pixels()).permute(0, 3, 1, 2).float() / 255
+    values = torch.from_numpy(scenes.pixels()).permute(0, 3, 1, 2).float() / 255
     return (values - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
 
 
@@ -55,10 +55,10 @@ def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
         raise ValueError(f"sizes {sides}: scenes are drawn with H = W = {scenes.SIDE} and C = 3")
 
 
-def captions(drawn: Scenes) -> tuple[Tensor, Tensor]:
+def captions(scenes: Scenes) -> tuple[Tensor, Tensor]:
     """Return the input tokens, `[B, T]`, and the target after each, `[B, T]`; T fits the longest caption."""
     known = Words(VOCABULARY)
-    rows = [known.encode(caption) for caption in drawn.captions()]
+    rows = [known.encode(caption) for caption in scenes.captions()]
     T = max(map(len, rows)) + 1
     tokens = [[BEGIN, *row] + [END] * (T - 1 - len(row)) for row in rows]
     targets = [[*row, END] + [NONE] * (T - 1 - len(row)) for row in rows]

@@ -44,7 +44,7 @@ class Transparent(TorchFunctionMode):
 
 def plain(model, inputs, trace) -> Run:
     """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
-    seen, attention_inputs = OpObserver(), {record.module: [] for record in trace.attentions}
+    observer, attention_inputs = OpObserver(), {record.module: [] for record in trace.attentions}
     known = dict(model.net.named_modules(remove_duplicate=False))
     hooks = [
         known[path].register_forward_pre_hook(
@@ -54,13 +54,13 @@ def plain(model, inputs, trace) -> Run:
         if path in known  # forward may make a module, which is not part of the model
     ]
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), seen:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), observer:
             torch.manual_seed(0)
             output = model.net(*inputs, **inputs.named)
     finally:
         for hook in hooks:
             hook.remove()
-    return Run(model, inputs, trace, output, seen.softmaxes, seen.costs, attention_inputs)
+    return Run(model, inputs, trace, output, observer.softmaxes, observer.costs, attention_inputs)
 
 
 class OpObserver(DispatchMode):

@@ -118,12 +118,12 @@ def spec(opened: OpenedModel, files) -> Spec:
         named = tensors_at({**model.sizes, **at})
         if numbers and named["input_ids"].dim() == 2:
             named |= {"input_ids": feed.with_text(named["input_ids"], numbers, config)}
-        seen: dict[str, Any] = {}
-        if "image" in takes and (drawn := _with_photo(model, image, named, at)) is not None:
-            named |= drawn.named
-            seen = {"photo": drawn.photo, "crop": drawn.crop} if located else {}
+        extras: dict[str, Any] = {}
+        if "image" in takes and (photo_inputs := _with_photo(model, image, named, at)) is not None:
+            named |= photo_inputs.named
+            extras = {"photo": photo_inputs.photo, "crop": photo_inputs.crop} if located else {}
         ordered = feed.to_inputs(architecture, named)
-        return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **seen)
+        return replace(ordered, sizes=at, words=words, segments=segments({**model.sizes, **at}), **extras)
 
     def segments(at: dict) -> tuple[Segment, ...]:
         if located:
@@ -254,14 +254,14 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
     sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
     if like.dim() == 3:
         sizes |= {"H": at["H"], "W": at["H"], "C": like.shape[-1] // at["P"] ** 2}
-    seen = photo_input(generic_vision.Plain(model.card), image, None, sizes)
-    pixels = dummy_inputs.cut(seen[0], at["P"]) if like.dim() == 3 else seen[0]
+    photo_inputs = photo_input(generic_vision.Plain(model.card), image, None, sizes)
+    pixels = dummy_inputs.cut(photo_inputs[0], at["P"]) if like.dim() == 3 else photo_inputs[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels
         pixels = generic_vision.shifted_frames(
             pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2
         )
-    return replace(seen, named={name: pixels}) if pixels.shape == like.shape else None
+    return replace(photo_inputs, named={name: pixels}) if pixels.shape == like.shape else None
 
 
 def _answers(architecture: type, tokenizer, before: int):

@@ -77,6 +77,6 @@ def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
 
 def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
     """CLS, the registers of a configuration, and the N patches of such a sequence."""
-    held = start - min(start, number(config, "num_register_tokens") or 0)
-    named = (("CLS", 0, held), ("registers", held, start), ("image", start, start + N))
+    registers = start - min(start, number(config, "num_register_tokens") or 0)
+    named = (("CLS", 0, registers), ("registers", registers, start), ("image", start, start + N))
     return tuple(Segment(*segment, part) for segment in named if segment[1] < segment[2])

@@ -34,8 +34,8 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
         return (list(torch.rand(at["B"], 3, at["H"], at["W"])),)
 
     def prepare(model, image, text, sizes) -> Inputs:
-        seen = photo_input(model, image, None, sizes)
-        return Inputs((list(seen[0]),), sizes)
+        photo_inputs = photo_input(model, image, None, sizes)
+        return Inputs((list(photo_inputs[0]),), sizes)
 
     def ways(model, inputs, recording):
         def at_size(at: dict) -> tuple:

@@ -49,8 +49,8 @@ def spec(net: torch.nn.Module, create: Callable[..., torch.nn.Module]) -> Spec:
 
     def segments(sizes) -> tuple[Segment, ...]:
         first = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
-        held = (Segment("registers", prefix - registers, prefix),) if registers else ()
-        return (*first, *held, Segment("image", prefix, prefix + sizes["N"]))
+        registers_segment = (Segment("registers", prefix - registers, prefix),) if registers else ()
+        return (*first, *registers_segment, Segment("image", prefix, prefix + sizes["N"]))
 
     return Spec(
         net=lambda **sizes: _build(create, **sizes),

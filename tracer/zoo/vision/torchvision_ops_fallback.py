@@ -49,16 +49,16 @@ def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch
     first: a box is dropped if its intersection over union with a better kept one is above `iou_threshold`."""
     order = scores.argsort(descending=True, stable=True)
     boxes, areas = dets[order], ((dets[:, 2] - dets[:, 0]) * (dets[:, 3] - dets[:, 1]))[order]
-    open_, kept = torch.ones(len(order), dtype=torch.bool, device=dets.device), []
+    open_, survivors = torch.ones(len(order), dtype=torch.bool, device=dets.device), []
     for number in range(len(order)):
         if not open_[number]:
             continue
-        kept.append(number)
+        survivors.append(number)
         corner, rest = boxes[number], boxes[number + 1 :]
         low, high = torch.maximum(rest[:, :2], corner[:2]), torch.minimum(rest[:, 2:], corner[2:])
         shared = (high - low).clamp(min=0).prod(dim=1)
         open_[number + 1 :] &= ~(shared / (areas[number] + areas[number + 1 :] - shared) > iou_threshold)
-    return order[kept]
+    return order[survivors]
 
 
 def roi_align(

@@ -85,13 +85,13 @@ class Recipe(MuonAndAdamW):
 
         Every second batch leaves out the words for sizes. Equal captions are one.
         """
-        drawn = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=in_training)
-        captions = drawn.captions()
+        batch = scenes.draw(generator, len(chosen), counts=(1, 1, 2), allowed=in_training)
+        captions = batch.captions()
         if torch.randint(2, (), generator=generator):
             captions = [without_sizes(caption) for caption in captions]
         sentences = list(dict.fromkeys(captions))
         own = torch.tensor([sentences.index(caption) for caption in captions])
-        return scenes.pixels(drawn), encode_sentences(sentences, VOCABULARY), own
+        return scenes.pixels(batch), encode_sentences(sentences, VOCABULARY), own
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return symmetric cross-entropy (Radford et al. 2021, figure 3), and the share of correctly matched scenes."""

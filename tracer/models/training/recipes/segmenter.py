@@ -54,8 +54,8 @@ class Recipe(MuonAndAdamW):
 
     def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return new scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""
-        drawn = scenes.draw(generator, len(chosen))
-        return scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
+        batch = scenes.draw(generator, len(chosen))
+        return scenes.pixels(batch), torch.from_numpy(batch.classes()).long()
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return cross-entropy over all pixels, and the share of correct pixels on shapes."""
@@ -66,9 +66,9 @@ class Recipe(MuonAndAdamW):
         return F.cross_entropy(logits.flatten(0, 2), labels.flatten()), right
 
     @torch.inference_mode()
-    def score(self, net: nn.Module, drawn: Scenes) -> dict:
+    def score(self, net: nn.Module, batch: Scenes) -> dict:
         """Return intersection over union, 0 to 1, of each class over all pixels of the scenes, and the mean."""
-        pixels, labels = scenes.pixels(drawn), torch.from_numpy(drawn.classes()).long()
+        pixels, labels = scenes.pixels(batch), torch.from_numpy(batch.classes()).long()
         pairs = torch.zeros(len(CLASSES) ** 2, dtype=torch.long)
         for some, true in zip(pixels.split(100), labels.split(100), strict=True):
             predicted = net(some).argmax(dim=-1)
@@ -77,7 +77,7 @@ class Recipe(MuonAndAdamW):
         both = table.diagonal()
         shares = both / (table.sum(0) + table.sum(1) - both).clamp(min=1)
         by_class = {name: round(share, 4) for name, share in zip(CLASSES, shares.tolist(), strict=True)}
-        return {"iou": round(shares.mean().item(), 6), "iou by class": by_class, "scenes": len(drawn)}
+        return {"iou": round(shares.mean().item(), 6), "iou by class": by_class, "scenes": len(batch)}
 
     def rank(self, figures: dict) -> float:
         """Return the figure by which weights are chosen, higher is better."""

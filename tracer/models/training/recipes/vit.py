@@ -97,9 +97,9 @@ class Recipe(MuonAndAdamW):
         right, generator = Counter(), torch.Generator().manual_seed(0)
         for pixels, labels in zip(images.pixels.split(250), images.labels.split(250), strict=True):
             pixels = cifar10.normalise(pixels)
-            with occlusion_eval.looking(net) as seen:
+            with occlusion_eval.looking(net) as attentions:
                 answers = {"accuracy": net(pixels)}
-            for name, left in occlusion_eval.hide_patches(pixels, seen[0], self.sizes["P"], generator).items():
+            for name, left in occlusion_eval.hide_patches(pixels, attentions[0], self.sizes["P"], generator).items():
                 answers[f"accuracy_{name}_hidden"] = net(left)
             for name, logits in answers.items():
                 right[name] += (logits.argmax(dim=-1) == labels).sum().item()

@@ -72,8 +72,8 @@ class Recipe(MuonAndAdamW):
 
     def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return new scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
-        drawn = scenes.draw(generator, len(chosen))
-        return scenes.pixels(drawn), *captions(drawn)
+        batch = scenes.draw(generator, len(chosen))
+        return scenes.pixels(batch), *captions(batch)
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return cross-entropy of every next word, and the share of captions that are right from end to end."""
@@ -82,14 +82,14 @@ class Recipe(MuonAndAdamW):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), exact(logits, targets).float().mean()
 
     @torch.inference_mode()
-    def score(self, net: nn.Module, drawn: list[Scenes]) -> dict:
+    def score(self, net: nn.Module, batches: list[Scenes]) -> dict:
         """Return the share of exact greedy captions by number of objects, and that of attention on the named object.
 
         For the latter see `pointing`. A greedy caption is right just if, after each true beginning, the best word is
         the true one: so one forward with the true words decides it.
         """
         shares = []
-        for some in drawn:
+        for some in batches:
             right = 0
             for first in range(0, len(some), 100):
                 part = some[first : first + 100]
@@ -98,7 +98,7 @@ class Recipe(MuonAndAdamW):
             shares.append(right / len(some))
         figures = {"one or two objects": round(sum(shares[:2]) / 2, 6)}
         figures |= {name: round(share, 6) for name, share in zip(NAMES, shares, strict=True)}
-        return figures | {"scenes": sum(map(len, drawn))} | pointing(net, drawn[:2])
+        return figures | {"scenes": sum(map(len, batches))} | pointing(net, batches[:2])
 
     def rank(self, figures: dict) -> tuple[float, float]:
         """Return the figures by which weights are chosen, higher is better: one or two objects, then three."""

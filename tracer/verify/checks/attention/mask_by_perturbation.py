@@ -138,14 +138,14 @@ def _influence(run: Run) -> Iterator[str]:
             continue
         token = (segment.start + segment.stop) // 2
         with torch.no_grad():
-            seen: ChangedPositions = influence(run.model, run.inputs, token, part=part)
+            change: ChangedPositions = influence(run.model, run.inputs, token, part=part)
             differs = _leaving(run, own, change_token(run.model, run.inputs, token, part=part))
-            again = influence(run.model, run.inputs, token) if number == 0 else seen
-        if seen.leaving != differs or again != seen:
-            yield f"says that token {token} moves {seen.leaving}, what the last block returns differs at {differs}"
+            again = influence(run.model, run.inputs, token) if number == 0 else change
+        if change.leaving != differs or again != change:
+            yield f"says that token {token} moves {change.leaving}, what the last block returns differs at {differs}"
         if number == 0:
-            if seen.entering != (token,):
-                yield f"says that token {token} enters the blocks as {seen.entering}"
+            if change.entering != (token,):
+                yield f"says that token {token} enters the blocks as {change.entering}"
             yield from _check_reach(run, part, own, token)
     if any(record.problem for record in trace.attentions):
         return

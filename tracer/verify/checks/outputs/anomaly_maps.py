@@ -49,9 +49,9 @@ def _map(net, image: np.ndarray, side: int) -> np.ndarray:
             if not hidden or not others:
                 continue
             trusted = len(others) if turn == 0 else max(1, round(0.85 * len(others)))
-            seen = sorted(sorted(others, key=lambda n: before[n])[:trusted])
+            context = sorted(sorted(others, key=lambda n: before[n])[:trusted])
             with torch.no_grad():
-                predicted = net(torch.from_numpy(image).float(), torch.tensor([seen]))
+                predicted = net(torch.from_numpy(image).float(), torch.tensor([context]))
             patches += [(n, array(predicted)[0, n]) for n in hidden]
         for n, pixels in patches:
             errors[n] = np.sqrt(((pixels - _patch(image[0], n, side)) ** 2).mean())

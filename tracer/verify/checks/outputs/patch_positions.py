@@ -107,13 +107,13 @@ def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[
     if not known:
         yield f"no token of {part!r} is said to be a patch"
         return
-    asked = {known[number * (len(known) - 1) // 6] for number in range(7)}
+    samples = {known[number * (len(known) - 1) // 6] for number in range(7)}
     photo = np.random.default_rng(0).integers(64, 192, (size[1], size[0], 3)).astype(np.uint8)
     first = layers(trace, part)[0].module
     before, crop = _entering(run, first, photo)
     if before is None or crop is None:
         return
-    for patch in sorted(asked):
+    for patch in sorted(samples):
         left, top, right, bottom = patch_boxes(crop, *grid)[patch]
         painted = photo.copy()
         inner = [(3 * a + b) / 4 for a, b in ((top, bottom), (bottom, top), (left, right), (right, left))]

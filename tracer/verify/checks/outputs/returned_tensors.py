@@ -22,22 +22,22 @@ def find_unaccounted(trace: Trace, inputs: Iterable) -> Iterator[str]:
     """Yield a sentence on each returned tensor that no step has, `inputs` being the inputs that the run may return
     unchanged; and on each step that is called the output and is not returned."""
     leaves = dict(_leaves("", trace.output, set()))
-    kept = {step.id: value for step in trace.steps if (value := trace.value(step)) is not None}
+    values = {step.id: value for step in trace.steps if (value := trace.value(step)) is not None}
     if (names := [returned.name for returned in trace.returned]) != list(leaves):
         yield f"forward returns {', '.join(map(repr, leaves))}; the trace has {', '.join(map(repr, names))}"
     for returned in trace.returned:
         tensor = leaves.get(returned.name)
         if tensor is None:
             continue
-        if returned.step and returned.step not in kept and any(step.id == returned.step for step in trace.steps):
+        if returned.step and returned.step not in values and any(step.id == returned.step for step in trace.steps):
             continue  # the cap on kept values was reached
-        same = [kept[returned.step]] if returned.step in kept else list(inputs) if returned.of else []
+        same = [values[returned.step]] if returned.step in values else list(inputs) if returned.of else []
         if not returned.of.startswith("constant ") and not any(_same(tensor, value) for value in same):
             place = f" as {returned.name!r}" if returned.name else ""
             yield f"no step has what forward returns{place}, {returned.dtype} {list(returned.shape)}"
     for step in trace.steps:
         called = step.title == "Output" or step.title.startswith("Output: ")
-        if called and step.id in kept and not any(_same(kept[step.id], tensor) for tensor in leaves.values()):
+        if called and step.id in values and not any(_same(values[step.id], tensor) for tensor in leaves.values()):
             yield f"step {step.id!r} is called {step.title!r}, and forward does not return it"
 
 
@@ -48,14 +48,14 @@ def _same(tensor: torch.Tensor, value: object) -> bool:
     return torch.equal(*(array.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for array in (tensor, value)))
 
 
-def _leaves(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def _leaves(name: str, value: object, visited: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of forward's output, by their Python paths."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return
-    if id(value) in seen or isinstance(value, (type, torch.nn.Module)):
+    if id(value) in visited or isinstance(value, (type, torch.nn.Module)):
         return
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, (list, tuple)):
         items = [(f"{name}[{i}]", item) for i, item in enumerate(value)]
     else:
@@ -69,4 +69,4 @@ def _leaves(name: str, value: object, seen: set[int]) -> Iterator[tuple[str, tor
             if not (hidden and str(key).startswith("_"))
         ]
     for place, item in items:
-        yield from _leaves(place, item, seen)
+        yield from _leaves(place, item, visited)

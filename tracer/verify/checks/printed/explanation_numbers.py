@@ -50,13 +50,13 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each token is normalised by itself": by.tokenwise,
     r"It has its own γ and β": lambda line, *_: not by.tied(line),
     r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
-        by.one_user_kind("mlp")(line) and all(len(Line(line.book, one).users) > 1 for one in line.sources)
+        by.one_user_kind("mlp")(line) and all(len(Line(line.book, source).users) > 1 for source in line.sources)
     ),
     r"This brings all tokens to one scale": lambda line, *_: by.root_mean_square(line) or by.standard(line, "0", "1"),
     r"Each token is divided by the root of its mean square": by.root_mean_square,
     r"Nothing is subtracted, which is less work": by.root_mean_square,
     r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
-        by.sums_of_two(Line(line.book, one), stage) for one in line.sources for stage in ("mlp", "norm")
+        by.sums_of_two(Line(line.book, source), stage) for source in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
     r"This is what each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),
@@ -71,17 +71,19 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"This is what each (?:token|channel) passes on if it is attended to": by.values,
     r"It is separate from the key": by.distinct,
     r"One matrix product computes (two of )?queries, keys and values at once": lambda line, two: any(
-        line.value.size == values[one.q].numel() + values[one.k].numel() * (1 if two else 2)
-        for one in line.records
+        line.value.size == values[key.q].numel() + values[key.k].numel() * (1 if two else 2)
+        for key in line.records
         for values in [line.book.trace.values]
     ),
     # scores, weights, context
     r"Every query meets every key: one number for each pair of (?:tokens|channels), in every head": by.every(
         by.some_heads,
-        lambda line, *_: line.step.shape[-3:] in [(one.heads, one.queries, one.keys) for one in line.records],
+        lambda line, *_: (
+            line.step.shape[-3:] in [(record.heads, record.queries, record.keys) for record in line.records]
+        ),
     ),
     r"Every query meets every key: one number for each pair of (?:tokens|channels)\.": lambda line, *_: (
-        line.step.shape[-2:] in [(one.queries, one.keys) for one in line.records]
+        line.step.shape[-2:] in [(record.queries, record.keys) for record in line.records]
     ),
     r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by "
     r"": by.spread,
@@ -95,7 +97,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"(?:It is computed once,? and (?:all blocks add it|added to the scores)|All blocks have|A model that "
     r"predicts)": by.causal,
     r"The fused kernel is told that the mask is causal|One kernel computes all of attention here": lambda line, *_: all(
-        one.fused for one in line.records
+        record.fused for record in line.records
     ),
     r"Each row of scores becomes weights that sum to (\d+): how much this token takes": by.rows_sum_to,
     r"Each row of scores becomes weights\.": lambda line, *_: True,
@@ -104,9 +106,9 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"With one head there is nothing to concatenate: the mixture is d_k wide": by.every(by.single_head, by.size("d_k")),
     r"With one head there is nothing to concatenate\.": by.single_head,
     r"Several heads of queries share one head of keys and values": lambda line, *_: any(
-        array.shape[1] < one.heads or len({row.tobytes() for row in array[0]}) < one.heads
-        for one in line.records
-        for array in [line.book.trace.values[one.k].numpy()]
+        array.shape[1] < record.heads or len({row.tobytes() for row in array[0]}) < record.heads
+        for record in line.records
+        for array in [line.book.trace.values[record.k].numpy()]
     ),
     r"So far the heads have worked independently\. This product mixes what they found": by.every(
         by.some_heads, by.is_trained, by.size("D")
@@ -159,7 +161,9 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Every position gets an angle for each pair of numbers, which grows fast for the first pairs and slow": by.waves,
     r"These are the cosines of the angles": by.either(by.of_operands(lambda angle: by.np.cos(angle)), by.oscillates(1)),
     r"These are the sines of the angles": by.either(by.of_operands(lambda angle: by.np.sin(angle)), by.oscillates(0)),
-    r"Pairs of numbers are rotated by": lambda line, *_: not any(by.close(one, line.value) for one in line.operands),
+    r"Pairs of numbers are rotated by": lambda line, *_: (
+        not any(by.close(operand, line.value) for operand in line.operands)
+    ),
     r"Each pair of numbers is rotated by the angle of its position": by.is_rotated,
     r"Every position gets its own pattern: waves": by.rotates,
     r"Nothing here is trained\. One fixed rotation turns the pattern of a position": by.rotates,
@@ -180,9 +184,9 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"Each patch becomes a token of D numbers": by.size("D"),
     r"One more token is put in front: a vector of parameters": lambda line, *_: any(
-        by.close(line.value[:, 0], by.np.broadcast_to(by.array(one).reshape(-1), line.value[:, 0].shape))
-        for path, one in line.book.parameters.items()
-        if path in line.parameters and one.numel() == line.value.shape[-1]
+        by.close(line.value[:, 0], by.np.broadcast_to(by.array(operand).reshape(-1), line.value[:, 0].shape))
+        for path, operand in line.book.parameters.items()
+        if path in line.parameters and operand.numel() == line.value.shape[-1]
     ),
     r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(
         by.close(line.value[:, :count], by.np.broadcast_to(front, line.value[:, :count].shape))
@@ -199,7 +203,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"The rows are trainable": by.is_trained,
     r"The number selects a row of E, D trainable numbers": by.every(by.is_trained, by.table_rows),
     r"Patches first, then words, in one sequence": lambda line, *_: (
-        line.step.shape[1] == sum(one.stop - one.start for one in line.book.trace.segments)
+        line.step.shape[1] == sum(segment.stop - segment.start for segment in line.book.trace.segments)
     ),
     r"Every patch is embedded here": lambda line, *_: (
         line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns

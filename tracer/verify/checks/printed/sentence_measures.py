@@ -158,7 +158,7 @@ def _is_recorded(line: Line, what: str) -> bool:
     before a norm or a rotation by position, of all features of a head or some."""
     recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
     lines = [line, *(Line(line.book, user) for user in line.users if not _has_matrix(Line(line.book, user)))]
-    users = [line.book.value(user.id) for one in lines for user in one.users]
+    users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
     return any(
         any(alike(value, tensor) for value in (line.value, *users))
         or any(_turned_in_part(line.value, value, tensor) for value in users)
@@ -195,7 +195,7 @@ def part_of_recorded(what: str) -> Callable[..., bool]:
         width = line.value.shape[-1]
         recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
         narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
-        return any(alike(line.value, part) for one in narrower for part in (one[..., :width], one[..., -width:]))
+        return any(alike(line.value, part) for array in narrower for part in (array[..., :width], array[..., -width:]))
 
     return holds
 
@@ -291,21 +291,21 @@ def root_mean_square(line: Line, *_) -> bool:
     if not own:
         return False
     unit = own[0] / np.sqrt((own[0] ** 2).mean(-1, keepdims=True) + 1e-12)
-    kept = (own[0] ** 2).mean(-1) > 2e-3  # ε counts beside smaller numbers
-    factor = (line.value[kept] * unit[kept]).sum(0) / np.maximum((unit[kept] ** 2).sum(0), 1e-30)
-    return bool(np.abs(unit[kept] * factor - line.value[kept]).max(initial=0) < 1e-2 * np.abs(line.value).max())
+    loud = (own[0] ** 2).mean(-1) > 2e-3  # ε counts beside smaller numbers
+    factor = (line.value[loud] * unit[loud]).sum(0) / np.maximum((unit[loud] ** 2).sum(0), 1e-30)
+    return bool(np.abs(unit[loud] * factor - line.value[loud]).max(initial=0) < 1e-2 * np.abs(line.value).max())
 
 
 def sums_of_two(line: Line, stage: str, unchanged: str | None = None) -> bool:
     """Return whether it is the sum of two operands, one of them of that stage and times a factor that the equation
     shows; a third, of two parallel branches, is added unchanged. The first operand is the step `unchanged`, if that is
     named."""
-    held = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
-    return len(held) in (2, 3) and any(
+    operands = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
+    return len(operands) in (2, 3) and any(
         b.stage == stage
         and unchanged in (None, a.id)
         and _is_scaled(line, line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
-        for (a, x), (b, y), *rest in permutations(held)
+        for (a, x), (b, y), *rest in permutations(operands)
     )
 
 
@@ -565,7 +565,7 @@ def one_user_kind(*stages: str) -> Callable[..., bool]:
 
 
 def every(*measures: Callable[..., bool]) -> Callable[..., bool]:
-    return lambda line, *given: all(measure(line, *given) for measure in measures)
+    return lambda line, *arguments: all(measure(line, *arguments) for measure in measures)
 
 
 def some_heads(line: Line, *_) -> bool:

@@ -19,8 +19,8 @@ NEAR = 1e-5
 
 def problems(run: Run) -> Iterator[str]:
     """Yield a sentence for each change whose output is not that of the same change by hand."""
-    if (found := _module_output(run)) is not None:
-        id, path, value = found
+    if (module_output := _module_output(run)) is not None:
+        id, path, value = module_output
         for change, by_hand in _kinds(value).items():
             change = value.clone() + 1 if change == "replace" else change
             yield from _compare(run, {id: change}, _hooked(run, path, by_hand))

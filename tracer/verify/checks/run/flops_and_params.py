@@ -81,9 +81,9 @@ def _elsewhere(run: Run) -> Iterator[str]:
     sizes, spec = elsewhere(run), run.model.spec
     own = {name: value for name, value in sizes.items() if name not in (*spec.runs, *spec.derived)}
     net, args, named = run.model.vocabulary.build({**own, **{name: sizes[name] for name in spec.runs}})
-    with torch.no_grad(), Transparent(), OpObserver() as seen:
+    with torch.no_grad(), Transparent(), OpObserver() as observer:
         net(*args, **named)
-    expected = {"flops": sum(seen.costs)}
+    expected = {"flops": sum(observer.costs)}
     if run.trace.params == sum(prod(x.shape) for x in run.model.net.parameters()):  # no run passes any by
         expected["params"] = sum(prod(x.shape) for x in net.parameters())
     for what, count in expected.items():

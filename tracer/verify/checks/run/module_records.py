@@ -30,13 +30,13 @@ def _shapes(values) -> list[list[int]]:
 
 def _check_calls(run: Run) -> Iterator[str]:
     """Check each module's calls, in order: class, shapes in and out, and its parameters."""
-    net, seen, paths = run.model.net, defaultdict(list), {}
+    net, calls_seen, paths = run.model.net, defaultdict(list), {}
     for path, module in net.named_modules():
         paths[module] = path
 
     def saw(module, args, named, output):
-        kind, held = type(module).__name__, {id(x): x.numel() for x in module.parameters()}
-        seen[paths[module]].append((kind, _shapes((args, named)), _shapes(output), sum(held.values())))
+        kind, parameters = type(module).__name__, {id(x): x.numel() for x in module.parameters()}
+        calls_seen[paths[module]].append((kind, _shapes((args, named)), _shapes(output), sum(parameters.values())))
 
     hooks = [module.register_forward_hook(saw, with_kwargs=True) for module in paths]
     try:
@@ -50,14 +50,14 @@ def _check_calls(run: Run) -> Iterator[str]:
         inputs, outputs = ([list(x.shape) for x in tensors] for tensors in (module.inputs, module.outputs))
         records[module.path].append((module.kind, inputs, outputs, module.params))
     shared = len(paths) < sum(1 for _ in net.named_modules(remove_duplicate=False))
-    if not shared and records.keys() != seen.keys():
-        yield f"modules {sorted(records.keys() ^ seen.keys())} were called in one of two runs"
-    for path in records.keys() & seen.keys():
-        if [call[:3] for call in records[path]] != [call[:3] for call in seen[path]]:
-            yield f"module {path!r} is said to be {records[path]}, hooks saw {seen[path]}"
-        for (*_, read), (*_, held) in zip(records[path], seen[path], strict=False):
-            if read > held or (read < held and getattr(run.model.spec, "whole", False)):
-                yield f"the operations of module {path!r} read {read:,} parameters, it holds {held:,}"
+    if not shared and records.keys() != calls_seen.keys():
+        yield f"modules {sorted(records.keys() ^ calls_seen.keys())} were called in one of two runs"
+    for path in records.keys() & calls_seen.keys():
+        if [call[:3] for call in records[path]] != [call[:3] for call in calls_seen[path]]:
+            yield f"module {path!r} is said to be {records[path]}, hooks saw {calls_seen[path]}"
+        for (*_, read), (*_, count) in zip(records[path], calls_seen[path], strict=False):
+            if read > count or (read < count and getattr(run.model.spec, "whole", False)):
+                yield f"the operations of module {path!r} read {read:,} parameters, it holds {count:,}"
 
 
 def _check_flops(run: Run) -> Iterator[str]:
@@ -83,14 +83,14 @@ def _check_composites(run: Run) -> Iterator[str]:
     """Check the composite ops that PyTorch's profiler lists, in order, with the shapes of their inputs."""
     with torch.no_grad(), Transparent(), profile(record_shapes=True) as profiler:
         run.model.net(*run.inputs, **run.inputs.named)
-    asked = [event for event in profiler.function_events if event.cpu_parent is None]
-    asked = [(event.name.removeprefix("aten::"), [list(x) for x in event.input_shapes or () if x]) for event in asked]
-    asked = [event for place, event in enumerate(asked) if not _of_a_constant(asked, place)]
+    events = [event for event in profiler.function_events if event.cpu_parent is None]
+    events = [(event.name.removeprefix("aten::"), [list(x) for x in event.input_shapes or () if x]) for event in events]
+    events = [event for place, event in enumerate(events) if not _of_a_constant(events, place)]
     calls = run.trace.calls
-    if [call.name for call in calls] != [name for name, _ in asked]:
-        yield f"{len(calls)} composite ops ran, PyTorch's profiler lists {len(asked)} others"
+    if [call.name for call in calls] != [name for name, _ in events]:
+        yield f"{len(calls)} composite ops ran, PyTorch's profiler lists {len(events)} others"
         return
-    for call, (name, shapes) in zip(calls, asked, strict=True):
+    for call, (name, shapes) in zip(calls, events, strict=True):
         taken = [argument.tensors for argument in call.arguments]
         operand_shapes = [list(group[0].shape) for group in taken if len(group) == 1 and group[0].shape]
         if len(operand_shapes) == len(shapes) and operand_shapes != shapes:  # of lists it has none
@@ -100,9 +100,9 @@ def _check_composites(run: Run) -> Iterator[str]:
         yield "some operations belong to no composite op, or to two"
 
 
-def _of_a_constant(asked: list[tuple[str, list]], place: int) -> bool:
+def _of_a_constant(events: list[tuple[str, list]], place: int) -> bool:
     """Return whether an event fills a tensor with numbers of Python's, as `torch.tensor` does before it releases it."""
-    names = [name for name, _ in asked[place : place + 3]]
+    names = [name for name, _ in events[place : place + 3]]
     return names[:3] == ["empty", "to", "lift_fresh"] or names[:2] == ["to", "lift_fresh"]
 
 

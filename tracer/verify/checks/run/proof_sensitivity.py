@@ -40,8 +40,8 @@ def problems(run: Run) -> Iterator[str]:
         yield f"1.001 times the error that is allowed in a cell is called {verdict(1.001)}"
     if verdict(None) == "proven":
         yield "what was not executed is called proven"
-    held = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
-    for step, value in held[:: max(1, len(held) // 12)]:
+    values = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
+    for step, value in values[:: max(1, len(values) // 12)]:
         if value.is_floating_point() and value.numel() and value.isfinite().all() and 0 < value.abs().max() < FAR:
             yield from _wrong(step, value.double())
         if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):

@@ -40,16 +40,16 @@ class NoInputsFound(ValueError):
 def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     """Return the first feed with which a net runs; with `resize`, inputs may change to the sizes of its error
     messages. Raise `Unfed` if there is none."""
-    architecture, message, first, seen = type(net), "", None, set()
+    architecture, message, first, tried = type(net), "", None, set()
     waiting, mended, later, known, sizes = feeds(architecture), deque(), deque(), {}, usual(config)
-    while len(seen) < (2 * MOST if resize else MOST):
+    while len(tried) < (2 * MOST if resize else MOST):
         feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
         if feed is None:
             break
         feed = feed._replace(ways=(*feed.ways, *known.get(feed.names, ())))
-        if feed in seen:
+        if feed in tried:
             continue
-        seen.add(feed)
+        tried.add(feed)
         try:
             inputs = feed.make(config, sizes)
         except Exception as error:  # whatever becomes of a way that is not for this configuration
@@ -104,8 +104,8 @@ def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
     within = (
         [type(part) for part in net.modules()] if any(guess.kind is guess.VAR_KEYWORD for guess in own.values()) else []
     )
-    asked = dict.fromkeys([*own, *(name for part in dict.fromkeys(within) for name in parameters(part))])
-    lacks = [name for name in asked if name not in feed.names and makers(name)]
+    names = dict.fromkeys([*own, *(name for part in dict.fromkeys(within) for name in parameters(part))])
+    lacks = [name for name in names if name not in feed.names and makers(name)]
     lacks.sort(key=lambda name: (name in ASIDE, name not in own, name not in MAKERS))
     return [feed._replace(ways=(*feed.ways, (name, 0))) for name in lacks]
 

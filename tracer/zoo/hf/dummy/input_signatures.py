@@ -167,8 +167,11 @@ def feeds(architecture: type) -> Iterator[Feed]:
 
 def combinations_of(names: tuple[str, ...]) -> list[Feed]:
     """Yield these names, each made in each of its ways, the likeliest first."""
-    laid = any(GRIDS.fullmatch(name) for name in names)
+    has_grid = any(GRIDS.fullmatch(name) for name in names)
     ways = product(
-        *([way for way, (maker, _) in enumerate(makers(name)) if laid or maker not in WITHIN_GRIDS] for name in names)
+        *(
+            [way for way, (maker, _) in enumerate(makers(name)) if has_grid or maker not in WITHIN_GRIDS]
+            for name in names
+        )
     )
     return [Feed(tuple(zip(names, some, strict=True))) for some in sorted(ways, key=sum)]

@@ -51,8 +51,8 @@ def enlarge(feed: Feed, config, message: str) -> Iterator[Feed]:
     shape = shapes.get(name, torch.Size())
     larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
     if len(shape) > 1 and max(size for *_, size in larger) <= LONGEST:
-        kept = [input_name for input_name in feed.sized if input_name[:2] not in [each[:2] for each in larger]]
-        yield feed._replace(sized=(*kept, *larger))
+        remaining = [input_name for input_name in feed.sized if input_name[:2] not in [each[:2] for each in larger]]
+        yield feed._replace(sized=(*remaining, *larger))
 
 
 def _shapes(feed: Feed, config) -> dict[str, torch.Size]:

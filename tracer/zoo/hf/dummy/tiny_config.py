@@ -85,15 +85,15 @@ def small(config, level: int = 0) -> Any:
                 )
                 if usual_size is not None:
                     setattr(part, name, usual_size)
-    asked, level = level, 0 if level in (FILLED, STAGED, GENTLE) else level
+    requested_level, level = level, 0 if level in (FILLED, STAGED, GENTLE) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(shrunk)))
-    divisor = FEW if asked == GENTLE else divisor
+    divisor = FEW if requested_level == GENTLE else divisor
     heads = [width for width in map(_head, parts(shrunk)) if width % 4 == 0]
-    while level == 0 and asked != GENTLE and divisor > 1 and any(width % (4 * divisor) for width in heads):
+    while level == 0 and requested_level != GENTLE and divisor > 1 and any(width % (4 * divisor) for width in heads):
         divisor //= 2
     for part in parts(shrunk):
-        _shrink(part, divisor, level, 1 if asked == 0 else MOST)
-        if asked in (FILLED, STAGED, GENTLE):
+        _shrink(part, divisor, level, 1 if requested_level == 0 else MOST)
+        if requested_level in (FILLED, STAGED, GENTLE):
             _set_rotary_angles(part)
     clamp_token_ids(shrunk)
     return shrunk
@@ -127,8 +127,8 @@ def _output_all_stages(config) -> None:
 def echoes(config) -> list[tuple]:
     """Return what says the width of another part again, each as a part, the attribute, and that other part: what
     photos and texts project to where the texts have no such width themselves, and what texts attend to."""
-    text, seen = (getattr(config, name, None) for name in ("text_config", "vision_config"))
-    named = [("projection_dim", text)] * (not hasattr(text, "projection_dim")) + [("encoder_hidden_size", seen)]
+    text, vision = (getattr(config, name, None) for name in ("text_config", "vision_config"))
+    named = [("projection_dim", text)] * (not hasattr(text, "projection_dim")) + [("encoder_hidden_size", vision)]
     return [
         (part, name, of)
         for part in parts(config)

@@ -105,8 +105,8 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
         length = min(sizes.get("T", max(map(len, rows)) + 1), most)
         last = model.sizes["V"] - 1  # what the text tower takes for the end
         ids = torch.tensor([[*(row + [last] * length)[: length - 1], last] for row in rows])
-        seen = photo_input(model, image, None, {**sizes, "K": count, "T": length})
-        return replace(seen, tensors=(ids, seen[0]), sentences=tuple(sentences))
+        photo_inputs = photo_input(model, image, None, {**sizes, "K": count, "T": length})
+        return replace(photo_inputs, tensors=(ids, photo_inputs[0]), sentences=tuple(sentences))
 
     return prepare
 

@@ -81,9 +81,9 @@ def prepare(model, image, text, sizes) -> Inputs:
     seed = sizes.pop("seed")
     inputs = photo_input(model, image, text, sizes)
     N = (model.sizes["H"] // model.sizes["P"]) ** 2
-    drawn = noise(sizes["B"], N, seed)
-    segments = place_visible(inputs.segments, drawn[0].argsort().tolist())
-    return replace(inputs, tensors=(*inputs, drawn), segments=segments)
+    noise_rows = noise(sizes["B"], N, seed)
+    segments = place_visible(inputs.segments, noise_rows[0].argsort().tolist())
+    return replace(inputs, tensors=(*inputs, noise_rows), segments=segments)
 
 
 def masked_result(model, inputs, output, tokenizer) -> dict:
