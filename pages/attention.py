@@ -45,8 +45,8 @@ if blocks := attention_payload.blocks(trace, part):
         query=range(record.queries),
         scale=("linear", "log"),
     )
-    asked = st.query_params.get("block", "")
-    layer = next((block for block in blocks if str(block + 1) == asked), blocks[-1])
+    number = st.query_params.get("block", "")
+    layer = next((block for block in blocks if str(block + 1) == number), blocks[-1])
     panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head")))
     if step := components.attention_map(trace, part, brush.facts(trace), brush.hide):
         url_state.open_step(step)

@@ -32,11 +32,11 @@ if second is None:
 left_run = second.left or trace
 
 
-def pack(other: Trace) -> comparison_payload.Payload:
+def pack(trace_b: Trace) -> comparison_payload.Payload:
     """Compare the run on the left with another, and pack the comparison."""
     from tracer.record.comparison import compare  # torch, which pages start without
 
-    return comparison_payload.pack(compare(left_run, other))
+    return comparison_payload.pack(compare(left_run, trace_b))
 
 
 def answer(side: str, run: Trace, about: str) -> None:

@@ -65,7 +65,7 @@ def _text(name: str) -> str:
 
 def _markup(name: str) -> str:
     """Return the markup of a component, each file that a comment of it names in the comment's place."""
-    return re.sub(r"<!-- (\w+\.html) -->\n", lambda found: _text(found[1]), _text(f"{name}.html"))
+    return re.sub(r"<!-- (\w+\.html) -->\n", lambda match: _text(match[1]), _text(f"{name}.html"))
 
 
 @cache
@@ -190,10 +190,10 @@ def stepper(facts: dict, packed: bytes) -> None:
     _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
-def comparison(packed: bytes, run: str, told: str) -> None:
-    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `told` says what it comes
+def comparison(packed: bytes, run: str, summary: str) -> None:
+    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `summary` says what it comes
     to."""
-    facts = {"key": run, "said": told, "katex": _katex(), "scale": SCALE}
+    facts = {"key": run, "said": summary, "katex": _katex(), "scale": SCALE}
     data = _under(facts | browser_position.facts(visitor()), packed)
     _component("comparison", scripts=COMPARISON, isolated=False)(key="comparison", data=data)
 

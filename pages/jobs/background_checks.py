@@ -79,8 +79,8 @@ def apply(key: Key, trace: Trace) -> Trace:
     if checks is None:
         return trace
     with _asking:
-        kept = _shown.get(id(trace))
-        if kept is None or kept[0]() is not trace:
+        entry = _shown.get(id(trace))
+        if entry is None or entry[0]() is not trace:
             from tracer.tracing.proofs import counterfactual_budget  # torch, which a page starts without
 
             number, forget = id(trace), _shown.pop
@@ -89,8 +89,8 @@ def apply(key: Key, trace: Trace) -> Trace:
                 if isinstance(checks, str)
                 else counterfactual_budget.apply(checks, trace)
             )
-            kept = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
-        return kept[1]
+            entry = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
+        return entry[1]
 
 
 def check_now(key: Key, trace: Trace) -> Trace:

@@ -63,14 +63,14 @@ def _as_json(value):
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _weight(kept: tuple[weakref.ref, object]) -> float:
-    rendered = kept[1]
+def _weight(entry: tuple[weakref.ref, object]) -> float:
+    rendered = entry[1]
     if hasattr(rendered, "weight"):
         return rendered.weight()
     return len(rendered) if isinstance(rendered, (bytes, str)) else OBJECTS * len(json.dumps(rendered, default=str))
 
 
-_kept = Cache(MOST, _weight)
+_store = Cache(MOST, _weight)
 _turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
 _asking = Lock()
 
@@ -87,16 +87,16 @@ def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
             turn = _turns[full] = Lock()
     with turn:
         if (entry := _entry(full, owner)) is None:
-            drop = _kept.drop  # held: as the server ends, owners may go after this file
+            drop = _store.drop  # held: as the server ends, owners may go after this file
             entry = weakref.ref(owner, lambda _: drop(full)), make()
-            _kept.put(full, entry)
+            _store.put(full, entry)
         return entry[1]
 
 
 def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
     """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
-    kept = _kept.get(full)
-    return kept if kept is not None and kept[0]() is owner else None
+    entry = _store.get(full)
+    return entry if entry is not None and entry[0]() is owner else None
 
 
 def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> RenderedFigure:

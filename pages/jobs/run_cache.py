@@ -59,12 +59,12 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
-_resized = Cache(256 * 2**20, lambda made: 4 * sum(one.numel() for one in made.net.parameters()))
+_resized = Cache(256 * 2**20, lambda model: 4 * sum(parameter.numel() for parameter in model.net.parameters()))
 """Our models at sizes that visitors chose: they never push out the shipped ones."""
 _samples = Cache(104 * 2**20, _tensors)
 """Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
 _opened = Cache(64 * 2**20, _size)
-_given = Cache(48 * 2**20, _bytes)
+_user_runs = Cache(48 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {
     "heads": 128,
@@ -181,9 +181,9 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     key, store = (name, options, sample), _samples
     if zoo.is_foreign(name):
         load(name, without_changes(options))  # in a line of its own, before this has its turn
-        store = _given if changes(options) else _foreign_runs
+        store = _user_runs if changes(options) else _foreign_runs
     elif options:
-        store = _given  # what few ask for does not push out the samples as shipped
+        store = _user_runs  # what few ask for does not push out the samples as shipped
     sizes = split_options(name, options)[1]
     return single_flight.once(
         store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROVING, rank, instead=True
@@ -195,7 +195,7 @@ def in_line(name: str, options: Options) -> tuple:
     that is computed now and cached."""
     key = name, options, first_sample(name)
     model, image = _with_sample(*key)
-    store = _given if options else _samples
+    store = _user_runs if options else _samples
     if (run := store.get(key)) is None:
         store.put(key, run := _prove(model, image))
     return model, run
@@ -249,7 +249,7 @@ def content(digest: Hashable) -> Content:
 
 def _forget(digest: Hashable) -> None:
     """Drop all that was computed from a content, and the texts that models wrote for pictures, whosever they are."""
-    _given.forget(lambda key: key[2] == digest)
+    _user_runs.forget(lambda key: key[2] == digest)
     for model in _models.values():
         model.forget_captions()
 
@@ -259,10 +259,10 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     anew when the visitor comes back to it, since all such runs share a bound."""
     key = name, options, what.digest
 
-    def make(held: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return held.share_photo(_prove(load(name, options), **user_input))
+    def make(content: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
+        return content.share_photo(_prove(load(name, options), **user_input))
 
-    return single_flight.once(_given.get, _given.put, key, make, PROVING, instead=True)
+    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROVING, instead=True)
 
 
 def prove(model, image=None, **user_input) -> Trace:

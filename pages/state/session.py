@@ -234,10 +234,14 @@ def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
 
 def _drop_changes(error: Exception) -> None:
     """Show the plain run in place of a changed one that could not be run, with the reason."""
-    said = " ".join(str(error).split())[:500] or type(error).__name__
+    message = " ".join(str(error).split())[:500] or type(error).__name__
     known = isinstance(error, ValueError)
-    said = f"{said[:1].upper()}{said[1:]}" if known else f"{model_name()} could not be run with these changes: {said}"
-    visitor().refusal = f"{said}. {PLAIN}"
+    message = (
+        f"{message[:1].upper()}{message[1:]}"
+        if known
+        else f"{model_name()} could not be run with these changes: {message}"
+    )
+    visitor().refusal = f"{message}. {PLAIN}"
     change(())
     st.rerun()
 
@@ -290,13 +294,13 @@ def go_back() -> None:
 
 def current_run() -> Trace | None:
     """Return the run on screen, or None where there is none (yet)."""
-    chosen, kept = user_input(), visitor().held
+    chosen, current = user_input(), visitor().held
     if chosen.trace is not None:
         return chosen.trace
-    if kept is None or kept.given() is not chosen or kept.key != (model_name(), options()):
+    if current is None or current.given() is not chosen or current.key != (model_name(), options()):
         return None
-    run = kept.run()
-    return run and background_checks.apply(kept.key, run)
+    run = current.run()
+    return run and background_checks.apply(current.key, run)
 
 
 def was_run() -> bool:

@@ -40,39 +40,39 @@ Choice = TypeVar("Choice")
 def read(page: str) -> None:
     """Set the model from the URL, at the start of a session and when the visitor goes back or forward in the browser's
     history to the page `page`. Runs before the model is settled."""
-    now, asked = visitor(), _read_query()
+    now, query = visitor(), _read_query()
     now.page = page
-    _catch_up(asked)
+    _catch_up(query)
     if get_script_run_ctx().is_history_navigation:
-        now.places[page, asked.get("model", now.shown)] = _position_params(page, asked)
+        now.places[page, query.get("model", now.shown)] = _position_params(page, query)
         for name in PLACES.get(page, ()):
-            if name not in asked:
+            if name not in query:
                 now.leave(name)
-    if page == "operations" and "step" in asked and (new() or get_script_run_ctx().is_history_navigation):
-        now.step = asked["step"]
+    if page == "operations" and "step" in query and (new() or get_script_run_ctx().is_history_navigation):
+        now.step = query["step"]
     if new():
         st.session_state[Key.MODEL] = FIRST_MODEL
         session.user_input()  # what is on screen if the model in the address is refused
-    elif not _went_back(asked):
+    elif not _went_back(query):
         return
-    st.session_state[Key.MODEL], now.wanted = asked.get("model", FIRST_MODEL), _input(asked)
+    st.session_state[Key.MODEL], now.wanted = query.get("model", FIRST_MODEL), _input(query)
     now.ask(None)
 
 
 def _read_query() -> dict[str, str]:
     """Return the parameters of the URL; several changes, each a parameter of its own, as one text."""
-    asked = st.query_params.to_dict()
+    query = st.query_params.to_dict()
     if changes := st.query_params.get_all(run_cache.CHANGE):
-        asked[run_cache.CHANGE] = run_cache.BETWEEN.join(changes)
-    return asked
+        query[run_cache.CHANGE] = run_cache.BETWEEN.join(changes)
+    return query
 
 
-def _position_params(page: str, asked: dict[str, str]) -> dict[str, str]:
+def _position_params(page: str, query: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that belong to a page, in the order in which they are written."""
-    return {name: asked[name] for name in PLACES.get(page, ()) if name in asked}
+    return {name: query[name] for name in PLACES.get(page, ()) if name in query}
 
 
-def _catch_up(asked: dict[str, str]) -> None:
+def _catch_up(parameters: dict[str, str]) -> None:
     """Set the position that the browser moved to by itself since the last run of the script. The URL holds it already,
     but Streamlit's copy of the URL does not, unless the visitor chose another position of that name meanwhile. A link
     that was drawn before the browser reported it lacks it, too."""
@@ -88,23 +88,23 @@ def _catch_up(asked: dict[str, str]) -> None:
     others = {name: value for name, value in before.items() if name not in place}
     now.places[page, now.shown] = {name: value for name, value in place.items() if value} | others
     if page == now.page and not get_script_run_ctx().is_history_navigation:
-        stayed = [name for name in place if asked.get(name) in (written.get(name), before.get(name))]
-        caught = {name: asked[name] for name in asked if name not in stayed}
+        stayed = [name for name in place if parameters.get(name) in (written.get(name), before.get(name))]
+        caught = {name: parameters[name] for name in parameters if name not in stayed}
         st.query_params.from_dict(caught | {name: place[name] for name in stayed if place[name]})
 
 
-def _went_back(asked: dict[str, str]) -> bool:
+def _went_back(query: dict[str, str]) -> bool:
     """Return whether the visitor went back or forward to a URL with another model, input or options."""
-    written = asked if (written_params := visitor().written) is None else written_params
-    is_other_model = asked.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
-    return get_script_run_ctx().is_history_navigation and (is_other_model or _input(asked) != _input(written))
+    written = query if (written_params := visitor().written) is None else written_params
+    is_other_model = query.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
+    return get_script_run_ctx().is_history_navigation and (is_other_model or _input(query) != _input(written))
 
 
-def _input(asked: dict[str, str]) -> dict[str, str]:
+def _input(query: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that name the input, the changes, and the options of one of our models."""
-    model = asked.get("model", FIRST_MODEL)
+    model = query.get("model", FIRST_MODEL)
     options = (*models.spec_of(model).options, *model_options.sizes(model)) if model in models.names() else ()
-    return {name: asked[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in asked}
+    return {name: query[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in query}
 
 
 def follow() -> None:
@@ -200,8 +200,8 @@ def write(page: str) -> None:
 def of(page: str) -> dict[str, str]:
     """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
     them."""
-    chosen, asked, there = session.user_input(), visitor().asked, st.query_params.to_dict()
-    model = asked.name if asked else model_name()
+    chosen, cost, there = session.user_input(), visitor().asked, st.query_params.to_dict()
+    model = cost.name if cost else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
     if chosen.kind != "trace":
@@ -253,8 +253,8 @@ def _place(page: str, model: str, name: str) -> str | None:
     now = visitor()
     if name not in ("step", "op"):
         own = [((page, model), now.places.get((page, model), {}))]
-        kept = reversed(now.places.items()) if _anywhere(page, name) else own
-        return next((places[name] for (where, _), places in kept if where == page and name in places), None)
+        visits = reversed(now.places.items()) if _anywhere(page, name) else own
+        return next((places[name] for (where, _), places in visits if where == page and name in places), None)
     last = now.place(name)
     if name == "step" and (page != "trace" or (trace := session.current_run()) is None or last != last_step(trace)):
         return None
@@ -269,21 +269,21 @@ def keep(**places: object) -> None:
     now.step = params.get("step", now.step)
     before = now.places.pop((now.page, now.shown), {})
     now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | params
-    asked = st.query_params.to_dict()
-    st.query_params.from_dict({name: asked[name] for name in asked if places.get(name, "") is not None} | params)
+    query = st.query_params.to_dict()
+    st.query_params.from_dict({name: query[name] for name in query if places.get(name, "") is not None} | params)
 
 
 def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
     """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
     unless another input left it there."""
-    asked, now = st.query_params.get(name), visitor()
+    text, now = st.query_params.get(name), visitor()
     by_text = {str(value): value for value in known}
-    if asked in by_text:
-        now.places.setdefault((now.page, now.shown), {})[name] = asked  # also on the way back to this page
-    if asked is None or asked in by_text:
-        return by_text.get(asked, first)
-    if say and asked != now.places.get((now.page, now.shown), {}).get(name):
-        st.warning(texts.escape(f"This page has no {name} {quote(asked)}, expected {_among(known)}."))
+    if text in by_text:
+        now.places.setdefault((now.page, now.shown), {})[name] = text  # also on the way back to this page
+    if text is None or text in by_text:
+        return by_text.get(text, first)
+    if say and text != now.places.get((now.page, now.shown), {}).get(name):
+        st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected {_among(known)}."))
     return first
 
 
@@ -327,5 +327,5 @@ def open_step(step: str) -> None:
 def names_another(name: str, known) -> bool:
     """Return whether the URL names a step or an operation that is not among `known` and was not left there by another
     model."""
-    asked = st.query_params.get(name)
-    return asked is not None and asked not in known and asked != visitor().place(name)
+    text = st.query_params.get(name)
+    return text is not None and text not in known and text != visitor().place(name)

@@ -189,8 +189,8 @@ class Visitor:
 
     def resize(self, model: str, chosen: dict[str, object]) -> None:
         """Replace all options and sizes that were chosen of a model; the changes of its runs stay."""
-        kept = {name: value for name, value in self.options.get(model, ()) if name == run_cache.CHANGE}
-        self.options[model] = tuple(sorted({**chosen, **kept}.items()))
+        changes = {name: value for name, value in self.options.get(model, ()) if name == run_cache.CHANGE}
+        self.options[model] = tuple(sorted({**chosen, **changes}.items()))
 
     def change(self, model: str, texts: Sequence[str]) -> None:
         """Set the changes of a model's runs, as texts; none for the plain run."""
@@ -223,15 +223,15 @@ class Visitor:
 
     def recall(self, what: str, run: Trace) -> Any:
         """Return the value computed from this very run, or None."""
-        kept = self._made.get(what)
-        return kept.made if kept is not None and kept.run() is run else None
+        result = self._made.get(what)
+        return result.made if result is not None and result.run() is run else None
 
     def results_of(self, what: str, user_input: UserInput) -> dict:
         """Return the results on this very input, by key; empty for another input than last time."""
-        kept = self._found.get(what)
-        if kept is None or kept[0]() is not user_input:
-            kept = self._found[what] = (weakref.ref(user_input), {})
-        return kept[1]
+        results = self._found.get(what)
+        if results is None or results[0]() is not user_input:
+            results = self._found[what] = (weakref.ref(user_input), {})
+        return results[1]
 
 
 def visitor() -> Visitor:

@@ -106,8 +106,8 @@ def title(model: str) -> str:
 def strange(user_input: UserInput, model: str) -> str:
     """Return a warning for the answer where a model that learned from drawings sees a visitor's photo; else an empty
     text."""
-    drawn = models.samples(model) in ("scenes", "surfaces")
-    if not (drawn and user_input.own and user_input.trace is None and models.card(model)):
+    synthetic = models.samples(model) in ("scenes", "surfaces")
+    if not (synthetic and user_input.own and user_input.trace is None and models.card(model)):
         return ""
     return plain(
         f"{model} was {models.origin(model)}. Don’t rely on its answer for a photo that looks like none of these."

@@ -62,29 +62,29 @@ def show(trace: Trace, part: str) -> None:
 
 def _agree(trace: Trace, over: str, runs: int, label: str, cheap: float = CHEAP) -> bool:
     """Return whether runs are cheap, or the visitor agreed to them; else draw the button that asks."""
-    asked = f"heads of {trace.model} on {over}"
-    if trace.flops * runs <= cheap or st.session_state.get(asked):
+    key = f"heads of {trace.model} on {over}"
+    if trace.flops * runs <= cheap or st.session_state.get(key):
         return True
     if not st.button(label, icon=":material/toggle_off:"):
         st.caption(f"This runs the model {runs:,} more times.")
         return False
-    st.session_state[asked] = True
+    st.session_state[key] = True
     return True
 
 
 def _show_one(trace: Trace, part: str) -> None:
-    found = _effects(trace, part)
-    if isinstance(found, str):
-        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {found}."))
+    effects = _effects(trace, part)
+    if isinstance(effects, str):
+        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {effects}."))
         return
-    known = [name for name in NAMES if name != "loss" and np.isfinite(_table(found, name)).any()]
+    known = [name for name in NAMES if name != "loss" and np.isfinite(_table(effects, name)).any()]
     name = st.segmented_control(
         "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
     )
-    measure = head_measures.measure(name, _table(found, name), Unit(trace.picture is not None, found.points))
-    components.head_grid(head_grid.grid(measure, found.layers, found.flips & (name == "effect")))
-    st.markdown(texts.plain(_describe(trace, found, measure, name)))
-    head_survey.compare_recorded(trace, found)
+    measure = head_measures.measure(name, _table(effects, name), Unit(trace.picture is not None, effects.points))
+    components.head_grid(head_grid.grid(measure, effects.layers, effects.flips & (name == "effect")))
+    st.markdown(texts.plain(_describe(trace, effects, measure, name)))
+    head_survey.compare_recorded(trace, effects)
     st.caption(
         "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
         "the same. The effects need not add up, since other heads may do the same work. Choose a cell to open that "
@@ -94,28 +94,28 @@ def _show_one(trace: Trace, part: str) -> None:
 
 
 def _effects(trace: Trace, part: str) -> HeadEffects | str:
-    asked = mask_controls.MaskRequest.now()
+    request = mask_controls.MaskRequest.now()
 
     def run() -> HeadEffects | str:
         from tracer.attention.head_effects import head_effects
 
         try:
-            return asked.of(head_effects, trace, part)
+            return request.of(head_effects, trace, part)
         except ValueError as error:
             return str(error)
 
-    return mask_controls.once("heads", asked, (part,), run, DOING)
+    return mask_controls.once("heads", request, (part,), run, DOING)
 
 
-def _table(found: HeadEffects, name: str) -> np.ndarray:
-    return found.change if name == "effect" else getattr(found, name)
+def _table(effects: HeadEffects, name: str) -> np.ndarray:
+    return effects.change if name == "effect" else getattr(effects, name)
 
 
-def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> str:
+def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -> str:
     """Return what the table shows, in sentences that are computed from it."""
     values = np.abs(measure.values) if measure.signed else measure.values
     row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
-    which = f"head {head} of block {found.layers[row] + 1}"
+    which = f"head {head} of block {effects.layers[row] + 1}"
     most = measure.full(measure.values[row, head])
     if name != "effect":
         least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
@@ -133,7 +133,7 @@ def _describe(trace: Trace, found: HeadEffects, measure: Measure, name: str) -> 
         else "No head alone changes which answer is the most probable."
     )
     return (
-        f"With all heads, {_answer(trace)} of {class_bars.percent(found.probability or 0.0)}. Without {which}, it "
+        f"With all heads, {_answer(trace)} of {class_bars.percent(effects.probability or 0.0)}. Without {which}, it "
         f"changes most: by {most}. {others}"
     )
 

@@ -77,8 +77,8 @@ def changes(trace: Trace, cells) -> None:
     st.header("What another mask changes")
     now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
-    asked = MaskRequest.now()
-    opened, results = zip(*(_under(asked, mask, known.get(mask)) for mask in masks), strict=True)
+    request = MaskRequest.now()
+    opened, results = zip(*(_under(request, mask, known.get(mask)) for mask in masks), strict=True)
     st.table(
         {
             "mask": masks,
@@ -127,7 +127,7 @@ class MaskRequest(NamedTuple):
         return work(model, model.inputs(**session.inputs(model, self.chosen, self.options)), *more, **named)
 
 
-def _under(asked: MaskRequest, mask: str, known: object = None):
+def _under(request: MaskRequest, mask: str, known: object = None):
     """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
 
     def run():
@@ -135,18 +135,18 @@ def _under(asked: MaskRequest, mask: str, known: object = None):
 
         return alternative.of(predict_under_mask)
 
-    alternative = asked._replace(options=tuple(sorted({**dict(asked.options), "mask": mask}.items())))
+    alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
     return once("masked", alternative, (), run, "Running the model under the other masks", known)
 
 
 def once(
-    what: str, asked: MaskRequest, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
+    what: str, request: MaskRequest, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
 ) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
     does not use the session; a value that is `known` already is stored as it is."""
-    chosen, key = asked.chosen, (asked.model, asked.options, *more)
+    chosen, key = request.chosen, (request.model, request.options, *more)
     if chosen.kind == "sample":
-        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, asked.rank)
+        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank)
     results = visitor().results_of(what, chosen)
     if key not in results:
         results[key] = single_flight.in_turn(make, doing) if known is None else known
@@ -157,15 +157,15 @@ def ahead(model: str, sample: str, photo) -> None:
     """Run the computations of the mask page on a sample, before anybody asks."""
     from tracer.attention import masks, parts, segments
 
-    asked = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND)
+    request = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND)
     trace, loaded = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
     part = parts(trace)[0]
     cells, now = masks.visible(trace, 0, part=part), loaded.options.get("mask")
     choices = loaded.spec.options.get("mask", ())
     for mask in choices if len(choices) > 1 else ():
-        _under(asked, mask, (cells, trace.result) if mask == now else None)
+        _under(request, mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
-        _find_moved(asked, trace, middle(tokens, cells), part)
+        _find_moved(request, trace, middle(tokens, cells), part)
 
 
 @st.fragment
@@ -206,16 +206,16 @@ def middle(tokens: Sequence[int], cells) -> int:
     return min(tokens, key=lambda token: abs(token - start(cells)))
 
 
-def _find_moved(asked: MaskRequest, trace: Trace, token: int, part: str):
+def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
     """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
 
     def run():
         from tracer.attention.masks import influence
 
-        return asked.of(influence, token, part=part, trace=trace)
+        return request.of(influence, token, part=part, trace=trace)
 
     doing = "Running the model on the changed input"
-    return once("moved", asked, (part, token), lambda: _or_why(run), doing)
+    return once("moved", request, (part, token), lambda: _or_why(run), doing)
 
 
 def _or_why(make: Callable[[], object]):

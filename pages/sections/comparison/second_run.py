@@ -45,18 +45,18 @@ def choose(trace: Trace) -> SecondRun | None:
 def _kinds() -> dict[str, tuple[str, Callable[[Trace], SecondRun | None]]]:
     """Return what can stand beside the run on screen: its title, and the choice."""
     saved_run = session.user_input().kind == "trace"
-    found: dict[str, tuple[str, Callable]] = {}
+    kinds: dict[str, tuple[str, Callable]] = {}
     if not saved_run and session.changes():
-        found["change"] = "Before and after the changes", _of_change
+        kinds["change"] = "Before and after the changes", _of_change
     if not saved_run and len(session.sample_names()) > 1:
-        found["sample"] = "Another sample", _of_sample
+        kinds["sample"] = "Another sample", _of_sample
     if not saved_run:
         found.setdefault("change", ("The same run with a change", _of_change))
         if "text" in models.takes(model_name()):
-            found["text"] = "Another text", _of_text
-    found["model"] = "Another model", _of_model
-    found["saved"] = "A saved run", _of_file
-    return found
+            kinds["text"] = "Another text", _of_text
+    kinds["model"] = "Another model", _of_model
+    kinds["saved"] = "A saved run", _of_file
+    return kinds
 
 
 def _of_sample(trace: Trace) -> SecondRun:
@@ -118,8 +118,8 @@ def _run(name: str, options: run_cache.Options, chosen: UserInput) -> Trace:
     """Return the run of a model on an input, which is held as long as this visitor looks at it."""
     runs = visitor().results_of("second", session.user_input())
     runs["input"] = chosen, chosen.content
-    given = session.inputs(run_cache.load(name, run_cache.without_changes(options)), chosen, options)
-    return run_cache.of_given(name, options, chosen.content, given)
+    arguments = session.inputs(run_cache.load(name, run_cache.without_changes(options)), chosen, options)
+    return run_cache.of_given(name, options, chosen.content, arguments)
 
 
 def _of_change(trace: Trace) -> SecondRun:
@@ -137,15 +137,17 @@ def _of_change(trace: Trace) -> SecondRun:
     with left:
         widget = url_state.widget("line", list(lines), first, other=None, step=None)
         line = st.selectbox("Step that is changed", lines, format_func=lambda id: _line_title(lines[id]), **widget)
-    offered = [one for one in options.options(trace) if one.line == line] + [*options.of_step(trace, lines[line])]
-    changes = {str(one.change): one for one in reversed(offered)}
-    names = [str(one.change) for one in offered if changes[str(one.change)] is one]
+    offered = [option for option in options.options(trace) if option.line == line] + [
+        *options.of_step(trace, lines[line])
+    ]
+    changes = {str(option.change): option for option in reversed(offered)}
+    names = [str(option.change) for option in offered if changes[str(option.change)] is option]
     with right:
         widget = url_state.widget("other", names, names[0], step=None)
         change = st.selectbox("Change", names, format_func=lambda name: changes[name].title, **widget)
     text = changes[change].text
-    said = options.describe(trace, line, changes[change].change)
-    return SecondRun(session.changed_trace((text,)), ("change", text), f"with {said}")
+    title = options.describe(trace, line, changes[change].change)
+    return SecondRun(session.changed_trace((text,)), ("change", text), f"with {title}")
 
 
 def _line_title(step: Step) -> str:
@@ -153,7 +155,7 @@ def _line_title(step: Step) -> str:
 
 
 def _of_file(trace: Trace) -> SecondRun | None:
-    kept = visitor().second
+    second = visitor().second
     file = st.file_uploader(
         "Saved run on the right", key=f"second {visitor().uploads}", max_upload_size=limits().upload_mb
     )
@@ -165,7 +167,7 @@ def _of_file(trace: Trace) -> SecondRun | None:
         visitor().second = UserInput("trace", file.name, trace=run)
         visitor().uploads += 1
         st.rerun()
-    if kept is None or kept.trace is None:
+    if second is None or second.trace is None:
         st.info("Open a saved run (.safetensors) to compare it with the run on the left.")
         return None
-    return SecondRun(kept.trace, ("saved", id(kept.trace)), kept.name)
+    return SecondRun(second.trace, ("saved", id(second.trace)), second.name)

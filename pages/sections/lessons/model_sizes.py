@@ -98,8 +98,8 @@ def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
         "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
     )
     if refused.before:
-        kept = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
-        st.warning(f"The numbers here still belong to {kept}, because no model has the sizes that you chose.")
+        sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
+        st.warning(f"The numbers here still belong to {sizes_text}, because no model has the sizes that you chose.")
     st.caption(f"{flops_text}Norms, softmax and sums are not counted. Memory assumes float32, 4 bytes per number.")
     with st.expander("The formulas", expanded=False):
         lines = [f"**{label}**\n\n$$\n{notation.flowing(text)}\n$$" for label, _, _, text in facts[:2]]
@@ -223,8 +223,8 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
     at = tuple(sorted(now.items()))
     meets = render_cache.of(scaling, ("meets", at), lambda: [scaling.crossing(now)])[0]
     grown = {scaling.length: "As the sequence grows", "D": "As the model grows wider"}
-    drawn = [name for name in grown if name in now]
-    for place, name in zip(st.columns(len(drawn), gap="large"), drawn, strict=True):
+    names = [name for name in grown if name in now]
+    for place, name in zip(st.columns(len(names), gap="large"), names, strict=True):
         crossing, step = (meets, 1) if name == scaling.length else (None, now.get("h", 1))
         most = min(model_options.LARGEST, 4 * max(now[name], int(crossing or 0), 1024))
         values = figures.places(now[name], most, step)

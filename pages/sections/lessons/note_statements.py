@@ -200,11 +200,11 @@ def link(finding: Finding, note: str = "") -> str:
         return ""
     if page == "notes" and place.get("note") == note:
         return ""
-    asked, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
+    query, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
     if "claim" in place:
-        return f" [→\u00a0This claim, measured on {place['of']}](notes?{asked})"
+        return f" [→\u00a0This claim, measured on {place['of']}](notes?{query})"
     control = f", “{finding.control}”" if finding.control else ""
-    return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if asked else ''}{asked})"
+    return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if query else ''}{query})"
 
 
 def _is_offered(model: str) -> bool:

@@ -35,10 +35,10 @@ def _open(trace: Trace, number: int) -> None:
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """Show the primitives of one operation, in order, and the distance of their output from the run's."""
-    held = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
+    known_decompositions = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
     decompositions = {
         decomposition.op: decomposition
-        for decomposition in (opened_primitives(trace, op.index) if level == "primitives" else held)
+        for decomposition in (opened_primitives(trace, op.index) if level == "primitives" else known_decompositions)
     }
     if op.index not in decompositions:
         with st.container(key="unopened"):

@@ -81,22 +81,22 @@ def listing(trace: Trace, level: str) -> None:
 def _sorts(level: str, columns: int) -> list[str]:
     """Return the valid URL values for the order of a table: a column, ascending or descending; and the current value
     where it belongs to another level."""
-    asked = st.query_params.get("sort", "")
+    sort = st.query_params.get("sort", "")
     here = [f"{level}_{sign}{column}" for column in range(columns) for sign in ("", "-")]
-    return [*here, asked] if asked.partition("_")[0] in set(MEANING) - {level} else here
+    return [*here, sort] if sort.partition("_")[0] in set(MEANING) - {level} else here
 
 
 def _check_open(level: str, data: dict) -> None:
     """Warn of modules in the URL that this table does not have; a value that belongs to another level is kept."""
-    asked = st.query_params.get("open", "")
-    of, _, ranges = asked.partition("_")
-    if not asked or of in set(MEANING) - {level}:
+    name = st.query_params.get("open", "")
+    of, _, ranges = name.partition("_")
+    if not name or of in set(MEANING) - {level}:
         return
     last = op_table.folds(data) - 1
     known = of == level and re.fullmatch(r"([0-9]+(-[0-9]+)?(\.[0-9]+(-[0-9]+)?)*)?", ranges, re.ASCII)
     if not known or any(int(number[-9:]) > last for number in re.findall("[0-9]+", ranges)):
         expected = f"numbers of modules from 0 to {last}, such as '{level}_0-{last}'" if last > 0 else f"'{level}_'"
-        st.warning(texts.escape(f"This page has no open {quote(asked)}, expected {expected}."))
+        st.warning(texts.escape(f"This page has no open {quote(name)}, expected {expected}."))
 
 
 def _marked_row(trace: Trace, level: str) -> str:
@@ -138,12 +138,12 @@ def number(trace: Trace) -> int:
         step = st.query_params.get("step")
         if first := next((op for op in trace.ops if step and op.step == step and not is_layout(op.op)), None):
             go(first.index)
-    asked = st.query_params.get("op", visitor().place("op"))
-    if asked in known:
-        return int(asked)
+    number = st.query_params.get("op", visitor().place("op"))
+    if number in known:
+        return int(number)
     first = next((op.index for op in trace.ops if op.flops), 0)
     if url_state.names_another("op", known):
-        message = f"This run has no operation {quote(asked)}: operations count from 0 to {len(trace.ops) - 1}."
+        message = f"This run has no operation {quote(number)}: operations count from 0 to {len(trace.ops) - 1}."
         st.warning(texts.escape(message))
         go(first)
     return first

@@ -36,13 +36,13 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
         # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
         start = 0.0 if own and again else DRAWN
         temperature = st.slider("Temperature", 0.0, 2.0, start, 0.1, help="0: always the most probable one")
-        drawn = temperature > 0
-        top_k = st.slider("Top-k", 1, 40, 40, disabled=not drawn, help="Only the k most probable ones can be drawn")
-        seed = st.number_input("Seed", 0, 9999, 0, disabled=not drawn, help="Another seed, another text")
-    settings = {"temperature": temperature, "top_k": top_k if drawn else None, "seed": seed}
+        random = temperature > 0
+        top_k = st.slider("Top-k", 1, 40, 40, disabled=not random, help="Only the k most probable ones can be drawn")
+        seed = st.number_input("Seed", 0, 9999, 0, disabled=not random, help="Another seed, another text")
+    settings = {"temperature": temperature, "top_k": top_k if random else None, "seed": seed}
     label = f"Write the next {count} {unit}s" if count > 1 else f"Write the next {unit}"
     label = f"Write {again} again" if own and again else label
-    pressed = st.button(label, type="primary", disabled=not count or (finished and not drawn))
+    pressed = st.button(label, type="primary", disabled=not count or (finished and not random))
     heading, place = st.empty(), st.empty()
     if pressed:
         heading.markdown("It writes:")

@@ -23,15 +23,15 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
         default=[layer],
         format_func=lambda layer: f"block {layer + 1}",
     )
-    asked = mask_controls.MaskRequest.now()
+    request = mask_controls.MaskRequest.now()
 
     def run():
         from tracer.attention.masks import close_picture
 
-        return asked.of(close_picture, tuple(sorted(layers)))
+        return request.of(close_picture, tuple(sorted(layers)))
 
     doing = "Running the model with the picture closed"
-    closed = mask_controls.once("closed", asked, tuple(sorted(layers)), run, doing)
+    closed = mask_controls.once("closed", request, tuple(sorted(layers)), run, doing)
     word, before, after = names[place - 1], closed.open[place - 1], closed.closed[place - 1]
     sentence = f"“{word}” has a probability of **{percent(before)}** with the picture open"
     if layers:

@@ -39,34 +39,36 @@ def has_lens(trace: Trace) -> bool:
 @st.fragment
 def show(trace: Trace) -> None:
     """Draw the most probable answer after every block, and over the patches where the head reads one token."""
-    asked = f"lens of {trace.model}"
-    if trace.flops > CHEAP and not st.session_state.get(asked):
+    key = f"lens of {trace.model}"
+    if trace.flops > CHEAP and not st.session_state.get(key):
         if not st.button("Read the answer after every block", icon=":material/visibility:"):
             st.caption("This runs the model once more.")
             return
-        st.session_state[asked] = True
-    found = _answers(trace)
-    if isinstance(found, str):
-        st.caption(texts.plain(f"The answer can’t be read before the last block: {found}."))
+        st.session_state[key] = True
+    lens = _answers(trace)
+    if isinstance(lens, str):
+        st.caption(texts.plain(f"The answer can’t be read before the last block: {lens}."))
         return
-    last = found.answers[-1]
+    last = lens.answers[-1]
     answer = visible_token(last.answer)
     rows = [
-        Row(_depth(one), [_part(one, last)], f"{_short(one.answer)} {percent(one.probability)}")
-        for one in found.answers
+        Row(_depth(depth), [_part(depth, last)], f"{_short(depth.answer)} {percent(depth.probability)}")
+        for depth in lens.answers
     ]
-    said = "; ".join(f"{_depth(one)}: {_short(one.answer)} {percent(one.probability)}" for one in found.answers)
+    summary = "; ".join(
+        f"{_depth(depth)}: {_short(depth.answer)} {percent(depth.probability)}" for depth in lens.answers
+    )
     ticks = {at / 4: f"{25 * at}\N{NO-BREAK SPACE}%" for at in range(5)}
     keys = [(stage_colour("head"), "the answer of the run"), (OTHER, "another answer")]
     axes = ("read", "probability of the most probable answer")
-    components.drawing(bars(rows, ticks, axes, said, "The answer as it forms", keys), "lens")
-    st.markdown(texts.plain(_describe(found, answer)))
-    _over_photo(trace, found, answer)
-    st.latex(found.latex)
+    components.drawing(bars(rows, ticks, axes, summary, "The answer as it forms", keys), "lens")
+    st.markdown(texts.plain(_describe(lens, answer)))
+    _over_photo(trace, lens, answer)
+    st.latex(lens.latex)
     st.caption(
         texts.plain(
             "The model’s own last norm and head are applied to the residual stream X after every block (nostalgebraist "
-            f"2020, “the logit lens”). On the last block, this equation is {found.proof.verdict} like any line of this "
+            f"2020, “the logit lens”). On the last block, this equation is {lens.proof.verdict} like any line of this "
             "run. In the model, the head reads the last block alone: what it reads earlier is not an answer "
             "that the model gives."
         )
@@ -74,8 +76,8 @@ def show(trace: Trace) -> None:
 
 
 def _answers(trace: Trace) -> LensAnswers | str:
-    asked = mask_controls.MaskRequest.now()
-    given, known = session.inputs, session.options()
+    request = mask_controls.MaskRequest.now()
+    make_arguments, known = session.inputs, session.options()
 
     def run() -> LensAnswers | str:
         from tracer.models.shared.lens_answers import lens_answers
@@ -84,45 +86,45 @@ def _answers(trace: Trace) -> LensAnswers | str:
         part = (parts(trace) or ("",))[0]
         try:
             try:
-                return asked.of(lens_answers, trace, part)
+                return request.of(lens_answers, trace, part)
             except ValueError as error:
                 if "was not kept" not in str(error):
                     raise
 
-            def again(made, inputs) -> LensAnswers:
-                arguments = given(made, asked.chosen, known)
-                run = made.trace(**arguments, keep=AT_HAND, prove="later")
-                return lens_answers(made, inputs, run, part)
+            def again(model, inputs) -> LensAnswers:
+                arguments = make_arguments(model, request.chosen, known)
+                run = model.trace(**arguments, keep=AT_HAND, prove="later")
+                return lens_answers(model, inputs, run, part)
 
-            return asked.of(again)
+            return request.of(again)
         except ValueError as error:
             return str(error)
 
-    return mask_controls.once("lens", asked, (), run, DOING)
+    return mask_controls.once("lens", request, (), run, DOING)
 
 
-def _depth(one: LensAnswer) -> str:
-    return "before block 1" if one.layer is None else f"after block {one.layer + 1}"
+def _depth(depth: LensAnswer) -> str:
+    return "before block 1" if depth.layer is None else f"after block {depth.layer + 1}"
 
 
 def _short(name: str) -> str:
     return shorten(str(visible_token(name)), 40)
 
 
-def _part(one: LensAnswer, last: LensAnswer) -> Part:
-    colour = stage_colour("head") if one.answer == last.answer else OTHER
-    return Part(one.probability, colour, f"{_depth(one)}: {_short(one.answer)} {one.probability:.4f}")
+def _part(depth: LensAnswer, last: LensAnswer) -> Part:
+    colour = stage_colour("head") if depth.answer == last.answer else OTHER
+    return Part(depth.probability, colour, f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}")
 
 
-def _describe(found: LensAnswers, answer: str) -> str:
+def _describe(lens: LensAnswers, answer: str) -> str:
     """Return since when the answer stands, computed from the depths on screen."""
-    *_, last = found.answers
-    since = len(found.answers)
-    while since and found.answers[since - 1].answer == last.answer:
+    *_, last = lens.answers
+    since = len(lens.answers)
+    while since and lens.answers[since - 1].answer == last.answer:
         since -= 1
     if since == 0:
         return f"The run’s answer, “{_short(answer)}”, is the most probable one everywhere, even before block 1."
-    before, first = found.answers[since - 1], found.answers[since]
+    before, first = lens.answers[since - 1], lens.answers[since]
     later = "" if first is last else " and after every later block"
     return (
         f"The run’s answer, “{_short(answer)}”, is the most probable one {_depth(first)}{later}. "
@@ -131,25 +133,25 @@ def _describe(found: LensAnswers, answer: str) -> str:
     )
 
 
-def _over_photo(trace: Trace, found: LensAnswers, answer: str) -> None:
+def _over_photo(trace: Trace, lens: LensAnswers, answer: str) -> None:
     """Draw over the photo how probable the head finds the answer at each patch."""
     view = session.traced_view(trace)
-    if view is None or found.answers[-1].patches is None:
+    if view is None or lens.answers[-1].patches is None:
         return
-    numbers = range(len(found.answers))
+    numbers = range(len(lens.answers))
     at = st.select_slider(
-        "Read each patch", numbers, numbers[-1], format_func=lambda at: _depth(found.answers[at]), key="lens depth"
+        "Read each patch", numbers, numbers[-1], format_func=lambda at: _depth(lens.answers[at]), key="lens depth"
     )
-    shares = found.answers[at].patches
+    shares = lens.answers[at].patches
     patches = {patch: float(shares[token]) for token, patch in places(trace, (parts(trace) or ("",))[0]).items()}
     grid = np.array([patches.get(patch, 0.0) for patch in range(view.rows * view.columns)]).reshape(view.rows, -1)
     best = int(grid.argmax())
-    said = (
-        f"{_depth(found.answers[at]).capitalize()}, the head gives “{_short(answer)}” the largest probability at patch "
+    summary = (
+        f"{_depth(lens.answers[at]).capitalize()}, the head gives “{_short(answer)}” the largest probability at patch "
         f"{best}: {percent(float(grid.max()))}. The mean over patches is {percent(float(grid.mean()))}."
     )
     left, _ = st.columns([2, 3])
     with left:
         what = f"for “{_short(answer)}”"
-        components.drawing(image_patches.spotlight(view.photo, view.crop, grid, said, what), "lens photo")
-    st.caption(texts.plain(f"{said} Lighter patches have more."))
+        components.drawing(image_patches.spotlight(view.photo, view.crop, grid, summary, what), "lens photo")
+    st.caption(texts.plain(f"{summary} Lighter patches have more."))

@@ -172,8 +172,8 @@ def _labels(result, trace, below) -> None:
     shares_text = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
     opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
-    drawn = partial(model_output.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)
-    chart(trace, ("labels", opacity), drawn, alt=f"Label map over the photo: {shares_text}")
+    draw = partial(model_output.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)
+    chart(trace, ("labels", opacity), draw, alt=f"Label map over the photo: {shares_text}")
 
 
 def _reconstruction(result, trace, below) -> None:
@@ -182,8 +182,8 @@ def _reconstruction(result, trace, below) -> None:
     st.header(f"Hardest to predict: row {row}, column {column}")
     most = float(error.max())
     sentence = f"The patch in row {row}, column {column} is the hardest to predict from the others."
-    drawn = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
-    chart(trace, "error", drawn, alt=f"The prediction error, patch by patch. {sentence}")
+    draw = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
+    chart(trace, "error", draw, alt=f"The prediction error, patch by patch. {sentence}")
     st.caption(
         "The prediction error, patch by patch: every patch was hidden in turn and predicted from others, in separate "
         f"runs that are not traced. The scale ends at the largest error of this picture, {most:.3g} grey levels. Even "
@@ -215,8 +215,8 @@ def _panels(result, trace) -> None:
     for place, (name, (values, about)) in zip(st.columns(2), panels.items(), strict=False):
         with place:
             st.markdown(f"**{name}**")
-            drawn = partial(model_output.panel, values, ends=(dark, light))
-            chart(trace, ("panel", name), drawn, alt=f"{name}. {about}")
+            draw = partial(model_output.panel, values, ends=(dark, light))
+            chart(trace, ("panel", name), draw, alt=f"{name}. {about}")
             st.caption(about)
     st.caption(
         f"In the traced run, the encoder saw {len(result['visible'])} of {np.prod(count)} patches, and the decoder "

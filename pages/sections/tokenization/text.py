@@ -54,13 +54,13 @@ def show() -> None:
     from tracer.lessons.tokenization import text_tokenizers
 
     components.style(ui.STYLES / "pieces.css")
-    held = st.session_state.setdefault(HELD, {})
+    state = st.session_state.setdefault(HELD, {})
     sentence = text_tokenizers.clean(_sentence())[:LONGEST]
     if not sentence:
         st.info("An empty text has no tokens, so n = 0 and there is nothing to look up.")
         return
-    spellers = _spellers(held)
-    owner = held["sentence"] = run_cache.content(("sentence", sentence, held.get("digest")))
+    spellers = _spellers(state)
+    owner = state["sentence"] = run_cache.content(("sentence", sentence, state.get("digest")))
     chosen = st.query_params.get("way")
     chosen = chosen if chosen in WAYS else FIRST
     for name in ("characters", "words", "bytes"):
@@ -71,7 +71,7 @@ def show() -> None:
         _row(owner, name, spellers[name], sentence, chosen)
     text = (
         "your text"
-        if "corpus" in held
+        if "corpus" in state
         else f"the beginning of tiny Shakespeare, {len(text_tokenizers.shipped_text()):,} characters"
     )
     st.caption(
@@ -79,7 +79,7 @@ def show() -> None:
         "are a byte that is not a character by itself. ## continues a word, ▁ is a space before a piece, and a dashed "
         f"frame marks an unknown piece, [UNK]. All vocabularies except that of bytes were learned on {text}."
     )
-    _learn(held)
+    _learn(state)
     st.header("Number of tokens and size of the vocabulary")
     _lengths(owner, spellers, sentence)
     st.header("The row that an id selects")
@@ -101,21 +101,21 @@ def _sentence() -> str:
     )
 
 
-def _spellers(held: dict) -> dict:
+def _spellers(state: dict) -> dict:
     """Return the six tokenizers, trained on the visitor's text where there is one."""
     from tracer.lessons.tokenization import text_tokenizers
 
-    if "corpus" not in held:
+    if "corpus" not in state:
         return tokenization.once(text_tokenizers.shipped_tokenizers)
-    learn = partial(text_tokenizers.learn, held["text"])
+    learn = partial(text_tokenizers.learn, state["text"])
     return of(
-        held["corpus"],
+        state["corpus"],
         "spellers",
         lambda: LearnedVocabularies(single_flight.in_turn(learn, "Learning the vocabularies")),
     ).spellers
 
 
-def _learn(held: dict) -> None:
+def _learn(state: dict) -> None:
     """Draw a box for a text of the visitor's to train on."""
     from tracer.lessons.tokenization import text_tokenizers
 
@@ -128,10 +128,10 @@ def _learn(held: dict) -> None:
         )
         with st.container(horizontal=True):
             learn = st.button("Learn", icon=":material/school:", disabled=not text)
-            back = "corpus" in held and st.button("Back to Shakespeare", icon=":material/undo:")
+            back = "corpus" in state and st.button("Back to Shakespeare", icon=":material/undo:")
     if back:
         for name in ("corpus", "text", "digest"):
-            held.pop(name, None)
+            state.pop(name, None)
         st.rerun()
     if learn:
         try:
@@ -139,7 +139,7 @@ def _learn(held: dict) -> None:
         except ValueError as error:
             st.error(escape(f"{error}. The vocabularies learned before stay."), icon=":material/block:")
             return
-        held |= {"text": text, "digest": hash(text), "corpus": run_cache.content(("corpus", text))}
+        state |= {"text": text, "digest": hash(text), "corpus": run_cache.content(("corpus", text))}
         st.rerun()
 
 
@@ -252,8 +252,8 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         return text.looked_up(name, ids, entries)
 
     run = tokenization.trace_once(owner, (name, entries), trace_ids)
-    if (kept := run.value(before(run)[-1])) is not None:
-        vectors, texts = kept[0].numpy(), [_piece_chip(piece, sentence).text for piece in pieces]
+    if (value := run.value(before(run)[-1])) is not None:
+        vectors, texts = value[0].numpy(), [_piece_chip(piece, sentence).text for piece in pieces]
         chart(
             owner,
             ("rows", name, entries),

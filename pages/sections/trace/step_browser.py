@@ -23,14 +23,14 @@ from tracer.utils.error_text import quote
 def choose(trace: Trace) -> Step:
     """Return the step that the page opens on: the one that its URL names, else the one that was shown last."""
     now, known = visitor(), {step.id: step for step in trace.steps}
-    asked = st.query_params.get("step", now.step)
-    current = known.get(asked, trace.steps[0])
+    step_id = st.query_params.get("step", now.step)
+    current = known.get(step_id, trace.steps[0])
     if url_state.names_another("step", known):
-        st.warning(texts.escape(f"This run has no step {quote(asked)}. The page shows its first step."))
-    if "step" in st.query_params and asked not in known:
+        st.warning(texts.escape(f"This run has no step {quote(step_id)}. The page shows its first step."))
+    if "step" in st.query_params and step_id not in known:
         now.step = st.query_params["step"] = current.id
-    elif asked in known:
-        now.step = asked
+    elif step_id in known:
+        now.step = step_id
     if current.id != now.at:
         now.at, now.turn = current.id, now.turn + 1
     return current
@@ -67,12 +67,12 @@ def browse(trace: Trace, step: Step) -> None:
 def _request(run: str, known: set[str]) -> dict[str, Any]:
     """Return what the browser asks for, of this run: a step, the index on the leading axes of its tensor, and whether
     proofs."""
-    asked = (st.session_state.get(Key.STEPPER) or {}).get("wanted")
-    if not isinstance(asked, Mapping) or asked.get("run") != run or asked.get("step") not in known:
+    request = (st.session_state.get(Key.STEPPER) or {}).get("wanted")
+    if not isinstance(request, Mapping) or request.get("run") != run or request.get("step") not in known:
         return {}
-    index = asked.get("index")
+    index = request.get("index")
     index = index if isinstance(index, list) and all(type(at) is int for at in index) else []
-    return {"step": asked["step"], "index": tuple(index), "prove": bool(asked.get("prove"))}
+    return {"step": request["step"], "index": tuple(index), "prove": bool(request.get("prove"))}
 
 
 def operations(ops: Sequence[Op]) -> None:

@@ -21,9 +21,9 @@ def show(place: DeltaGenerator) -> None:
             st.markdown(f"**The saved run was changed:** {texts.escape('; '.join(words))}.")
             return
         st.markdown("**This run is changed:**", width="content")
-        for at, (text, said) in enumerate(zip(now, words, strict=True)):
+        for at, (text, description) in enumerate(zip(now, words, strict=True)):
             st.button(
-                texts.literal(said),
+                texts.literal(description),
                 key=f"change {at} {text}",
                 icon=":material/close:",
                 icon_position="right",
@@ -38,15 +38,15 @@ def describe(trace: Trace, changes: tuple[str, ...]) -> list[str]:
     """Return changes in plain words, by the lines of the run without them; as they are where they can't be read."""
     from tracer.changes import options, parse_all  # torch, which pages start without
 
-    found = []
+    descriptions = []
     for text in changes:
         try:
             ((line, change),) = parse_all([text]).items()
         except ValueError:  # of a saved run: a tensor or a function has no name that could be read
-            found.append(shorten(text))
+            descriptions.append(shorten(text))
         else:
-            found.append(options.describe(trace, line, change))
-    return found
+            descriptions.append(options.describe(trace, line, change))
+    return descriptions
 
 
 def _take_back(at: int, text: str) -> None:

@@ -72,9 +72,9 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = class_bars.TOP) -> N
         st.markdown(texts.plain(sentence(plain, trace)))
         return
     if trace.result.get("kind") in WORDS:
-        said = [texts.plain(model_output.short(run.result)) for run in (plain, trace)]
-        same = "The answer is the same." if said[0] == said[1] else "The answer differs."
-        st.table({"": ["before", "after"], "what the model answers": said}, hide_index=True)
+        answers = [texts.plain(model_output.short(run.result)) for run in (plain, trace)]
+        same = "The answer is the same." if answers[0] == answers[1] else "The answer differs."
+        st.table({"": ["before", "after"], "what the model answers": answers}, hide_index=True)
         st.caption(same)
 
 
@@ -142,11 +142,11 @@ def changed_lines(trace: Trace) -> list[Step]:
 
 def numbers(plain: Trace, trace: Trace) -> None:
     """Draw how far the lines of both runs differ: the changed ones, the residual stream after each block, the last."""
-    found = of(trace, "differences", lambda: differences(plain, trace))
-    if not found:
+    rows = of(trace, "differences", lambda: differences(plain, trace))
+    if not rows:
         return
     with st.expander("How far the change spreads, in numbers"):
-        shown = found if len(found) <= ROWS else [*found[: ROWS - 1], found[-1]]
+        shown = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
         columns = ("step", "largest difference", "as a share of the largest value before")
         data_tables.show(dict(zip(columns, zip(*shown, strict=True), strict=True)), alt="Differences of both runs")
         st.caption("Differences are between the tensor of the step before and after the changes, cell by cell.")
@@ -160,10 +160,10 @@ def differences(plain: Trace, trace: Trace) -> list[tuple[str, str, str]]:
 
     ends = {step.layer: step.id for step in trace.steps if step.layer is not None and step.id.endswith("residual")}
     wanted = {*ends.values(), trace.steps[-1].id} | {step.id for step in trace.steps if step.id.endswith(CHANGED)}
-    found = []
+    rows = []
     for row in compare(plain, trace).rows:
         if row.id in wanted and row.values.difference is not None:
             title = ", ".join(filter(None, (options.block_title(trace, row.step), row.step.title)))
             share = "" if row.values.relative is None else class_bars.percent(row.values.relative)
-            found.append((title, f"{row.values.difference:.3g}", share))
-    return found
+            rows.append((title, f"{row.values.difference:.3g}", share))
+    return rows

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def toggles(label: str, offered: Iterable[Option], instead: str = "") -> None:
     """Draw changes that are each in force or not; a new one replaces those whose texts start with `instead`."""
-    titles = {one.text: one.title for one in offered}
+    titles = {option.text: option.title for option in offered}
     if not titles:
         return
     key = f"what if {label}"
@@ -35,17 +35,17 @@ def toggles(label: str, offered: Iterable[Option], instead: str = "") -> None:
 def _toggle(key: str, offered: Sequence[str], instead: str) -> None:
     chosen, now = st.session_state[key], session.changes()
     new = [text for text in chosen if text not in now]
-    kept = [text for text in now if text not in offered or text in chosen]
+    remaining = [text for text in now if text not in offered or text in chosen]
     if instead and new:
-        kept = [text for text in kept if not text.startswith(instead)]
-    session.change((*kept, *new))
+        remaining = [text for text in remaining if not text.startswith(instead)]
+    session.change((*remaining, *new))
 
 
 def slider(label: str, step: Step, factors: Sequence[float], offered: Iterable[Option]) -> None:
     """Draw a slider of the factor of a line's value; a factor that `offered` names is not its own."""
     from tracer.changes import scale  # torch, which pages start without
 
-    own = {one.text for one in offered}
+    own = {option.text for option in offered}
     now = [text for text in session.changes() if text.startswith(f"{step.id}=scale(") and text not in own]
     factor = float(now[0].rpartition("(")[2].rstrip(")")) if now else 1.0
     key = f"what if × {step.id}"
@@ -62,7 +62,7 @@ def slider(label: str, step: Step, factors: Sequence[float], offered: Iterable[O
 
 
 def _scale(key: str, replaced: Sequence[str], texts: dict[float, str]) -> None:
-    kept = [text for text in session.changes() if text not in replaced]
+    remaining = [text for text in session.changes() if text not in replaced]
     if (text := texts.get(st.session_state[key])) is not None:
-        kept.append(text)
-    session.change(kept)
+        remaining.append(text)
+    session.change(remaining)

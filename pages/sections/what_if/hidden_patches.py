@@ -39,8 +39,8 @@ def show(plain: Trace) -> None:
     fills = list(FILLS)
     fill = right.segmented_control("They show", fills, format_func=FILLS.__getitem__, default=fills[0], required=True)
     central = hiding_test.nearest_to_centre(plain.picture.rows, plain.picture.columns)
-    drawn = np.random.default_rng(0).choice(len(attended), count, replace=False).tolist()
-    known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": drawn}
+    random = np.random.default_rng(0).choice(len(attended), count, replace=False).tolist()
+    known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": random}
     offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
     controls.toggles("Hide", offered, instead="image=hide(")
     if st.toggle("Compare hiding what it looked at with hiding other patches"):
@@ -49,25 +49,25 @@ def show(plain: Trace) -> None:
 
 def _compare(plain: Trace, count: int, fill: str) -> None:
     """Draw the probability of the plain answer with the patches of each choice hidden."""
-    asked = MaskRequest(model_name(), run_cache.without_changes(session.options()), session.user_input())
+    request = MaskRequest(model_name(), run_cache.without_changes(session.options()), session.user_input())
 
     def run():
         from tracer.attention import hiding_test
 
-        model = run_cache.load(asked.model, asked.options)
-        given = session.inputs(model, asked.chosen, asked.options)
-        return hiding_test.hide_attended(model, plain, count, fill, **given)
+        model = run_cache.load(request.model, request.options)
+        arguments = session.inputs(model, request.chosen, request.options)
+        return hiding_test.hide_attended(model, plain, count, fill, **arguments)
 
-    found = once("hidden", asked, (count, fill), run, "Hiding patches")
-    mean, spread = float(np.mean(found.random)), float(np.std(found.random))
-    ways = ["none", "most attended", "in the centre", f"at random, {len(found.random)} times"]
+    result = once("hidden", request, (count, fill), run, "Hiding patches")
+    mean, spread = float(np.mean(result.random)), float(np.std(result.random))
+    ways = ["none", "most attended", "in the centre", f"at random, {len(result.random)} times"]
     st.table(
         {
             f"{count} patches hidden": ways,
-            texts.escape(f"probability of {found.answer}"): [
-                percent(found.plain),
-                percent(found.attended),
-                percent(found.central),
+            texts.escape(f"probability of {result.answer}"): [
+                percent(result.plain),
+                percent(result.attended),
+                percent(result.central),
                 f"{percent(mean)} ± {percent(spread)}",
             ],
         },

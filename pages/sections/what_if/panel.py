@@ -71,7 +71,7 @@ def attention(plain: Trace, layer: int, part: str | None, head: str | None = Non
     controls.toggles(title, offered)
     if weights := options.attention_lines(plain, record).get("weights"):
         heads = [each for index in range(record.heads) for each in options.of_attention(plain, record, index)]
-        off = [one for one in heads if one.line == weights.id and one.change.name == "drop_heads"]
+        off = [option for option in heads if option.line == weights.id and option.change.name == "drop_heads"]
         if number is None and 1 < len(off) <= HEADS:
             controls.toggles("Heads that are off", off)
     if scores := options.attention_lines(plain, record).get("scores"):
