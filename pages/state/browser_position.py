@@ -47,5 +47,5 @@ async def hear(request: Request) -> Response:
     if visitor is None:
         return Response(status_code=404)
     page, _, place = value.partition("?")
-    visitor.told = page, dict(parse_qsl(place, keep_blank_values=True))
+    visitor.reported_place = page, dict(parse_qsl(place, keep_blank_values=True))
     return Response(status_code=204)

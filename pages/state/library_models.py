@@ -35,8 +35,8 @@ def settle() -> None:
     state, now = st.session_state, visitor()
     if state.pop(single_flight.CANCELLED, False):
         session.go_back()
-    wanted = str(state.get(Key.MODEL) or "").strip() or now.shown
-    if wanted == now.shown:
+    wanted = str(state.get(Key.MODEL) or "").strip() or now.model
+    if wanted == now.model:
         if state.get(Key.MODEL) != wanted:
             state[Key.MODEL] = wanted
         return
@@ -46,8 +46,8 @@ def settle() -> None:
         limits().check_model(wanted, models.names())
         if not zoo.is_foreign(wanted):
             models.takes(wanted)
-        elif wanted in now.agreed:
-            _load(wanted, now.agreed[wanted])
+        elif wanted in now.consents:
+            _load(wanted, now.consents[wanted])
         else:
             now.ask(_cost(wanted))
     except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
@@ -57,7 +57,7 @@ def settle() -> None:
             if isinstance(error, ValueError)
             else f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
         )
-    if problem or now.asked:
+    if problem or now.pending_cost:
         now.stay(problem)
     else:
         now.show(wanted)
@@ -104,7 +104,7 @@ def folders_allowed() -> bool:
 
 def asking() -> None:
     """Show the cost of loading the model, and ask the visitor for consent."""
-    if (cost := visitor().asked) is None:
+    if (cost := visitor().pending_cost) is None:
         return
     with st.container(border=True, key="asking"):
         st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
@@ -118,7 +118,7 @@ def pending() -> bool:
     """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
     run of another model, and replace the position in that URL."""
     now = visitor()
-    return now.asked is not None and now.wanted is not None
+    return now.pending_cost is not None and now.url_input is not None
 
 
 def _count(number: int) -> str:

@@ -32,7 +32,7 @@ def user_input() -> UserInput:
     """Return the visitor's input, at first a sample. An input that the current model can't take is set aside until one
     can."""
     now = visitor()
-    chosen, aside = now.given, now.aside
+    chosen, aside = now.user_input, now.aside
     if aside is not None and _suits(aside):
         return now.choose(aside)
     if chosen is not None and _suits(chosen):
@@ -280,8 +280,8 @@ def go_back() -> None:
     now.ask(None)
     now.show(model)
     now.options[model] = known
-    now.given, now.wanted = chosen(), None
-    if now.given is None:
+    now.user_input, now.url_input = chosen(), None
+    if now.user_input is None:
         if now.own and now.own.name == name:
             now.choose(replace(now.own, kind="photo", text=None, model=""))
         elif name in sample_names():
@@ -294,10 +294,10 @@ def go_back() -> None:
 
 def current_run() -> Trace | None:
     """Return the run on screen, or None where there is none (yet)."""
-    chosen, current = user_input(), visitor().held
+    chosen, current = user_input(), visitor().current
     if chosen.trace is not None:
         return chosen.trace
-    if current is None or current.given() is not chosen or current.key != (model_name(), options()):
+    if current is None or current.user_input() is not chosen or current.key != (model_name(), options()):
         return None
     run = current.run()
     return run and background_checks.apply(current.key, run)

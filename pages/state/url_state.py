@@ -44,7 +44,7 @@ def read(page: str) -> None:
     now.page = page
     _catch_up(query)
     if get_script_run_ctx().is_history_navigation:
-        now.places[page, query.get("model", now.shown)] = _position_params(page, query)
+        now.places[page, query.get("model", now.model)] = _position_params(page, query)
         for name in PLACES.get(page, ()):
             if name not in query:
                 now.leave(name)
@@ -55,7 +55,7 @@ def read(page: str) -> None:
         session.user_input()  # what is on screen if the model in the address is refused
     elif not _went_back(query):
         return
-    st.session_state[Key.MODEL], now.wanted = query.get("model", FIRST_MODEL), _input(query)
+    st.session_state[Key.MODEL], now.url_input = query.get("model", FIRST_MODEL), _input(query)
     now.ask(None)
 
 
@@ -77,16 +77,16 @@ def _catch_up(parameters: dict[str, str]) -> None:
     but Streamlit's copy of the URL does not, unless the visitor chose another position of that name meanwhile. A link
     that was drawn before the browser reported it lacks it, too."""
     now = visitor()
-    position, now.told = now.told, None
+    position, now.reported_place = now.reported_place, None
     if position is None:
         return
     page, query = position
-    place, written = _position_params(page, query), now.written or {}
+    place, written = _position_params(page, query), now.url_params or {}
     if place.get("step"):
         now.step = now.at = place["step"]
-    before = now.places.get((page, now.shown), {})
+    before = now.places.get((page, now.model), {})
     others = {name: value for name, value in before.items() if name not in place}
-    now.places[page, now.shown] = {name: value for name, value in place.items() if value} | others
+    now.places[page, now.model] = {name: value for name, value in place.items() if value} | others
     if page == now.page and not get_script_run_ctx().is_history_navigation:
         stayed = [name for name in place if parameters.get(name) in (written.get(name), before.get(name))]
         caught = {name: parameters[name] for name in parameters if name not in stayed}
@@ -95,7 +95,7 @@ def _catch_up(parameters: dict[str, str]) -> None:
 
 def _went_back(query: dict[str, str]) -> bool:
     """Return whether the visitor went back or forward to a URL with another model, input or options."""
-    written = query if (written_params := visitor().written) is None else written_params
+    written = query if (written_params := visitor().url_params) is None else written_params
     is_other_model = query.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
     return get_script_run_ctx().is_history_navigation and (is_other_model or _input(query) != _input(written))
 
@@ -111,15 +111,15 @@ def follow() -> None:
     """Set the sample or the text that the URL names, once its model is there. Only the last photo of a visitor is kept;
     a message says so if the URL names another one."""
     now = visitor()
-    if now.asked is not None or (wanted := now.wanted) is None:
+    if now.pending_cost is not None or (wanted := now.url_input) is None:
         return
-    now.wanted = None
+    now.url_input = None
     refusal = _take_options(wanted)
     known, own = session.sample_names(), now.own
     session.user_input()  # settled before anything is refused: what is chosen takes a refusal back
     if own and wanted.get("file") == own.name:
         session.take_photo(own)
-    elif wanted.get("sample") in known or now.written is not None:
+    elif wanted.get("sample") in known or now.url_params is not None:
         session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
     if "text" in models.takes(model_name()) and wanted.get("text"):
         session.take_text(wanted["text"][:LONGEST], session.text_key())
@@ -191,7 +191,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
 
 def write(page: str) -> None:
     """Write the state of the page `page` into the URL."""
-    visitor().written = named = of(page)
+    visitor().url_params = named = of(page)
     visitor().written_for = weakref.ref(session.user_input())
     if st.query_params.to_dict() != named:
         st.query_params.from_dict(named)
@@ -200,7 +200,7 @@ def write(page: str) -> None:
 def of(page: str) -> dict[str, str]:
     """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
     them."""
-    chosen, cost, there = session.user_input(), visitor().asked, st.query_params.to_dict()
+    chosen, cost, there = session.user_input(), visitor().pending_cost, st.query_params.to_dict()
     model = cost.name if cost else model_name()
     silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
     named = {} if silent else {"model": model}
@@ -267,8 +267,8 @@ def keep(**places: object) -> None:
     if "op" in params:
         now.op = int(params["op"])
     now.step = params.get("step", now.step)
-    before = now.places.pop((now.page, now.shown), {})
-    now.places[now.page, now.shown] = {name: before[name] for name in before if name not in places} | params
+    before = now.places.pop((now.page, now.model), {})
+    now.places[now.page, now.model] = {name: before[name] for name in before if name not in places} | params
     query = st.query_params.to_dict()
     st.query_params.from_dict({name: query[name] for name in query if places.get(name, "") is not None} | params)
 
@@ -279,10 +279,10 @@ def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) 
     text, now = st.query_params.get(name), visitor()
     by_text = {str(value): value for value in known}
     if text in by_text:
-        now.places.setdefault((now.page, now.shown), {})[name] = text  # also on the way back to this page
+        now.places.setdefault((now.page, now.model), {})[name] = text  # also on the way back to this page
     if text is None or text in by_text:
         return by_text.get(text, first)
-    if say and text != now.places.get((now.page, now.shown), {}).get(name):
+    if say and text != now.places.get((now.page, now.model), {}).get(name):
         st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected {_among(known)}."))
     return first
 

@@ -75,7 +75,7 @@ class CurrentRun(NamedTuple):
     """The run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
     left is not held by it."""
 
-    given: weakref.ref[UserInput]
+    user_input: weakref.ref[UserInput]
     key: tuple[str, run_cache.Options]
     run: weakref.ref[Trace]
 
@@ -100,31 +100,30 @@ class CachedResult(NamedTuple):
     """A value computed from a run, with the lifetime of that run."""
 
     run: weakref.ref[Trace]
-    made: Any
+    value: Any
 
 
 @dataclass
 class Visitor:
     """One visitor's model, input and run, and the positions that were looked at.
 
-    `shown` is the model on screen, `asked` the cost of another one that waits for consent, `agreed` the cost of those
-    that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the visitor's,
-    `second` a saved run that others are compared with, `survey` the survey that was opened last, `of_survey` the photo
-    that was taken from it last, with its number there, `readable` the last input that the model could read. `wanted`
-    is the input that a URL names, `written` the
-    parameters in the URL now, `written_for` their input. `page` is the one on screen, and `places` the last choice of
-    each position on a page, of a model, as in URLs. `told` is the page and the position on it that the browser moved to
-    by itself since the last run of a script, `at` the last step that it reported or was sent to, and `turn` counts the
-    times that it was sent to one. `checking` is the model, with its options, whose background check the page on screen
-    waits for. `back` is the model, its options and the input, with its name and its text, whose run was on screen last:
-    cancelling leads back there.
+    `model` is the model on screen, `pending_cost` the cost of another one that waits for consent, `consents` the cost
+    of those that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the
+    visitor's, `second` a saved run that others are compared with, `survey` the survey that was opened last, `of_survey`
+    the photo that was taken from it last, with its number there, `readable` the last input that the model could read.
+    `url_input` is the input that a URL names, `url_params` the parameters in the URL now, `written_for` their input.
+    `page` is the one on screen, and `places` the last choice of each position on a page, of a model, as in URLs.
+    `reported_place` is the page and the position on it that the browser moved to by itself since the last run of a
+    script, `at` the last step that it reported or was sent to, and `turn` counts the times that it was sent to one.
+    `checking` is the model, with its options, whose background check the page on screen waits for. `back` is the model,
+    its options and the input, with its name and its text, whose run was on screen last: cancelling leads back there.
     """
 
-    shown: str = FIRST_MODEL
-    asked: Cost | None = None
-    agreed: dict[str, Download] = field(default_factory=dict)
+    model: str = FIRST_MODEL
+    pending_cost: Cost | None = None
+    consents: dict[str, Download] = field(default_factory=dict)
     options: dict[str, run_cache.Options] = field(default_factory=dict)
-    given: UserInput | None = None
+    user_input: UserInput | None = None
     second: UserInput | None = None
     survey: OpenSurvey | None = None
     of_survey: tuple[weakref.ref[UserInput], int] | None = None
@@ -133,16 +132,16 @@ class Visitor:
     readable: UserInput | None = None
     refusal: str = ""
     refused_on: str | None = None
-    wanted: dict[str, str] | None = None
-    written: dict[str, str] | None = None
+    url_input: dict[str, str] | None = None
+    url_params: dict[str, str] | None = None
     written_for: weakref.ref[UserInput] | None = None
-    held: CurrentRun | None = None
+    current: CurrentRun | None = None
     instead: str = ""
     back: tuple[str, run_cache.Options, str, str | None, weakref.ref[UserInput]] | None = None
     step: str | None = None
     page: str = ""
     places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
-    told: tuple[str, dict[str, str]] | None = None
+    reported_place: tuple[str, dict[str, str]] | None = None
     at: str | None = None
     turn: int = 0
     token: str | None = None
@@ -150,37 +149,37 @@ class Visitor:
     op: int | None = None
     writing: GeneratedText | None = None
     uploads: int = 0
-    _made: dict[str, CachedResult] = field(default_factory=dict)
-    _found: dict[str, tuple[weakref.ref[UserInput], dict]] = field(default_factory=dict)
+    _results: dict[str, CachedResult] = field(default_factory=dict)
+    _input_results: dict[str, tuple[weakref.ref[UserInput], dict]] = field(default_factory=dict)
 
     def choose(self, user_input: UserInput) -> UserInput:
         """Replace the input; the message for the last one has been read by now. A token that was chosen in the last
         input is dropped."""
-        if user_input is not self.given:
-            for places in (*self.places.values(), *(self.told or ())[1:]):
+        if user_input is not self.user_input:
+            for places in (*self.places.values(), *(self.reported_place or ())[1:]):
                 for name in OF_INPUT:
                     places.pop(name, None)
-        self.given, self.aside, self.refusal = user_input, None, ""
+        self.user_input, self.aside, self.refusal = user_input, None, ""
         if user_input.own:
             self.own = user_input
         return user_input
 
     def ask(self, cost: Cost | None) -> None:
         """Ask the visitor for consent to a model of this cost; None withdraws the question."""
-        self.asked = cost
+        self.pending_cost = cost
 
     def agree(self, name: str, download: Download) -> None:
         """Record the visitor's consent to a model."""
-        self.agreed[name], self.asked = download, None
+        self.consents[name], self.pending_cost = download, None
         st.session_state[Key.MODEL] = name
 
     def stay(self, refusal: str) -> None:
         """Reset the box of models to the model on screen, with a message on the refused one."""
-        st.session_state[Key.MODEL], self.refusal = self.shown, refusal
+        st.session_state[Key.MODEL], self.refusal = self.model, refusal
 
     def show(self, model: str) -> None:
         """Switch the screen to an available model."""
-        st.session_state[Key.MODEL], self.shown, self.refusal = model, model, ""
+        st.session_state[Key.MODEL], self.model, self.refusal = model, model, ""
 
     def option(self, model: str, name: str, value: object) -> None:
         """Set an option of a model, such as its mask."""
@@ -200,11 +199,11 @@ class Visitor:
 
     def run(self) -> Trace | None:
         """Return the run that was held last, if it is still there."""
-        return self.held and self.held.run()
+        return self.current and self.current.run()
 
     def hold(self, user_input: UserInput, key: tuple[str, run_cache.Options], run: Trace) -> None:
         """Keep the run of an input."""
-        self.held = CurrentRun(weakref.ref(user_input), key, weakref.ref(run))
+        self.current = CurrentRun(weakref.ref(user_input), key, weakref.ref(run))
         self.back = (*key, user_input.name, user_input.text, weakref.ref(user_input))
 
     def place(self, name: str) -> str | None:
@@ -219,18 +218,18 @@ class Visitor:
 
     def remember(self, what: str, run: Trace, value: object) -> None:
         """Keep a value that was computed from a run, such as both its paths."""
-        self._made[what] = CachedResult(weakref.ref(run), value)
+        self._results[what] = CachedResult(weakref.ref(run), value)
 
     def recall(self, what: str, run: Trace) -> Any:
         """Return the value computed from this very run, or None."""
-        result = self._made.get(what)
-        return result.made if result is not None and result.run() is run else None
+        result = self._results.get(what)
+        return result.value if result is not None and result.run() is run else None
 
     def results_of(self, what: str, user_input: UserInput) -> dict:
         """Return the results on this very input, by key; empty for another input than last time."""
-        results = self._found.get(what)
+        results = self._input_results.get(what)
         if results is None or results[0]() is not user_input:
-            results = self._found[what] = (weakref.ref(user_input), {})
+            results = self._input_results[what] = (weakref.ref(user_input), {})
         return results[1]
 
 

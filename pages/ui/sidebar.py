@@ -118,7 +118,7 @@ def _readable() -> None:
         try:
             model.inputs(**session.inputs(model, chosen, session.options()))
         except ValueError as error:
-            now.given = now.readable
+            now.user_input = now.readable
             session.user_input()
             st.session_state[session.text_key()] = chosen.text
             message = f"{model_name()} could not be run on your text: {' '.join(str(error).split())}."

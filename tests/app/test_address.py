@@ -23,7 +23,7 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
     for name, value in address.items():
         at.query_params[name] = value
     at.run()
-    given = at.session_state["visitor"].given
+    given = at.session_state["visitor"].user_input
     assert not at.exception and not at.error
     assert given.name == sample and said in (given.text or given.name)
     found = {name: value if isinstance(value, str) else value[0] for name, value in at.query_params.items()}
@@ -49,7 +49,7 @@ def test_an_input_that_is_none_is_named_and_the_sample_stays(address, said):
     for name, value in address.items():
         at.query_params[name] = value
     at.run()
-    assert not at.exception and said in at.error[0].value and at.session_state["visitor"].given.kind == "sample"
+    assert not at.exception and said in at.error[0].value and at.session_state["visitor"].user_input.kind == "sample"
 
 
 def test_a_photo_that_is_not_kept_is_named():

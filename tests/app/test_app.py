@@ -95,14 +95,14 @@ def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
         at.switch_page(page).run()
         assert "Your photo: mine.jpg" in text(at)
         assert not at.exception
-    assert at.session_state["visitor"].given.photo.size == (60, 40)
+    assert at.session_state["visitor"].user_input.photo.size == (60, 40)
 
 
 def test_one_click_leads_back_to_the_sample():
     at = upload(opened(), picture(), "mine.jpg")
     next(button for button in at.button if button.label == "Back to the sample").click().run()
     assert "mine.jpg" not in text(at)
-    assert at.session_state["visitor"].given.kind == "sample"
+    assert at.session_state["visitor"].user_input.kind == "sample"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
     at.text_area[0].set_value("To be").run()
     at.text_area[0].set_value("^^").run()
     assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
-    assert at.session_state["visitor"].given.text == "To be" and at.text_area[0].value == "^^"
+    assert at.session_state["visitor"].user_input.text == "To be" and at.text_area[0].value == "^^"
     at.switch_page(PAGES[PAGES.index(page) - 1]).run()
     assert at.title and not at.error and at.text_area[0].value == "To be"
 
@@ -153,13 +153,15 @@ def test_who_cancels_a_new_text_goes_back_to_the_text_that_was_there(own):
         upload(at, picture(), "mine.jpg")
     at.selectbox[0].set_value("vit-text" if own else "nanogpt").run()
     at.text_area[0].set_value("a red circle" if own else "To be").run()
-    now, name = at.session_state["visitor"], at.session_state["visitor"].given.name
-    now.choose(replace(now.given, text="a blue square" if own else "Not to be"))
-    now.readable = now.given  # what was there is let go of as the new run begins
+    now, name = at.session_state["visitor"], at.session_state["visitor"].user_input.name
+    now.choose(replace(now.user_input, text="a blue square" if own else "Not to be"))
+    now.readable = now.user_input  # what was there is let go of as the new run begins
     at.session_state[single_flight.CANCELLED] = True
     at.run()
-    assert not at.exception and at.text_area[0].value == now.given.text == ("a red circle" if own else "To be")
-    assert (now.given.name, now.given.own) == (name, own) and now.run().words[-1] == ("circle" if own else "e")
+    assert not at.exception and at.text_area[0].value == now.user_input.text == ("a red circle" if own else "To be")
+    assert (now.user_input.name, now.user_input.own) == (name, own) and now.run().words[-1] == (
+        "circle" if own else "e"
+    )
 
 
 def test_an_unreadable_text_in_the_address_leaves_the_sample():
@@ -167,7 +169,7 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
     at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
     at.run()
     assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
-    assert at.session_state["visitor"].given.kind == "sample" and at.text_area[0].value == "^^"
+    assert at.session_state["visitor"].user_input.kind == "sample" and at.text_area[0].value == "^^"
 
 
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
@@ -212,7 +214,7 @@ def test_any_run_opens_on_all_pages(tmp_path, changes):
 
 
 def session_photo(at: AppTest) -> Image.Image:
-    return session.traced_view(at.session_state["visitor"].given.trace).photo
+    return session.traced_view(at.session_state["visitor"].user_input.trace).photo
 
 
 def test_a_picture_in_a_strangers_text_is_not_fetched():
@@ -227,7 +229,7 @@ def test_a_photo_stays_with_its_visitor():
     upload(opened(), picture(), "mine.jpg")
     other = opened()
     assert "mine.jpg" not in text(other)
-    assert other.session_state["visitor"].given.kind == "sample"
+    assert other.session_state["visitor"].user_input.kind == "sample"
 
 
 def test_the_server_forgets_what_was_uploaded(monkeypatch):

@@ -110,7 +110,7 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
     held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
     at = None
     pages.clear()
-    run_cache._given.clear()
+    run_cache._user_runs.clear()
     gc.collect()
     assert [run() for run in held] == [None, None] and len(background_checks._shown) == 1
 
@@ -170,7 +170,7 @@ def test_a_note_does_not_hold_where_other_runs_contradict_its_line():
     steps = (replace(step, **wrong) if step.id == SCORES else step for step in run.steps)
     changed = replace(run, steps=tuple(steps))
     found = evaluate.result(row, lambda name: (None, changed))
-    assert found.verdict == "not" and "disproven: It does not hold" in found.found[0].measured
+    assert found.verdict == "not" and "disproven: It does not hold" in found.findings[0].measured
 
 
 def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch, nothing_known):

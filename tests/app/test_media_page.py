@@ -58,7 +58,7 @@ def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
 def test_what_bins_lose_is_said():
     said = text(visited(kind="series", series="one outlier", V="32"))
     found = series.loss(SERIES["one outlier"](), 32)
-    assert f"off by up to {found.inside:.2g}; half a bin is {found.half:.2g}." in said
+    assert f"off by up to {found.within:.2g}; half a bin is {found.half:.2g}." in said
     assert f"1 value lies beyond the last bin, off by up to {found.largest:.2g}." in said
 
 

@@ -119,12 +119,12 @@ ALWAYS = {("vit", "photo"), ("nanogpt", "text"), ("vit-text", "sample")}
 )
 def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
     at = KINDS[kind](chosen(first))
-    given = at.session_state["visitor"].given
+    given = at.session_state["visitor"].user_input
     for other in (*models.names(), first):
         at.selectbox[0].set_value(other).run()
         assert not at.exception, other
         assert not at.error or (kind == "photo" and "takes no photo" in at.error[0].value), other
-    back = at.session_state["visitor"].given
+    back = at.session_state["visitor"].user_input
     assert (back.kind, back.name, back.text) == (given.kind, given.name, given.text)
     assert not at.text_area or at.text_area[0].value == (given.text or "")
 

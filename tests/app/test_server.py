@@ -177,12 +177,12 @@ def test_runs_on_one_photo_share_it_and_models_forget_it_with_them():
     photos = {trace.values[trace.picture.value].data_ptr() for trace in made.values()}
     assert len(photos) == 1 and made["vit"].values["photo"].shape == (30, 40, 3)
     assert what.share_photo(made["vit"]).values["photo"] is made["vit"].values["photo"]
-    assert run_cache.load("vit-text").captions and ("vit", (), what.digest) in run_cache._given._values
+    assert run_cache.load("vit-text").captions and ("vit", (), what.digest) in run_cache._user_runs._values
     del what
     gc.collect()
     assert (
         not run_cache.load("vit-text").captions
-        and ("vit", (), ("a photo of a test", None)) not in run_cache._given._values
+        and ("vit", (), ("a photo of a test", None)) not in run_cache._user_runs._values
     )
 
 
@@ -245,7 +245,7 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
                 time.sleep(0.001)
 
     task = line.join(works)
-    assert told.wait(10) and progress_bar.words(task.told, "Running") == "Running the model: block 3 of 12"
+    assert told.wait(10) and progress_bar.words(task.progress, "Running") == "Running the model: block 3 of 12"
     single_flight.cancel(line, weakref.ref(task))
     assert task.wait(10) and isinstance(task.error, JobEnd)
     assert (after := line.join(lambda: 7)).wait(10) and after.result == 7

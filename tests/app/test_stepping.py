@@ -106,7 +106,7 @@ def test_what_the_browser_stepped_to_holds_for_links_other_pages_and_another_mod
 def test_nobody_tells_for_another_visitor(page):
     assert tell("guessed trace?step=position") == tell("") == 404
     assert tell(f"{sent(page)[0]['token']} {'x' * 600}") == 413
-    assert page.session_state["visitor"].told is None
+    assert page.session_state["visitor"].reported_place is None
 
 
 def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatch):

@@ -38,18 +38,18 @@ def test_a_choice_takes_a_refusal_away_and_an_own_photo_is_kept(state):
     now, photo = Visitor(refusal="no"), UserInput("photo", "a.png", Image.new("RGB", (2, 2)), own=True)
     now.choose(photo)
     now.choose(UserInput("sample", "horse"))
-    assert (now.given.name, now.own, now.refusal) == ("horse", photo, "")
+    assert (now.user_input.name, now.own, now.refusal) == ("horse", photo, "")
 
 
 def test_a_model_is_asked_for_agreed_to_and_shown(state):
     now, cost = Visitor(), object()
     now.ask(cost)
     now.stay("too large")
-    assert state[Key.MODEL] == "vit" and now.refusal == "too large" and now.asked is cost
+    assert state[Key.MODEL] == "vit" and now.refusal == "too large" and now.pending_cost is cost
     now.agree("timm:x", "download")
-    assert now.asked is None and now.agreed == {"timm:x": "download"} and state[Key.MODEL] == "timm:x"
+    assert now.pending_cost is None and now.consents == {"timm:x": "download"} and state[Key.MODEL] == "timm:x"
     now.show("timm:x")
-    assert (now.shown, now.refusal) == ("timm:x", "")
+    assert (now.model, now.refusal) == ("timm:x", "")
 
 
 def test_what_was_made_of_a_run_is_of_that_run_alone():
@@ -72,7 +72,7 @@ def test_a_photo_that_was_left_is_held_by_nothing_that_was_made_of_it(state):
     now.choose(photo)
     now.hold(photo, ("vit", ()), run)
     now.results_of("moved", photo)["token"] = 1
-    assert now.held.given() is photo and now.results_of("moved", photo)
+    assert now.current.user_input() is photo and now.results_of("moved", photo)
     now.choose(UserInput("sample", "horse"))
     del photo
     assert left() is None and now.run() is run

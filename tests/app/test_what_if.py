@@ -152,7 +152,7 @@ def test_a_slider_replaces_its_own_factor_alone():
 
 def test_the_answer_before_and_after_is_that_of_both_runs():
     at = opened(change="block1.mlp.output=zero")
-    changed, plain = run_of(at), tracer.load("vit").trace(image=at.session_state["visitor"].given.photo)
+    changed, plain = run_of(at), tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo)
     before, after = before_after.shares(plain.result), before_after.shares(changed.result)
     (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
     first, share = class_bars.ranking(*after)[0]
@@ -248,7 +248,7 @@ def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last():
 def test_what_it_looked_at_is_hidden_beside_others():
     at = unfolded("overview")
     hide = pills_with(at, "Most attended")
-    attended = hiding_test.most_attended(tracer.load("vit").trace(image=at.session_state["visitor"].given.photo))
+    attended = hiding_test.most_attended(tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo))
     change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"
     hide.set_value([change]).run()
     assert not at.exception and run_of(at).changes == (change,)

@@ -82,7 +82,9 @@ def test_the_visitor_closes_the_picture_and_reads_what_becomes_of_the_word():
     blocks.set_value([0, 1, 2]).run()
     assert not at.exception and "with it closed in blocks 1, 2 and 3" in text(at)
     found = close_picture(
-        at_model := tracer.load("vit-text"), at_model.inputs(image=at.session_state["visitor"].given.photo), (0, 1, 2)
+        at_model := tracer.load("vit-text"),
+        at_model.inputs(image=at.session_state["visitor"].user_input.photo),
+        (0, 1, 2),
     )
     right = sum(word == said for word, said in zip(found.words, found.instead, strict=True))
     assert f"{right} with it closed" in text(at)

@@ -41,7 +41,7 @@ def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[st
     at = AppTest.from_file(str(APP), default_timeout=120)
     at._bidi_component_manager = COMPONENTS
     if trace is not None:
-        at.session_state["visitor"] = Visitor(given=UserInput("trace", "upload.safetensors", trace=trace))
+        at.session_state["visitor"] = Visitor(user_input=UserInput("trace", "upload.safetensors", trace=trace))
         at.session_state["model"] = FIRST_MODEL
     for name, values in (address or {}).items():
         at.query_params[name] = values

@@ -70,7 +70,7 @@ def test_a_text_that_is_too_long_leaves_what_was_there(monkeypatch):
     monkeypatch.setenv("TRACER_TEXT", "20")
     at.sidebar.text_area[0].set_value("To be, or not to be, that").run()
     assert at.error[0].value.startswith("Your text has 25 characters; this server takes 20 at most")
-    assert at.session_state["visitor"].given.kind == "sample"
+    assert at.session_state["visitor"].user_input.kind == "sample"
 
 
 def test_a_text_of_too_many_tokens_is_refused(monkeypatch):

@@ -103,7 +103,9 @@ def _cell(
         return "<td></td>"
     layer, head = place
     fill, ink = _colour(measure, (value - span[0]) / (span[1] - span[0]))
-    tooltip = f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
+    tooltip = (
+        f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
+    )
     mark = " class=flips" * flips + ' aria-pressed="true"' * pressed
     return (
         f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{html.escape(tooltip)}" '
