@@ -90,7 +90,7 @@ def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: b
                 bar = bar or progress_bar.Bar(
                     doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
                 )
-                bar.show(where.place(task), task.told)
+                bar.show(where.place(task), task.progress)
                 st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
         if bar:
             bar.over()

@@ -17,7 +17,7 @@ def found(name: str, **sizes: int):
 
 def test_a_head_reads_the_columns_that_have_its_colour():
     model, trace, (query, *_) = found("vit", D=24, h=3, d_ff=8, L=1)
-    assert (query.heads, query.shape, query.symbolic, query.turned) == (3, (24, 24), ("D", "D"), True)
+    assert (query.heads, query.shape, query.symbolic, query.transposed) == (3, (24, 24), ("D", "D"), True)
     weight, each = dict(model.net.named_parameters())["block1.attention.query.weight"], 24 // 3
     assert weight.shape == query.shape[::-1]
     bias = dict(model.net.named_parameters())["block1.attention.query.bias"]
@@ -49,7 +49,7 @@ def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
         head_columns.describe(query) == "W_Q^(1) [24 × 24]: 3 heads of 8 columns each"
         and head_columns.describe(query) in drawn
     )
-    assert head_columns.drawing(query._replace(turned=False)).count("<rect") == 3
+    assert head_columns.drawing(query._replace(transposed=False)).count("<rect") == 3
 
 
 PACKED = {
@@ -64,13 +64,13 @@ def test_a_packed_product_is_three_bands_with_heads_in_each(name):
     model, _, (packed,) = found(name, **({"L": 1} if name.startswith("torchvision") else {}))
     D, h = packed.shape[0], packed.heads
     assert packed.is_packed and packed.shape == (D, 3 * D) and packed.symbolic == ("D", "3*D")
-    assert packed.turned == (name != "hf:gpt2")
+    assert packed.transposed == (name != "hf:gpt2")
     expected = {(at * D + head * D // h, D // h, head, part) for at, part in enumerate("QKV") for head in range(h)}
     assert set(packed.bands) == expected
     weight = dict(model.net.named_parameters())[PACKED[name]]
-    assert weight.shape == (packed.shape[::-1] if packed.turned else packed.shape)
+    assert weight.shape == (packed.shape[::-1] if packed.transposed else packed.shape)
     drawn = head_columns.drawing(packed)
-    assert drawn.count("<rect") == 3 * h * (1 + packed.turned) and drawn.count(">V</text>") == 1 + packed.turned
+    assert drawn.count("<rect") == 3 * h * (1 + packed.transposed) and drawn.count(">V</text>") == 1 + packed.transposed
     assert f"{h} heads of {D // h} columns each; Q from column 0 on, K from column {D} on" in drawn
 
 
@@ -84,7 +84,7 @@ def test_bands_are_those_whose_numbers_the_heads_received(thirds):
     by_head = [(part, head) for head in range(3) for part in "QKV"]
     expected = [(part, head) for part in "QKV" for head in range(3)] if thirds else by_head
     assert [(band.part, band.head) for band in sorted(packed.bands)] == expected
-    assert head_columns.drawing(packed).count("<rect") == 18 and packed.turned
+    assert head_columns.drawing(packed).count("<rect") == 18 and packed.transposed
     assert [band.start for band in sorted(packed.bands)] == [*range(0, 36, 4)]
     key = next(step for step in trace.steps if step.symbol.startswith(r"\mathbf{K}"))
     trace.values[key.value][0, 1, 0, 0] += 1

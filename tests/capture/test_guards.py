@@ -130,7 +130,7 @@ def test_a_mistake_in_writing_one_line_marks_that_line(monkeypatch, name):
 
 
 def test_a_book_with_a_line_that_is_open_is_lent_to_no_run():
-    book = derivation.Textbook(found=[_open_line()])
+    book = derivation.Textbook(steps=[_open_line()])
     assert not derivation._anywhere(book)
 
 

@@ -162,4 +162,4 @@ def test_a_call_that_is_one_op_is_seen_as_where_gradients_have_it_looked_into():
         with torch.set_grad_enabled(gradients):
             seen.append(record(as_module(masked), (x,), cap=2**20, calls=True))
     assert seen[0].ops == seen[1].ops and seen[0].calls.signature == seen[1].calls.signature
-    assert seen[0].calls.made == seen[1].calls.made
+    assert seen[0].calls.entries == seen[1].calls.entries

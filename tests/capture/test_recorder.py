@@ -101,7 +101,7 @@ def test_in_place_writes_change_the_maker_and_not_what_was_kept():
     net, x = InPlace(), torch.randn(4, 5)
     recording = record(net, (x,), cap=1 << 20)
     first = next(i for i, op in enumerate(recording.ops) if op.name == "addmm")
-    assert torch.equal(recording.kept.get(f"{first}.0"), net.first(x))
+    assert torch.equal(recording.store.get(f"{first}.0"), net.first(x))
     trace = tracer.trace(net, x)
     second = [op for op in trace.ops if op.op == "addmm"][1]
     assert trace.ops[second.inputs[1].maker].op == "fill_"
@@ -241,7 +241,7 @@ def test_what_a_trace_holds_grows_linearly_with_the_sequence(make):
 def test_kept_values_stay_under_the_cap():
     net = nn.Sequential(*(nn.Linear(50, 50) for _ in range(10)))
     recording = record(net, (torch.randn(100, 50),), cap=100_000)
-    assert recording.kept.bytes <= 100_000 and recording.kept.full
+    assert recording.store.bytes <= 100_000 and recording.store.full
 
 
 @pytest.fixture

@@ -52,9 +52,9 @@ def test_lent_and_wrong_is_derived_anew():
     first, second = CASES["nanogpt"][1]
     model.trace(text=first)
     lender = derivation._lenders.values()[0]
-    place = next(i for i, step in enumerate(lender.book.found) if step.line.id == "block1.attention.scores")
-    step = lender.book.found[place]
-    lender.book.found[place] = step._replace(line=replace(step.line, equation=Scaled(Scalar(2), step.line.equation)))
+    place = next(i for i, step in enumerate(lender.book.steps) if step.line.id == "block1.attention.scores")
+    step = lender.book.steps[place]
+    lender.book.steps[place] = step._replace(line=replace(step.line, equation=Scaled(Scalar(2), step.line.equation)))
     trace = model.trace(text=second)
     assert {step.verdict for step in trace.steps} == {"proven"}
     assert trace.steps == tracer.load("nanogpt", **CASES["nanogpt"][0]).trace(text=second).steps

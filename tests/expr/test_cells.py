@@ -270,5 +270,5 @@ def test_numbers_that_are_none_or_far_out_are_no_error():
     assert all(term.share != term.share for term in masked)
     flat = [torch.ones(1, 1), torch.ones(1), torch.zeros(1)]
     names = [expr.Tensor(letter, (), letter) for letter in "xmv"]
-    norm = expr.BatchNorm(*names, eps=0.0, given=None, wide=False)
+    norm = expr.BatchNorm(*names, eps=0.0, affine=None, wide=False)
     assert [term.share for term in norm.contributions(size, (0, 0), *flat)] == [None] * 3

@@ -180,12 +180,12 @@ def test_the_claims_are_measured_on_the_run():
         "not", "sense", "holds", "holds", "sense",
     ]  # fmt: skip
     added = trace.value("block2.mlp.output").norm(dim=-1) / trace.value("block2.attention.residual").norm(dim=-1)
-    assert found.drawn["correction"]["‖F‖/‖X′‖, MLP"][1] == pytest.approx(float(added.mean()))
+    assert found.curves["correction"]["‖F‖/‖X′‖, MLP"][1] == pytest.approx(float(added.mean()))
     weights, total = trace.attention(1)[0].mean(0)[1:, 1:], 0.0
     for i in range(15):
         for j in range(15):
             total += float(weights[i, j]) * sqrt((i // 5 - j // 5) ** 2 + (i % 5 - j % 5) ** 2)
-    assert found.drawn["far"]["mean distance"][1] == pytest.approx(total / float(weights.sum()), rel=1e-5)
+    assert found.curves["far"]["mean distance"][1] == pytest.approx(total / float(weights.sum()), rel=1e-5)
 
 
 def test_gradients_of_a_softmax_are_those_of_autograd():

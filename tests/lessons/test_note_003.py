@@ -114,8 +114,8 @@ def test_slip_dropout():
     slip = errata.SLIPS["dropout"]
     found = slip.measure(run, "torchvision")
     assert slip.verdict == "sense" and found.so
-    assert "leave 0 of the 54 ops" in found.said and "the very same output" in found.said
-    assert "draws random numbers 4 times: in `self_attention`, `dropout`, `mlp.2`, `mlp.4`" in found.said
+    assert "leave 0 of the 54 ops" in found.sentence and "the very same output" in found.sentence
+    assert "draws random numbers 4 times: in `self_attention`, `dropout`, `mlp.2`, `mlp.4`" in found.sentence
     net = note_003._dropping(run("torchvision")[0])
     assert not net.training and net.get_submodule(ATTENTION).dropout == 0.1
 
@@ -210,7 +210,7 @@ def test_slip_two_norms():
 def test_what_is_counted_is_what_the_note_says_or_differs_as_told():
     found = {name: count(run) for name, count in counted.COUNTED.items()}
     assert all(one.holds for one in found.values()), found
-    assert "12 blocks" in found["layers"].said and "2,362,368" in found["attention"].said
+    assert "12 blocks" in found["layers"].sentence and "2,362,368" in found["attention"].sentence
     kinds = counted.kinds(run)
     assert {kind: (names.total(), counted.SAID[kind]) for kind, names in kinds.items()} == {
         "Matrix Multiply": (6, "5"),

@@ -87,17 +87,19 @@ def test_slip_byte_pairs():
     from tracer.zoo.hf.hub import import_transformers
 
     assert 256 + 50_000 + 1 == 50_257
-    assert "16 bytes of “reverse this one” to 5 pieces" in errata.SLIPS["byte_pairs"].measure(run, "transformer").said
+    assert (
+        "16 bytes of “reverse this one” to 5 pieces" in errata.SLIPS["byte_pairs"].measure(run, "transformer").sentence
+    )
     assert import_transformers().GPT2Config().vocab_size == 50_257
 
 
 def test_slip_tubelets():
     """What the papers say; no run shows it."""
-    assert "Arnab et al. 2021" in errata.SLIPS["tubelets"].measure(run, "transformer").said
+    assert "Arnab et al. 2021" in errata.SLIPS["tubelets"].measure(run, "transformer").sentence
 
 
 def test_slip_ts2vec():
-    assert "Yue et al. 2022" in errata.SLIPS["ts2vec"].measure(run, "transformer").said
+    assert "Yue et al. 2022" in errata.SLIPS["ts2vec"].measure(run, "transformer").sentence
 
 
 def test_slip_epsilon():

@@ -88,7 +88,7 @@ def test_the_worst_is_the_verdict_and_slips_are_told():
     assert ids.verdict == "not" and ids.slips == (errata.SLIPS["ids"].sentence,)
     table = next(result for result in by_text.values() if "slip positions" in result.row.where)
     assert table.verdict == "sense"
-    assert Result(held.row, (held.found[0], ids.found[-1], table.found[-1])).verdict == "not"
+    assert Result(held.row, (held.findings[0], ids.findings[-1], table.findings[-1])).verdict == "not"
 
 
 def test_a_slip_is_told_beside_its_step():

@@ -161,13 +161,13 @@ def test_bins_lose_half_a_bin_at_most(name):
     values = SERIES[name]()
     for V in series.BINS:
         found, (ids, decoded) = series.loss(values, V), series.to_bins(values, V)
-        assert found.inside <= found.half * (1 + 1e-6)
+        assert found.within <= found.half * (1 + 1e-6)
         assert (found.clipped > 0) == (name == "one outlier")
         nearest = abs(values[:, None] - series.middles(values, V)).argmin(axis=1)
-        assert (ids == nearest).all() and abs(values - decoded).max() == pytest.approx(max(found.inside, found.largest))
+        assert (ids == nearest).all() and abs(values - decoded).max() == pytest.approx(max(found.within, found.largest))
     made = series.trace_bins(values, 32)
     assert made.values[made.step("tokens.bin.to").value][0].tolist() == series.to_bins(values, 32)[0].tolist()
-    assert series.loss(values, 4096).inside < series.loss(values, 8).inside / 100
+    assert series.loss(values, 4096).within < series.loss(values, 8).within / 100
 
 
 def test_a_value_is_in_the_patch_that_is_marked():

@@ -32,9 +32,9 @@ def told(id, lie):
         book = derive(*given)
         found = [
             step._replace(line=replace(step.line, equation=lie(step.line))) if step.line.id == id else step
-            for step in book.found
+            for step in book.steps
         ]
-        return replace(book, found=found)
+        return replace(book, steps=found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tracing, "derive", lying)

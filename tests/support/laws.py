@@ -24,7 +24,7 @@ def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int
             if key.startswith("parameter "):
                 return weight(weights(replay.module), key.removeprefix("parameter "))
             name = key.removeprefix("input ")
-            return run.inputs.get(name) if name != key else run.kept.get(key)
+            return run.inputs.get(name) if name != key else run.store.get(key)
 
         returned = {one.step: ref.key for one, ref in zip(trace.returned, run.calls.outputs, strict=True) if one.step}
         for at, checked in (places, places.keys()), (places | returned, returned):

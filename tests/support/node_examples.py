@@ -199,18 +199,18 @@ def _rows():
     yield _example(e.LayerNorm(1e-5, X, Y), real(2, 3, 4), real(4))
     yield _example(e.RMSNorm(1e-5, X, Y), real(2, 3, 4), real(4))
     yield _example(e.UnitLength(X), real(2, 4))
-    running = {"eps": 1e-5, "given": "weight bias", "wide": True}
+    running = {"eps": 1e-5, "affine": "weight bias", "wide": True}
     yield _example(e.BatchNorm(X, Y, Z, V, U, **running), real(2, 3, 4), real(3), positive(3), real(3), real(3))
-    given = {"eps": 1e-5, "given": "weight bias"}
+    given = {"eps": 1e-5, "affine": "weight bias"}
     yield _example(e.GroupNorm(X, Y, Z, groups=2, **given), real(2, 4, 3), real(4), real(4))
-    yield _example(e.ChannelNorm(X, Y, axes=(2,), labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(3))
+    yield _example(e.ChannelNorm(X, Y, axes=(2,), labels=None, eps=1e-5, affine="weight"), real(2, 3, 4), real(3))
     yield _example(e.LayerNormOver(X, Y, Z, axes=(1, 2), labels=None, **given), real(2, 3, 4), real(3, 4), real(3, 4))
-    yield _example(e.LayerNormOver(X, axes=None, labels=None, eps=1e-5, given=None), real(2, 3, 4))
-    less = {"axes": None, "labels": None, "eps": 1e-3, "given": "weight bias", "count": 4}
+    yield _example(e.LayerNormOver(X, axes=None, labels=None, eps=1e-5, affine=None), real(2, 3, 4))
+    less = {"axes": None, "labels": None, "eps": 1e-3, "affine": "weight bias", "count": 4}
     for how, centred in (("inside", True), ("outside", True), ("clamped", False)):
         other = e.DeviationNorm(X, Y, Z, how=how, centred=centred, less=int(centred), **less)
         yield _example(other, real(2, 3, 4), real(4), real(4))
-    yield _example(e.RMSNormOver(X, Y, axes=None, labels=None, eps=1e-5, given="weight"), real(2, 3, 4), real(4))
+    yield _example(e.RMSNormOver(X, Y, axes=None, labels=None, eps=1e-5, affine="weight"), real(2, 3, 4), real(4))
     over = {"axes": (0, 2), "labels": None, "keep": False}
     for name in ("Mean", "Sum", "Prod", "LogSumExp"):
         yield _example(getattr(e, name)(X, **over), real(2, 3, 4))

@@ -95,12 +95,12 @@ class _NotOneRowEach(Exception):
 
 @dataclass
 class _Switch:
-    """What is off now: for each row of the batch a head, None for none. `seen` has the weights of the first row, by
-    layer, where `looks` is True."""
+    """What is off now: for each row of the batch a head, None for none. `weights` has those of the first row, by
+    layer, where `observes` is True."""
 
     off: list[Head | None] = field(default_factory=lambda: [None])
-    looks: bool = False
-    seen: dict[int, Tensor] = field(default_factory=dict)
+    observes: bool = False
+    weights: dict[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +122,9 @@ class _SwitchHeads(Change):
 
 def _switched(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
     off, heads = switch.off, x.shape[axis]
-    if switch.looks:
+    if switch.observes:
         first = x[:1] if len(off) > 1 else x
-        switch.seen[layer] = first.detach().movedim(axis, 0)
+        switch.weights[layer] = first.detach().movedim(axis, 0)
     if not any(head is not None and head.layer == layer for head in off):
         return x
     head_mask = torch.ones(len(off), heads, dtype=x.dtype, device=x.device)
@@ -174,9 +174,9 @@ class HeadSwitchboard:
     @torch.no_grad()
     def probe(self, inputs: Inputs) -> Probe:
         """Run an input with all heads, then with each head off. Progress is reported in heads."""
-        self._switch.seen, self._switch.off, self._switch.looks = {}, [None], True
+        self._switch.weights, self._switch.off, self._switch.observes = {}, [None], True
         alone = self._net(*inputs, **inputs.named)
-        self._switch.looks = False
+        self._switch.observes = False
         outputs, probabilities = [_plain(alone)], [choice_probabilities(self._kind, alone)]
         with doing("Switching each head off"):
             at = 0
@@ -192,8 +192,8 @@ class HeadSwitchboard:
             self.heads,
             torch.cat(outputs),
             torch.cat(known) if len(known) == len(probabilities) else None,
-            {layer: self._lay.describe(weights) for layer, weights in self._switch.seen.items()},
-            self._switch.seen,
+            {layer: self._lay.describe(weights) for layer, weights in self._switch.weights.items()},
+            self._switch.weights,
         )
 
     def _run(self, inputs: Inputs, off: Sequence[Head], alone: Any) -> Any:

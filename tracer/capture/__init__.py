@@ -61,11 +61,11 @@ class Recording:
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
     has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
     op and place, the position of an operand in the list that another op returned; what the run returned has `RETURNED`
-    for an op. `given` is what forward was called with, and `grad` whether gradients were on; `returned` has the
+    for an op. `arguments` is what forward was called with, and `grad` whether gradients were on; `returned` has the
     producer of each tensor that it returned."""
 
     ops: list[OpEvent] = field(default_factory=list)
-    kept: TensorStore = field(default_factory=lambda: TensorStore(0))
+    store: TensorStore = field(default_factory=lambda: TensorStore(0))
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     attentions: Attentions | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Recording:
     opened_error: float | None = None
     calls: Calls | None = None
     numbers: list[int] = field(default_factory=list)
-    given: tuple[tuple, dict[str, Any]] = ((), {})
+    arguments: tuple[tuple, dict[str, Any]] = ((), {})
     grad: bool = False
     scalars: list[Scalars] = field(default_factory=list)
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -115,15 +115,17 @@ def record(
         raise ValueError(
             f"the parameter {quote(lazy)} has no shape before the first forward: run it once, then trace it"
         )
-    recording = Recording(kept=store or TensorStore(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs))
-    recording.given, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
+    recording = Recording(
+        store=store or TensorStore(cap), parameters=parameters, inputs=inputs_of(module, args, kwargs)
+    )
+    recording.arguments, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
     makers = Makers(weights | inputs)
     keeping = cap > 0 or store is not None
     if keeping:
         for name, tensor in inputs.items():
-            recording.kept.offer(name, tensor)
+            recording.store.offer(name, tensor)
     with ExitStack() as stack:
         if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
             torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
@@ -134,10 +136,10 @@ def record(
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
         if attention:
-            recording.attentions = Attentions(recording.ops, recording.kept, recording.inputs)
+            recording.attentions = Attentions(recording.ops, recording.store, recording.inputs)
             stack.callback(recording.attentions.over)
         names = stack.enter_context(CallMode())
-        untouched = InputGuard(theirs, recording.kept)
+        untouched = InputGuard(theirs, recording.store)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
         named_tensors = {
@@ -158,7 +160,7 @@ def record(
             stack.enter_context(exclude_autograd_keys())
         if call_recorder:
             recording.calls = call_recorder.calls
-            modules.told = call_recorder
+            modules.call_recorder = call_recorder
             stack.callback(call_recorder.over)
         stack.enter_context(observe_ops(observer))
         try:
@@ -179,7 +181,7 @@ def record(
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping, run):
-    ops, store, attentions, code = recording.ops, recording.kept, recording.attentions, record.__code__
+    ops, store, attentions, code = recording.ops, recording.store, recording.attentions, record.__code__
     describe, record_output, running = makers.of, makers.record, modules.stack
     place: list[Any] = [-1, "", None]
 

@@ -94,7 +94,7 @@ class Calls:
     """The calls of one run and the calls of its modules, both in order. `changes` are the values that interventions
     replaced."""
 
-    made: list[Call] = field(default_factory=list)
+    entries: list[Call] = field(default_factory=list)
     modules: list[ModuleCall] = field(default_factory=list)
     inputs: tuple[Ref, ...] = ()
     outputs: tuple[Ref, ...] = ()
@@ -127,13 +127,13 @@ class Calls:
             replace(module, inputs=restore(module.inputs), outputs=restore(module.outputs), named=restore(module.named))
             for module in self.modules
         ]
-        restored_calls = [restored(call) for index, call in enumerate(self.made) if index not in gone]
+        restored_calls = [restored(call) for index, call in enumerate(self.entries) if index not in gone]
         return Calls(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
 
     @cached_property
     def signature(self) -> int:
         """A hash that is equal for runs of the same calls, whatever the values; read it once all is recorded."""
-        outlines = tuple([_outline(call) for call in self.made])
+        outlines = tuple([_outline(call) for call in self.entries])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
         return hash((outlines, modules, self.inputs, self.outputs, self.places, tuple(self.changes)))
 
@@ -141,7 +141,7 @@ class Calls:
         """Return a hash that is equal for runs of the same calls but for sizes: shapes and whole numbers are left
         out."""
         outline: list[object] = []
-        for call in self.made:
+        for call in self.entries:
             keys = map(_keys, call.arguments.values())
             outline.append((call.name, call.module, call.call, call.first, call.last, *call.arguments, *keys))
             outline.append(_keys(call.outputs))
@@ -210,9 +210,9 @@ class CallRecorder(CallRunner):
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = Calls()
-        self._ops, self._kept, self._modules = recording.ops, recording.kept, modules
+        self._ops, self._store, self._modules = recording.ops, recording.store, modules
         with torch.DisableTorchFunction():
-            self._values = Values(makers_named, recording.kept, self._record_overwrite)
+            self._values = Values(makers_named, recording.store, self._record_overwrite)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
@@ -235,9 +235,9 @@ class CallRecorder(CallRunner):
 
     def _whole(self, facts: OpKind, observe, mode, func, types, args, kwargs):
         """Record a call that is one op."""
-        self._inner, self._alone = self.calls.made, True
+        self._inner, self._alone = self.calls.entries, True
         try:
-            return self._op(self.calls.made, facts, observe, mode, func, types, args, kwargs)
+            return self._op(self.calls.entries, facts, observe, mode, func, types, args, kwargs)
         finally:
             self._inner, self._alone = None, False
 
@@ -253,7 +253,7 @@ class CallRecorder(CallRunner):
         if len(inner) == 1 and inner[0].name == facts.name:
             inner = ()
         composite = Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops), tuple(inner))
-        self.calls.made.append(composite)
+        self.calls.entries.append(composite)
         return result
 
     def _outputs(self, result) -> tuple[Ref, ...]:
@@ -269,7 +269,7 @@ class CallRecorder(CallRunner):
         try:
             return observe(mode, func, types, args, kwargs)
         finally:
-            self.calls.made += self._inner
+            self.calls.entries += self._inner
             self._inner = None
 
     def _op(self, inner: list[Call], facts: OpKind, observe, mode, func, types, args, kwargs):
@@ -300,7 +300,7 @@ class CallRecorder(CallRunner):
         )
         for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
             if not any(tensor is candidate for candidate in results):
-                self._kept.offer(f"{index}.{len(outputs) + number}", tensor)
+                self._store.offer(f"{index}.{len(outputs) + number}", tensor)
                 values.wrote(tensor, f"{index}.{len(outputs) + number}")
         return outputs
 
@@ -309,7 +309,7 @@ class CallRecorder(CallRunner):
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
         overwrite = Call(None, "overwrite", arguments, (current,), path, call, index, index)
-        (self.calls.made if self._inner is None else self._inner).append(overwrite)
+        (self.calls.entries if self._inner is None else self._inner).append(overwrite)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """Return all arguments by the names of the schema, tensors as references."""
@@ -361,17 +361,17 @@ class CallRecorder(CallRunner):
     @contextmanager
     def changing(self, value: Tensor, text: str) -> Iterator[list[Tensor]]:
         """Record that the calls of the block replace a value, by the tensor that the block puts into the list."""
-        first, replacement = len(self.calls.made), list[Tensor]()
+        first, replacement = len(self.calls.entries), list[Tensor]()
         with torch.DisableTorchFunction():
             before = self._values.of(value)
         yield replacement
         with torch.DisableTorchFunction():
             after = self._values.of(replacement[0])
-        self.calls.changes.append(ChangedValue(before, after, first, len(self.calls.made), text))
+        self.calls.changes.append(ChangedValue(before, after, first, len(self.calls.entries), text))
 
     def over(self) -> None:
         """Release the run's tensors."""
-        self._modules.told = self._inner = None
+        self._modules.call_recorder = self._inner = None
         del self._values
 
     def record_output(self, output) -> None:

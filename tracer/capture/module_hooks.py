@@ -49,7 +49,7 @@ def active() -> ModuleStack | None:
 
 class ModuleStack:
     """The modules that run now, the innermost last: (module, path, number of earlier calls); `threads` says that the
-    forward started one, or handed work to one. `told` is told of each call, where there is one."""
+    forward started one, or handed work to one. `call_recorder` hears of each call, where there is one."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
@@ -59,7 +59,7 @@ class ModuleStack:
         self._calls: dict[str, int] = {}
         self._blocks, self._begun = blocks(modules), 0
         self.threads = False
-        self.told: CallRecorder | None = None
+        self.call_recorder: CallRecorder | None = None
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
@@ -87,16 +87,16 @@ def _enter(module, args):
     stack = active()
     if stack is not None:
         stack.enter(module)
-        if stack.told is not None:
-            stack.told.enter(type(module).__name__, args)
+        if stack.call_recorder is not None:
+            stack.call_recorder.enter(type(module).__name__, args)
 
 
 def _leave(module, args, *more):
     stack = active()
     if stack is not None:
-        if stack.told is not None:
+        if stack.call_recorder is not None:
             *named, output = more  # PyTorch leaves out what was given by name where the forward has failed
-            stack.told.leave(named[0] if named else {}, output)
+            stack.call_recorder.leave(named[0] if named else {}, output)
         stack.leave(module)
 
 

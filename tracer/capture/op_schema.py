@@ -45,7 +45,7 @@ class OpKind(NamedTuple):
     attention: str
     lists: bool
     func: object
-    given: bool = False
+    axis_arguments: bool = False
     defaults: tuple = ()
     optional: Mapping[str, Any] = MappingProxyType({})
     higher: bool = False
@@ -87,7 +87,7 @@ def _read(func) -> OpKind:
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
         defaults=tuple(a.default_value for a in arguments) if sized else (),
-        given=layout or part == "reduction" or (space == "aten" and plain in CONCATENATIONS),
+        axis_arguments=layout or part == "reduction" or (space == "aten" and plain in CONCATENATIONS),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
         whole=space == "aten" and not written and not has_composite_kernel(func),
     )

@@ -55,7 +55,7 @@ class ScalarRecorder(CallRunner):
     """The recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
 
     def __init__(self, recording):
-        self.found: list[Scalars] = recording.scalars
+        self.scalars: list[Scalars] = recording.scalars
         self._ops = recording.ops
         self._within = False
 
@@ -109,7 +109,7 @@ class ScalarRecorder(CallRunner):
         for name, value in {**facts.optional, **arguments}.items():
             _put(values, flags, name, value)
         if values or flags or len(self._ops) - first > 1:
-            self.found.append(Scalars(facts.name, first, len(self._ops), values, flags))
+            self.scalars.append(Scalars(facts.name, first, len(self._ops), values, flags))
 
 
 def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> None:

@@ -14,7 +14,7 @@ class Part(NamedTuple):
 
     size: float
     colour: str
-    said: str
+    tooltip: str
 
 
 class Row(NamedTuple):
@@ -59,7 +59,7 @@ def _row(row: Row, end: float) -> str:
 
 def _part(part: Part, end: float) -> str:
     width = f"width:{100 * part.size / end:.2f}%"
-    return f'<i title="{html.escape(part.said)}" style="{width};background:{part.colour}"></i>'
+    return f'<i title="{html.escape(part.tooltip)}" style="{width};background:{part.colour}"></i>'
 
 
 def round_ticks(largest: float, most: int = 4) -> Iterator[float]:

@@ -58,7 +58,9 @@ def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> 
 
     `sizes` returns the symbolic shape of a value.
     """
-    tokens = {sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.given if len(ref.shape) > 1}
+    tokens = {
+        sizes(ref.key)[-2 if ref.dtype.is_floating_point else -1] for ref in graph.placeholders if len(ref.shape) > 1
+    }
     for index in graph.computing_calls():
         call, pair = graph.calls[index], graph.inputs[index]
         summed = _contracted_axis(call) if base(call.name) in MATMULS and len(pair) == 2 else None

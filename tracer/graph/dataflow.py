@@ -33,7 +33,7 @@ class Graph:
 
     def __init__(self, calls: Iterable[Call], run: Calls):
         self.calls, self.run = tuple(calls), run
-        self.given, self.outputs, self.modules = run.inputs, run.outputs, run.modules
+        self.placeholders, self.outputs, self.modules = run.inputs, run.outputs, run.modules
         self.returned = frozenset(ref.key for ref in run.outputs)
         self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in self.calls]
         self.producer: dict[str, int] = {}
@@ -52,8 +52,8 @@ class Graph:
     @classmethod
     def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
         """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls."""
-        taken = {ref.key for call in run.made for ref in refs(call.arguments)}
-        return cls(cls._expand(run.made, known, taken), run)
+        taken = {ref.key for call in run.entries for ref in refs(call.arguments)}
+        return cls(cls._expand(run.entries, known, taken), run)
 
     def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
         """Return the graph with each group of calls replaced by other calls, at the position of the group's last
@@ -219,7 +219,7 @@ class Graph:
     def depends(self) -> dict[str, str]:
         """The dependence of each value: "x" on inputs, "p" on parameters alone, "c" on nothing."""
         depends: dict[str, str] = {}
-        input_keys = {ref.key for ref in self.given}
+        input_keys = {ref.key for ref in self.placeholders}
         for key in self.ref:
             if key not in self.producer:
                 depends[key] = "x" if key in input_keys else "p" if key.startswith("parameter ") else "c"

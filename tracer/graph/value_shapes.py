@@ -50,7 +50,7 @@ def solved_shapes(
     for index, shapes in enumerate(solution.outputs):
         for position, shape in enumerate(shapes):
             solved[f"{index}.{position}"] = shape
-    for call in calls.made:
+    for call in calls.entries:
         for op in call.inner or (call,):
             if op.first >= min(len(solution.inputs), op.last) or op.func is None:
                 continue
@@ -70,7 +70,7 @@ def _external_keys(calls: Calls, operands: Collection[tuple[int, int]]) -> froze
         return frozenset()
     keys = {
         (op.first, place): ref.key
-        for op in _innermost_calls(calls.made)
+        for op in _innermost_calls(calls.entries)
         for place, ref in enumerate(refs(op.arguments))
     }
     return frozenset(key for at in operands if (key := keys.get(at, "")).startswith("constant "))
@@ -132,7 +132,7 @@ class Shapes:
         """Whether a layout was printed in numbers since this was last reset."""
         self.remarks: dict[str, None] = {}
         """Remarks on the numbers that were printed since this was last emptied."""
-        self._made: dict[str, tuple[sympy.Expr, ...]] = {}
+        self._shapes: dict[str, tuple[sympy.Expr, ...]] = {}
         rolled = (call for call in graph.calls if call.name in ("turns", "experts"))
         self._repeated = frozenset(
             op for call in rolled for inner_call in call.inner for op in range(inner_call.first, inner_call.last)
@@ -141,7 +141,7 @@ class Shapes:
     def for_graph(self, graph: Graph) -> Shapes:
         """Return the same shapes for a rewritten graph of the run."""
         shapes = copy(self)
-        shapes._graph, shapes._made = graph, {}
+        shapes._graph, shapes._shapes = graph, {}
         return shapes
 
     def _expert_ops(self) -> frozenset[int]:
@@ -158,7 +158,7 @@ class Shapes:
                 axes = ((of, axis) for _, what, axis, of, _ in turn.places if what in PARTS)
                 counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
                 if solved is not None:
-                    behind = solved[turn.axis + 1 :] if turn.kept else solved[turn.axis :]
+                    behind = solved[turn.axis + 1 :] if turn.keepdim else solved[turn.axis :]
                     self.solved[key] = (*solved[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
 
     def _solve_expert_lists(self) -> None:
@@ -170,17 +170,17 @@ class Shapes:
                         self.solved[ref.key] = (str(ref.shape[0]), *self.solved[member])
 
     def of(self, key: str) -> tuple[sympy.Expr, ...]:
-        if key not in self._made:
+        if key not in self._shapes:
             numbers = self._graph.shape(key)
             solved = self.solved.get(key)
             if solved is None or len(solved) != len(numbers):
-                self._made[key] = tuple(map(sympy.Integer, numbers))
+                self._shapes[key] = tuple(map(sympy.Integer, numbers))
             else:
-                self._made[key] = tuple(
+                self._shapes[key] = tuple(
                     sympy.Integer(number) if size == UNKNOWN else parse(size)
                     for size, number in zip(solved, numbers, strict=True)
                 )
-        return self._made[key]
+        return self._shapes[key]
 
     def varying_numbers(self, call: Call) -> dict[Where, str]:
         """Return the numbers among a call's arguments that differ between runs, by argument name and position.
@@ -204,7 +204,7 @@ class Shapes:
     def depends_on_values(self, key: str) -> bool:
         """Return whether a size of a value depends on the values of the input."""
         op = key.partition(".")[0]
-        return self._solution is not None and op.isdecimal() and self._solution.held[int(op)] == OF_DATA
+        return self._solution is not None and op.isdecimal() and self._solution.notes[int(op)] == OF_DATA
 
     def slice_bounds(
         self, call: Call, output: int, taken: tuple[int, int], step: int = 1
@@ -255,7 +255,7 @@ class Shapes:
                 if name == "step" and call.name in SLICES and text != DATA:
                     self.remarks[MOVES.format(call.arguments[name])] = None
             edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
-            if edge is None and call.name in SLICES and self._solution.held[call.first] == NOT_ALL:
+            if edge is None and call.name in SLICES and self._solution.notes[call.first] == NOT_ALL:
                 self.remarks[UNTRIED] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
@@ -303,7 +303,7 @@ class Shapes:
         """Write a value's sizes as its equation does, where they are equal: `h·d_k` for `D`."""
         stated = self.of(key)
         if len(stated) == len(shape):
-            self._made[key] = tuple(
+            self._shapes[key] = tuple(
                 sympy.sympify(b) if self.same(a, b) else a for a, b in zip(stated, shape, strict=True)
             )
 

@@ -39,7 +39,7 @@ def lower_loop(writer, call: Call) -> Node:
         places.append((what, axis, start))
         shape = own.shape if of == body.own else writer.shapes.of(of)
         if what in PARTS or what == CARRY:
-            shape = (*shape[:axis], *([1] if body.kept else []), *shape[axis + 1 :])
+            shape = (*shape[:axis], *([1] if body.keepdim else []), *shape[axis + 1 :])
         text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
         shape = shape[::-1] if matrix else shape
         parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, body.back)
@@ -47,14 +47,14 @@ def lower_loop(writer, call: Call) -> Node:
     operands += [_initial_state(writer.value(ref.key), body) for ref in call.arguments["starts"]]
     places = [(what, axis, first + start if what == CARRY else 0) for what, axis, start in places]
     places += [(INIT, 0, 0)] * (len(operands) - first)
-    return Scan(_lower_body(writer, body, parts), length, body.axis, (body.back, body.kept), places, *operands)
+    return Scan(_lower_body(writer, body, parts), length, body.axis, (body.back, body.keepdim), places, *operands)
 
 
 def _initial_state(node: Node, body) -> Node:
     """Return the initial state, arranged like its slices; a constant state as its number."""
     if isinstance(node, Full) and isinstance(node.operands[0], Scalar):
         return node.operands[0]
-    rank = len(infer(node)) if body.kept else 0
+    rank = len(infer(node)) if body.keepdim else 0
     return Slice(node, tuple(0 if axis == body.axis else (None, None, None) for axis in range(rank))) if rank else node
 
 
@@ -71,5 +71,5 @@ def _is(value, key: str) -> bool:
 def _lower_body(writer, body, parts: dict[str, Tensor]) -> Node:
     """Lower one iteration, with these placeholders for its operands."""
     outputs = tuple(ref for call in body.calls for ref in call.outputs if ref.key == body.key)
-    graph = Graph.of(Calls(made=list(body.calls), outputs=outputs), has_lowering)
+    graph = Graph.of(Calls(entries=list(body.calls), outputs=outputs), has_lowering)
     return writer.within(graph, NoSteps(graph), parts).value(body.key)

@@ -159,7 +159,7 @@ def _frozen_norm(node: Node) -> Node | None:
     vectors = [_of_channels(vector, len(x.shape)) for vector in operands]
     if not isinstance(eps, Scalar) or not eps.value.is_number or None in vectors:
         return None
-    return BatchNorm(x, *vectors, eps=float(eps.value), given="weight bias", wide=len(x.shape) > 2)
+    return BatchNorm(x, *vectors, eps=float(eps.value), affine="weight bias", wide=len(x.shape) > 2)
 
 
 POSITION_RULES = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _scaled_by, _prefix, _frozen_norm)

@@ -75,20 +75,20 @@ class Vocabulary:
 
     `names` are the sizes that a dimension can be, in order of preference; `derived` has formulas of some of them.
     `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there
-    is one. `inside` returns the mode of tensors without values, if these are used. `held` is a note on sizes that are
-    no symbols. `small` are sizes below those of the probes, in order of preference. `partly` allows ops that do not run
-    at the sizes of the probes. `ran` caches the probes.
+    is one. `mode` returns the mode of tensors without values, if these are used. `note` is about sizes that are no
+    symbols. `small` are sizes below those of the probes, in order of preference. `missing_ops` allows ops that do not
+    run at the sizes of the probes. `recordings` caches the probes.
     """
 
     names: tuple[str, ...]
     derived: dict[str, str]
     build: Callable[[dict[str, int]], tuple]
-    inside: Callable[[], AbstractContextManager] | None = None
-    held: str = ""
+    mode: Callable[[], AbstractContextManager] | None = None
+    note: str = ""
     small: tuple[dict[str, int], ...] = ()
-    partly: bool = False
+    missing_ops: bool = False
     device: torch.device | None = None
-    ran: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
+    recordings: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
         """Return sizes with the derived ones, computed in order."""
@@ -104,16 +104,16 @@ class Vocabulary:
         values, drawn by `other_inputs`.
         """
         key = (*sizes.items(), values)
-        recording = None if primitives else self.ran.get(key)
+        recording = None if primitives else self.recordings.get(key)
         if recording is None:
-            with (self.inside or nullcontext)():
+            with (self.mode or nullcontext)():
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 if self.device is not None and self.device.type != "cpu":
                     module, (args, *kwargs) = module.to(self.device), _to_device((args, *kwargs), self.device)
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
-                alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.inside is None}
+                alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
                 recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
             indices = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
             opened = [recording.opened[i] for i in indices] if primitives else []
@@ -127,9 +127,9 @@ class Vocabulary:
                 positions=recording.positions,
             )
             if not primitives:
-                if len(self.ran) >= REMEMBERED:
-                    self.ran.pop(next(iter(tuple(self.ran))), None)  # other threads add to it
-                self.ran[key] = recording
+                if len(self.recordings) >= REMEMBERED:
+                    self.recordings.pop(next(iter(tuple(self.recordings))), None)  # other threads add to it
+                self.recordings[key] = recording
         return recording
 
     def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
@@ -154,8 +154,8 @@ class Vocabulary:
     def keep(self, probes: list[dict[str, int]]) -> None:
         """Drop all cached runs except those at these sizes, before the next run of the same model is solved."""
         wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE + 2)}
-        for key in {*self.ran} - wanted:
-            self.ran.pop(key, None)
+        for key in {*self.recordings} - wanted:
+            self.recordings.pop(key, None)
 
 
 def _to_device(value, device: torch.device):
@@ -178,7 +178,7 @@ class Solution:
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
     outputs: tuple[tuple[tuple[str, ...], ...], ...]
-    held: tuple[str, ...]
+    notes: tuple[str, ...]
     parts: tuple[tuple, ...] = ()
     scalars: dict[Key, dict[Where, str]] = field(default_factory=dict)
     edges: dict[int, SliceBounds] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class Solution:
     def predicts(self, recording: Recording, sizes: dict[str, int]) -> bool:
         """Return whether another run of the same ops has every solved shape and number, evaluated at `sizes`."""
         run = recording.ops
-        if any(self.held) or len(run) != len(self.inputs):
+        if any(self.notes) or len(run) != len(self.inputs):
             return False
 
         @cache
@@ -223,7 +223,7 @@ class Solution:
             for op, inputs, outputs in zip(run, self.inputs, self.outputs, strict=True)
         ):
             return False
-        for entry in scalars_of(recording.calls.made if recording.calls else ()):
+        for entry in scalars_of(recording.calls.entries if recording.calls else ()):
             solved, numbers = self.scalars.get((entry.name, entry.first, entry.last), {}), flatten(entry)
             for where, text in solved.items():
                 if text not in (UNKNOWN, DATA) and not is_near(value(text), numbers.get(where, nan)):
@@ -252,7 +252,7 @@ def solve(
     """
     if len(probes) < LEAST:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
-    partial = PartialSolution(run, opened, list(scalars_of(calls.made)) if calls else [], returned, positions or {})
+    partial = PartialSolution(run, opened, list(scalars_of(calls.entries)) if calls else [], returned, positions or {})
     partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
     partial.solve_copies()
     notes = [""] * len(run)
@@ -269,15 +269,15 @@ def solve(
                 partial.inputs[i] = partial.outputs[i] = None
         for i in {*missing, *again} - {*partial.missing_ops(), *partial.unsolved_ops()}:
             notes[i] = f"{AT_SOME} B held at {sizes['B']}"
-    if partial.missing_ops() and vocabulary.inside and not vocabulary.partly:
+    if partial.missing_ops() and vocabulary.mode and not vocabulary.missing_ops:
         raise OpsDiffer(f"without values it does not run {run[partial.missing_ops()[0]].name}")
     for i in partial.missing_ops():
         notes[i] = NOT_ALL
         partial.inputs[i], partial.outputs[i] = _unknown(run[i])
     if calls and any(notes):
-        respell(run, calls.made, partial.probes, notes, partial.inputs, partial.outputs)
+        respell(run, calls.entries, partial.probes, notes, partial.inputs, partial.outputs)
     problem = ""
-    if vocabulary.inside is None:
+    if vocabulary.mode is None:
         try:
             others = vocabulary.others(probes[0], reads_values(run))
         except Exception as error:
@@ -287,7 +287,7 @@ def solve(
                 notes[i] = OF_DATA
     partial.moved.update(moved_constants(constants or {}, partial.probes))
     partial.try_small(vocabulary, notes)
-    partial.diverge(calls.made if calls else ())
+    partial.diverge(calls.entries if calls else ())
     vocabulary.keep([*probes, *vocabulary.small])
     return partial.solution(notes, (vocabulary, probes), problem)
 

@@ -48,7 +48,7 @@ def named_axes(
             return
         heavy = probe_flops(recording, sizes) > HEAVY
         for vocabulary in copies(module, recording, axes, heavy):
-            yield from candidate_probes(vocabulary, sizes, heavy and vocabulary.inside is None)
+            yield from candidate_probes(vocabulary, sizes, heavy and vocabulary.mode is None)
 
     return sizes, attempts()
 
@@ -60,9 +60,9 @@ def copies(
 
     A heavy module first runs on tensors without values, then any on real ones.
     """
-    args, kwargs = recording.given
+    args, kwargs = recording.arguments
 
-    def make_vocabulary(shared: dict[int, torch.Tensor], ready: Callable, inside=None) -> Vocabulary:
+    def make_vocabulary(shared: dict[int, torch.Tensor], ready: Callable, mode=None) -> Vocabulary:
         copied = {id(module): shadow_copy(module, shared), **shared}
 
         def build(at: dict[str, int]) -> tuple:
@@ -74,7 +74,7 @@ def copies(
             changed = {id(tensor): ready(resize(tensor, wanted.get(name, {}))) for name, tensor in inputs}
             return shadow_copy((module, args, kwargs), copied | changed)
 
-        return Vocabulary(tuple(axes), {}, build, inside)
+        return Vocabulary(tuple(axes), {}, build, mode)
 
     outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
     if heavy and not outside:

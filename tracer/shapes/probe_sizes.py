@@ -59,7 +59,7 @@ def candidate_probes(
         least = {name: min(choose(size, 0)) for (name, size), choose in zip(sizes.items(), ways.values(), strict=True)}
         free = [name for name, choose in ways.items() if choose is _any]
         small = tuple({**least, **{name: at[name] for name in free}} for at in small_sizes(sizes)[: len(free)])
-        yield replace(vocabulary, names=names, held=note, small=small), choose_sizes(sizes, ways)
+        yield replace(vocabulary, names=names, note=note, small=small), choose_sizes(sizes, ways)
 
 
 def small_sizes(sizes: dict[str, int]) -> tuple[dict[str, int], ...]:

@@ -59,21 +59,21 @@ class CallIndex:
     """The calls of a probe by their ops and names; `places` are the indices of its ops in the recording."""
 
     def __init__(self, entries: Iterable[Scalars], places: Sequence[int]):
-        self._found: dict[tuple[str, int], Scalars] = {}
+        self._entries: dict[tuple[str, int], Scalars] = {}
         self._places = places
         for entry in entries:
             for op in range(entry.first, entry.last):
-                self._found[entry.name, op] = entry
+                self._entries[entry.name, op] = entry
 
     def at(self, name: str, op: int) -> bool:
         """Return whether a call of that name ran an op."""
-        return (name, op) in self._found
+        return (name, op) in self._entries
 
     def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
         """Return the same call as one of the run, whose ops match the indices in `match`; None if there is none."""
         for op in range(entry.first, min(entry.last, len(match))):
             if (same := match[op]) is not None:
-                position = self._found.get((entry.name, self._places[same]))
+                position = self._entries.get((entry.name, self._places[same]))
                 if position is not None:
                     return position
         return None

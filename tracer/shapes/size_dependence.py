@@ -74,7 +74,7 @@ def _position(probe: Recording, match: Match, op: int, place: int, maker: int | 
 class SmallRun:
     """A run at sizes below those of all probes: what a threshold changes, such as that of `min(T, 8)`, shows there.
 
-    Ops in loops with fewer iterations are not compared, nor those that were solved at one batch only (`held`).
+    Ops in loops with fewer iterations are not compared, nor those that were solved at one batch only (`notes`).
     """
 
     def __init__(self, probe: Recording, match: Match, sizes: dict[str, int], notes: Sequence[str]):

@@ -52,7 +52,7 @@ class Solver:
         self._used = len(configurations)
         self._units = common_divisors(self._runs)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
-        self._found: dict[tuple, list[str]] = {}
+        self._formulas: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
         self.ambiguous: set[tuple] = set()
         self._whole: dict[tuple, str] = {}
@@ -66,7 +66,7 @@ class Solver:
 
     def _add_candidates(self, values: list[tuple]) -> None:
         """Add candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
-        candidates, atoms = self._found, self._atoms
+        candidates, atoms = self._formulas, self._atoms
 
         def offer(vector, text):
             if all(v == int(v) for v in vector):
@@ -155,7 +155,7 @@ class Solver:
 
     def _candidates(self, vector) -> list[str]:
         """Return the listed candidates; one that is a constant at all sizes does not count."""
-        return [text for text in self._found.get(vector[: self._used], ()) if self.base(text).free_symbols]
+        return [text for text in self._formulas.get(vector[: self._used], ()) if self.base(text).free_symbols]
 
     def _remember(self, candidate: str, vector) -> str:
         """Return the formula in its usual form, and use it in other formulas from now on."""

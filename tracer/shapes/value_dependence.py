@@ -32,11 +32,11 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
 
 def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
     """Return what differs in another run; a model that runs on tensors without values reads none."""
-    if vocabulary.inside is not None:
+    if vocabulary.mode is not None:
         vocabulary.probe({}, primitives=False)
         return None
     run = recording.ops
-    partial_solution = PartialSolution(run, (), list(scalars_of(recording.calls.made)) if recording.calls else [])
+    partial_solution = PartialSolution(run, (), list(scalars_of(recording.calls.entries)) if recording.calls else [])
     entries, places = list(partial_solution.entries.values()), list(range(len(run)))
     traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
     notes = [""] * len(run)

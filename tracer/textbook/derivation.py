@@ -64,7 +64,7 @@ HELD = 64
 class Textbook:
     """The lines of a run in order, mapped to its ops, and a sentence on each problem."""
 
-    found: list[DerivedStep] = field(default_factory=list)
+    steps: list[DerivedStep] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     returned: tuple[str, ...] = ()
     """For each tensor that forward returned, the key of its line or of an input; "" if it has none."""
@@ -77,11 +77,11 @@ class Textbook:
 
     def at(self, calls: Calls) -> Textbook | None:
         """Return the book for a run of the same request at other sizes; None if that lacks one of its values."""
-        every = (ref for call in calls.made for inner_call in (call, *call.inner) for ref in inner_call.outputs)
+        every = (ref for call in calls.entries for inner_call in (call, *call.inner) for ref in inner_call.outputs)
         shapes = {ref.key: ref.shape for ref in every}
-        if not all(step.key in shapes for step in self.found if step.key):
+        if not all(step.key in shapes for step in self.steps if step.key):
             return None
-        steps = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.found]
+        steps = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.steps]
         return Textbook(steps, returned=self.returned, fitted=self.fitted, lent=True, idioms=self.idioms)
 
 
@@ -148,7 +148,7 @@ def _borrow(outline, calls: Calls, solution: Solution | None, sizes: dict[str, i
 
 def _anywhere(book: Textbook) -> bool:
     """Return whether nothing in a book holds at the sizes of its run alone."""
-    return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.found)
+    return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.steps)
 
 
 def _derive(
@@ -217,8 +217,8 @@ def _derive(
             subject.masks[writer.line(key).key] = equation
         for line in before:
             fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
-            at = len(book.found) if fused_line.layer == layer else _block(book, places, module, layer)
-            book.found.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
+            at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)
+            book.steps.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
         outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
         remarks = [*shapes.remarks, *(BROUGHT.format(f"${outsider.name}$") for outsider in outside)]
         remarks += [
@@ -248,13 +248,13 @@ def _derive(
             or (SIZED in remarks and equation.has(OneHot)),
             idiom=not book.idioms.isdisjoint(ops),
         )
-        book.found.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
+        book.steps.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
         if key in changes:
-            book.found.append(_changed_line(writer, line, changes[key], recorded, shapes))
+            book.steps.append(_changed_line(writer, line, changes[key], recorded, shapes))
     for key, change in changes.items():
         if key.startswith(PARAMETER):
             _add_changed_parameter(writer, book, change, recorded, shapes)
-    lines = {step.key for step in book.found}
+    lines = {step.key for step in book.steps}
     keys = (plan.unchanged_source(ref.key) for ref in graph.outputs)
     keys = (changes[key].after.key if key in changes else key for key in keys)
     book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in keys)
@@ -272,17 +272,17 @@ def _add_changed_parameter(
 ) -> None:
     """Add the line of a changed parameter to a book, in front of the first line that reads it."""
     key = change.before.key
-    changed, equations = writer.changed[key], [step.line.equation for step in book.found]
+    changed, equations = writer.changed[key], [step.line.equation for step in book.steps]
     readers = [number for number, equation in enumerate(equations) if changed in tensors(equation)]
     if not readers:
         return
     read = {tensor.key for equation in equations for tensor in tensors(equation) if tensor.transposed}
     writer.transposed = read | {key for equation in equations if equation.has(changed.T)}
-    first, path = book.found[readers[0]].line, key.removeprefix(PARAMETER)
+    first, path = book.steps[readers[0]].line, key.removeprefix(PARAMETER)
     tensor = Tensor(writer.names.parameter(key), changed.shape, key)
     place = Place(path.rpartition(".")[0])
     line = Line(f"parameters.{path}", first.stage, path, tensor, tensor, place, "", layer=first.layer)
-    book.found.insert(readers[0], _changed_line(writer, line, change, calls, shapes))
+    book.steps.insert(readers[0], _changed_line(writer, line, change, calls, shapes))
 
 
 def _changed_line(
@@ -310,7 +310,7 @@ def _changed_line(
         of_input=False,
         idiom=False,
     )
-    calls_of_change = calls.made[change.first : change.last]
+    calls_of_change = calls.entries[change.first : change.last]
     ops = tuple(range(calls_of_change[0].first, calls_of_change[-1].last)) if calls_of_change else ()
     return DerivedStep(changed, _op(key), ops, key, change.after.shape, change.after.dtype, shapes.solved.get(key))
 
@@ -323,17 +323,17 @@ def _print_once(tensor: Tensor, equation: Node) -> None:
 def _block(book: Textbook, places: ModuleTree, module: str, layer: int | None) -> int:
     """Return the index of the first line of the block that contains a module; lines that all blocks share come before
     it."""
-    for number, step in enumerate(book.found):
+    for number, step in enumerate(book.steps):
         there = step.line.place.module if step.line.place else ""
         if step.line.layer == layer and there and places.part(there) == places.part(module):
             return number
-    return len(book.found)
+    return len(book.steps)
 
 
 def _numbers(recording: Recording, calls: Calls) -> dict[str, float]:
     """Return the scalar constants of a run by their keys."""
-    keys = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
-    values = {key: recording.kept.get(key) for key in sorted(keys) if key.startswith("constant ")}
+    keys = {ref.key for call in calls.entries for ref in refs(call.arguments) if not ref.shape}
+    values = {key: recording.store.get(key) for key in sorted(keys) if key.startswith("constant ")}
     return {key: float(value) for key, value in values.items() if value is not None and value.is_floating_point()}
 
 
@@ -379,7 +379,9 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
     """Return a note if a line can be different at other sizes, else ""."""
     raw = plan.raw(key)
-    taken = [(ref.key, index) for index in (plan.inside.get(raw, ()) if raw else ()) for ref in graph.inputs[index]]
+    taken = [
+        (ref.key, index) for index in (plan.inner_calls.get(raw, ()) if raw else ()) for ref in graph.inputs[index]
+    ]
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
     otherwise = otherwise or shapes.diverges(ops)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
@@ -421,7 +423,7 @@ def _ops(graph: Graph, plan: StepPlan, key: str, owned: set[int]) -> tuple[int, 
     else:
         for step in graph.chain(key, raw):
             cover(graph.producer[step])
-        for index in plan.inside[raw]:
+        for index in plan.inner_calls[raw]:
             cover(index)
             for ref in graph.inputs[index]:
                 layouts(ref.key)

@@ -118,7 +118,7 @@ class ExpressionBuilder:
 
     def change(self, change: ChangedValue, calls: Calls) -> Node:
         """Return the right side of the line of a changed value, from the calls that computed it."""
-        inside = Calls(calls.made[change.first : change.last], outputs=(change.after,))
+        inside = Calls(calls.entries[change.first : change.last], outputs=(change.after,))
         graph = Graph.of(inside, has_lowering)
         read = {key for key in graph.ref if key in self.plan.named}
         changed = {
@@ -152,7 +152,7 @@ class ExpressionBuilder:
         """Return the right side of a line without an equation: its call, with its lines and inputs as operands."""
         raw = self.plan.raw(key)
         index = self.graph.producer[raw or key]
-        calls = (index,) if raw is None else self.plan.inside[raw]
+        calls = (index,) if raw is None else self.plan.inner_calls[raw]
         roots = (self.graph.root(ref.key) for call in calls for ref in self.graph.inputs[call])
         outside = (root for root in roots if root not in self.graph.producer)
         operands = dict.fromkeys((*self.plan.operands(key), *outside))

@@ -35,7 +35,7 @@ class Names(Letters):
         plan, graph = self._roles.plan, self._graph
         for key in plan.lines:
             raw = plan.raw(key)
-            for index in plan.inside[raw] if raw is not None else ():
+            for index in plan.inner_calls[raw] if raw is not None else ():
                 for ref in refs(graph.calls[index].arguments):
                     root = graph.root(ref.key)
                     if root.startswith("parameter "):
@@ -49,7 +49,7 @@ class Names(Letters):
         another letter.
         """
         if key not in self._parameters:
-            ref, name, hinted = self._graph.ref[key], key.removeprefix("input "), self._said.letter(key)
+            ref, name, hinted = self._graph.ref[key], key.removeprefix("input "), self._hint_letters.letter(key)
             numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
             if hinted:
                 letter, below, _ = self._by_hand(hinted, "")
@@ -73,7 +73,7 @@ class Names(Letters):
     def parameter(self, key: str) -> str:
         """Return the LaTeX of a parameter or buffer, by its key `parameter PATH`."""
         if key not in self._parameters:
-            hinted, module = self._said.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
+            hinted, module = self._hint_letters.letter(key), key.removeprefix("parameter ").rpartition(".")[0]
             symbol = self._by_hand(hinted, module) if hinted else self._parameter(key)
             self._parameters[key] = self._unlike(*symbol, plain=bool(hinted))
         return self._parameters[key]

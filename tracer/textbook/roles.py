@@ -109,7 +109,7 @@ class Roles:
     def inside(self, key: str) -> set[str]:
         """Return the names of all calls in a line."""
         raw = self.plan.raw(key)
-        return {base(self.graph.calls[i].name) for i in self.plan.inside[raw]} if raw is not None else set()
+        return {base(self.graph.calls[i].name) for i in self.plan.inner_calls[raw]} if raw is not None else set()
 
     def trail(self, key: str) -> list[str]:
         """Return the lines from a value up to its projection, which is last, as long as they are as large."""
@@ -194,7 +194,7 @@ class Roles:
 
     def _sums_and_norms(self) -> None:
         graph, sums = self.graph, defaultdict(list)
-        inputs = {ref.key for ref in graph.given}
+        inputs = {ref.key for ref in graph.placeholders}
         for key in self.plan.lines:
             call = self.call(key)
             if call is None or key in self.of:
@@ -253,7 +253,7 @@ class Roles:
         inside = self.inside(key)
         if len(self.operands[key]) != 1 or not inside <= POINTWISE or inside <= ARITHMETIC:
             return False
-        calls = (self.graph.calls[i] for i in self.plan.inside[self.plan.computed_key(key)])
+        calls = (self.graph.calls[i] for i in self.plan.inner_calls[self.plan.computed_key(key)])
         references = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
         return not any(self.graph.root(ref.key).startswith("parameter ") for ref in references)
 
@@ -399,7 +399,7 @@ TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))
 def _find_embeddings(roles: Roles) -> None:
     """Assign roles to patches and their embedding, to joined sequences, and to angles of rotary positions."""
     graph = roles.graph
-    photos = {ref.key for ref in graph.given if len(ref.shape) == 4 and ref.dtype.is_floating_point}
+    photos = {ref.key for ref in graph.placeholders if len(ref.shape) == 4 and ref.dtype.is_floating_point}
     for key in roles.plan.lines:
         call, name = roles.call(key), roles.name(key)
         if call is None:
@@ -477,7 +477,7 @@ def _assign_index_role(roles: Roles, numbers: str) -> None:
 
 def _adds_places(roles: Roles, key: str) -> bool:
     """Return whether a sum adds something to tokens that is the same for all inputs."""
-    inside = [roles.graph.calls[i] for i in roles.plan.inside[roles.plan.computed_key(key)]]
+    inside = [roles.graph.calls[i] for i in roles.plan.inner_calls[roles.plan.computed_key(key)]]
     for call in inside:
         if base(call.name) == "embedding":
             _assign_index_role(roles, call.arguments["indices"].key)

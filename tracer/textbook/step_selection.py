@@ -43,7 +43,7 @@ class StepPlan:
     """The selected steps: `lines` are the keys of the values with a line, in order.
 
     `ends[raw]` is the value that gets the name of a computed one, at the end of a chain of layouts that all its users
-    share. `inside[key]` are the calls in a line.
+    share. `inner_calls[key]` are the calls in a line.
     """
 
     def __init__(self, graph: Graph, shapes: Shapes, places: ModuleTree, apart: Callable[[str, str], bool]):
@@ -52,8 +52,8 @@ class StepPlan:
         self.ends: dict[str, str] = {}
         self.cost: dict[str, int] = {}
         self.heavy: dict[str, int] = {}
-        self.inside: dict[str, tuple[int, ...]] = {}
-        self.batch = next((shapes.of(ref.key)[0] for ref in graph.given if ref.shape), None)
+        self.inner_calls: dict[str, tuple[int, ...]] = {}
+        self.batch = next((shapes.of(ref.key)[0] for ref in graph.placeholders if ref.shape), None)
         self._per_instance: dict[int, int] = {}
         for index in graph.computing_calls():
             module = graph.module_call(index)
@@ -89,10 +89,10 @@ class StepPlan:
             if root in self.cost and root not in self.named and root not in self.ends:
                 cost += self.cost[root]
                 heavy += self.heavy[root]
-                inside += self.inside[root]
+                inside += self.inner_calls[root]
         for ref in call.outputs:
             self.cost[ref.key], self.heavy[ref.key] = cost, heavy
-            self.inside[ref.key] = tuple(dict.fromkeys(inside))
+            self.inner_calls[ref.key] = tuple(dict.fromkeys(inside))
         if not _is_inlined(self, index):
             for ref in call.outputs:
                 if ref.key in graph.live and graph.producer.get(ref.key) == index:
@@ -423,7 +423,7 @@ def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
 def _layout_lines(plan: StepPlan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:
     """Yield the layouts among a call's operands that are lines."""
     graph = plan.graph
-    input_keys = {ref.key for ref in graph.given}
+    input_keys = {ref.key for ref in graph.placeholders}
     for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
         root = plan.named_root(ref.key)
         if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):

@@ -66,7 +66,7 @@ class Letters:
 
     def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint], hint_letters: Hints):
         self._roles, self._graph, self._places = roles, roles.graph, roles.places
-        self._shapes, self._hints, self._said = shapes, hints, hint_letters
+        self._shapes, self._hints, self._hint_letters = shapes, hints, hint_letters
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
         names = {roles.name(key) for key in roles.plan.lines}

@@ -163,7 +163,7 @@ def _lines_of(
     recording = record_or_explain(module, args, kwargs, None, False, calls=True)
     sizes, ways = named_axes(module, args, kwargs, recording, symbols, build)
     solution, _ = solve_first(recording, sizes, ways)
-    return line_sites(recording, lay_book(recording, sizes, {}, solution, ())[0].found)
+    return line_sites(recording, lay_book(recording, sizes, {}, solution, ())[0].steps)
 
 
 def of_caller(trace: Trace) -> Trace:
@@ -230,10 +230,10 @@ def solve_first(
         try:
             observed = recording.opened, recording.calls, recording.returned, recording.constants, recording.positions
             solution = solve(recording.ops, sizes, vocabulary, probes, *observed)
-            return solution, tuple(filter(None, [vocabulary.held, solution.problem]))
+            return solution, tuple(filter(None, [vocabulary.note, solution.problem]))
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
             message = str(error).splitlines()[0] if str(error) else type(error).__name__
-            reason = reason if vocabulary.inside else reason or message
+            reason = reason if vocabulary.mode else reason or message
     notes = (f"the shapes stay numbers: the model did not run at the probed sizes ({reason})",) if reason else ()
     solution, note = solve_value_dependence(module, recording) if module is not None else (None, "")
     return solution, (*notes, *filter(None, [note]))
@@ -264,7 +264,7 @@ def assemble(
     events = recording.ops
     with doing("Deriving its equations"):
         book, same = lay_book(recording, sizes, derived, solution, hints, lend, spelled)
-    derived_steps = book.found
+    derived_steps = book.steps
     lines, before, notes = [step.line for step in derived_steps], notes, (*notes, *book.problems)
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
@@ -277,7 +277,7 @@ def assemble(
         depths,
     )
     value = (
-        Values(module, recording.kept, derived_steps, lines, sizes)
+        Values(module, recording.store, derived_steps, lines, sizes)
         if prove and prove != LATER and derived_steps
         else None
     )
@@ -304,12 +304,12 @@ def assemble(
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
     attentions = recording.attentions.records if recording.attentions else ()
     if recording.calls and recording.calls.changes:
-        attentions = with_changed_weights(attentions, derived_steps, recording.kept)
+        attentions = with_changed_weights(attentions, derived_steps, recording.store)
     follow = prove and derived_steps
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
     input_keys = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]
     keys += [key for key in input_keys if key.startswith("constant ") or _few_ids(key, recording)]
-    values = recording.kept.take([*keys, *input_keys])
+    values = recording.store.take([*keys, *input_keys])
     for key in input_keys:  # the cap does not hold for inputs: what was not kept is computed again from them
         if key not in values and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
             values[key] = copy_to_cpu(derived_step)
@@ -360,14 +360,14 @@ def _respell(
 
 def _holding(recording: Recording, calls: Calls, values: dict[str, torch.Tensor]) -> Recording:
     """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
-    numbers = {ref.key for call in calls.made for ref in refs(call.arguments) if not ref.shape}
+    numbers = {ref.key for call in calls.entries for ref in refs(call.arguments) if not ref.shape}
     holds = TensorStore(0)
     for key, tensor in values.items():
         holds.offer(key, tensor, needed=True)
     for key in numbers:
-        if (tensor := recording.kept.get(key)) is not None:
+        if (tensor := recording.store.get(key)) is not None:
             holds.offer(key, tensor, needed=True)
-    return replace(recording, kept=holds, opened=[])
+    return replace(recording, store=holds, opened=[])
 
 
 def _replay(
@@ -384,11 +384,11 @@ def _replay(
     """Return the recipe to run the module again, and to apply the same textbook to a run at other sizes."""
 
     def derive_there(probe: Recording, at: dict[str, int]) -> Sequence[DerivedStep]:
-        return lay_book(probe, at, derived, solution, hints, lend=True, spelled=spelled)[0].found
+        return lay_book(probe, at, derived, solution, hints, lend=True, spelled=spelled)[0].steps
 
     return Replay(
         module,
-        *recording.given,
+        *recording.arguments,
         recording.calls or Calls(),
         steps,
         sizes,

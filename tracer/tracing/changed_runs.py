@@ -47,7 +47,7 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
     sites, ids = call_sites(calls), {step.line.id for step in steps}
     kernels = {
         op: sites[call.outputs[0].key][0]
-        for call in calls.made
+        for call in calls.entries
         if call.name == ATTENTION and call.outputs[0].key in sites and not call.arguments.get("dropout_p")
         for op in range(call.first, call.last)
     }
@@ -69,7 +69,7 @@ def _parameter_sites(calls: Calls, steps: Sequence[DerivedStep]) -> dict[str, Li
         for tensor in tensors(step.line.equation)
         if tensor.key in calls.weights
     }
-    read = {ref.key for call in calls.made for ref in refs(call.arguments)}
+    read = {ref.key for call in calls.entries for ref in refs(call.arguments)}
     return {
         key: LineSite(
             TargetLine(key, tuple(map(str, symbolic.get(key, shape))), tuple(shape)),

@@ -36,7 +36,7 @@ def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
         return entry[1]
     known = TensorRecords(ops)
     modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
-    records = modules, tuple(_call(call, known) for call in calls.made if call.func is not None)
+    records = modules, tuple(_call(call, known) for call in calls.entries if call.func is not None)
     with _lock:
         while len(_records) >= HELD:
             del _records[next(iter(_records))]

@@ -94,7 +94,7 @@ def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solu
                 flops=flops,
                 flops_symbolic=formula,
                 step=owner.get(i),
-                note=solution.held[i] if solution else "",
+                note=solution.notes[i] if solution else "",
             )
         )
     return tuple(ops)

@@ -90,13 +90,13 @@ class Walk:
 
     def __init__(self, equation: Node, value: Chain):
         self.equation, self.size, self._value = equation, value.size, value
-        self._made: dict[Node, torch.Tensor] = {}
-        self._seen: dict[tuple[Node, tuple[int, ...]], list[Leaf]] = {}
+        self._tensors: dict[Node, torch.Tensor] = {}
+        self._leaves: dict[tuple[Node, tuple[int, ...]], list[Leaf]] = {}
         self._count = 0
 
     def tensor(self, node: Node) -> torch.Tensor:
         """Return the value of a part of the equation, in float64."""
-        if node not in self._made:
+        if node not in self._tensors:
             if isinstance(node, Tensor):
                 tensor = self._value.tensor(node.key)
                 tensor = tensor.double() if tensor.is_floating_point() else tensor
@@ -104,8 +104,8 @@ class Walk:
             else:
                 with torch.no_grad():
                     result = node.run(self.size, *map(self.tensor, node.operands))
-            self._made[node] = result
-        return self._made[node]
+            self._tensors[node] = result
+        return self._tensors[node]
 
     def terms(self, node: Node, index: tuple[int, ...]) -> list[Term]:
         with torch.no_grad():
@@ -127,7 +127,7 @@ class Walk:
         if isinstance(node, Tensor) or not node.operands:
             number = plain(self.tensor(node)[index])
             return [Leaf(*_place(node, index), number, number, 1.0, True)]
-        if (node, index) not in self._seen:
+        if (node, index) not in self._leaves:
             operands, numbers = node.operands, []
             for term in self.terms(node, index):
                 operand = operands[term.operand]
@@ -140,8 +140,8 @@ class Walk:
             self._count += len(numbers)
             if self._count > MOST:
                 raise TooMany(f"they are more than {MOST:,}")
-            self._seen[node, index] = numbers
-        return self._seen[node, index]
+            self._leaves[node, index] = numbers
+        return self._leaves[node, index]
 
     def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
         """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too

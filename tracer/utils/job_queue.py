@@ -26,15 +26,15 @@ NOBODY: Owner = ("", "")
 
 
 class Task:
-    """A piece of work in the queue; equal work is one task, however many wait for it. `told` is its progress, `ended`
-    is set once nobody wants it any more."""
+    """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is how far it is,
+    `ended` is set once nobody wants it any more."""
 
     def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
         self.make, self.rank, self.owner = make, rank, owner
         self.waiting = 0
         self.begun = self.ended = False
         self._over = Event()
-        self.told = Progress()
+        self.progress = Progress()
         self.result: object = None
         self.error: BaseException | None = None
 
@@ -56,7 +56,7 @@ class Task:
         """Record the progress of the work, from its thread. Raise `JobEnd` where it is to end."""
         if self.ended:
             raise JobEnd
-        self.told = progress
+        self.progress = progress
 
 
 class Line:

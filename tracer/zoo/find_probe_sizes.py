@@ -87,7 +87,7 @@ def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
     """Return the first choice of each group that runs, compared in these rows. An op that differs even at `base`
     differs at any choice."""
     others = _others(run, vocabulary, base)
-    chosen, partly, reasons = {}, bool(others), {}
+    chosen, missing_ops, reasons = {}, bool(others), {}
     for number, sizes_group in enumerate(groups):
         runs = None
         for choice in range(len(sizes_group.choices)):
@@ -100,7 +100,7 @@ def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
                 runs = choice
                 break
         else:
-            partly |= runs is not None
+            missing_ops |= runs is not None
         if runs is not None:
             chosen[number] = runs
     fixed_sizes = [
@@ -110,10 +110,10 @@ def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
         return
     message = next((reasons[number] for number in reasons if number not in chosen), "")
     sentence = f"no symbols for {', '.join(fixed_sizes)}: the model did not run at the other sizes tried ({message})"
-    left = replace(_over(vocabulary, groups, chosen), held=sentence if fixed_sizes else "", partly=partly)
+    left = replace(_over(vocabulary, groups, chosen), note=sentence if fixed_sizes else "", missing_ops=missing_ops)
     yield left, _probes(base, groups, chosen)
-    if not partly:
-        yield replace(left, partly=True), _probes(base, groups, chosen)
+    if not missing_ops:
+        yield replace(left, missing_ops=True), _probes(base, groups, chosen)
 
 
 def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:

@@ -84,7 +84,7 @@ def trace(
     def lines_of(interventions: tuple[Intervention, ...]) -> dict[str, LineSite]:
         module, args, *named = changing_build(build, interventions)(sizes)
         recording = record_or_explain(module, args, named[0] if named else {}, None, False, calls=True)
-        return line_sites(recording, lay_book(recording, sizes, {}, None, ())[0].found)
+        return line_sites(recording, lay_book(recording, sizes, {}, None, ())[0].steps)
 
     try:
         with torch.no_grad():

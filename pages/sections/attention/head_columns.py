@@ -27,7 +27,7 @@ def show(trace: Trace, part: str) -> None:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(head_columns.drawing, matrix)), f"heads {matrix.symbol}")
     caption = _describe_packed(matrices[0]) if matrices[0].is_packed else _describe_separate(matrices[0])
-    if any(matrix.turned for matrix in matrices):
+    if any(matrix.transposed for matrix in matrices):
         caption += (
             " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
         )

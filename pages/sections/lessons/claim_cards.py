@@ -81,7 +81,7 @@ def _measure(model, trace: Trace) -> dict:
     from tracer.lessons.notes import claim_cards  # loads torch
 
     cards = single_flight.in_turn(partial(claim_cards.measure_cards, model, trace), MEASURING)
-    return {"claims": dict(cards.claims), "drawn": dict(cards.drawn)}
+    return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
 
 
 def alone(name: str) -> None:
@@ -101,7 +101,7 @@ def alone(name: str) -> None:
         ]
         run = RUNS[chosen]
         st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
-        for lines in run_of_claim.drawn.values():
+        for lines in run_of_claim.curves.values():
             picture = _picture(name, lines)
             st.plotly_chart(picture, config=PLAIN, alt=_alt(name, lines))
     address_of_all = urlencode({"note": "claims", "of": run.model})

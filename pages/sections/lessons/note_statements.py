@@ -139,7 +139,7 @@ def _text(result: Result, beside: str) -> str:
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
     once: dict[tuple[str, str], Finding] = {}
-    for finding in result.found:
+    for finding in result.findings:
         once.setdefault((finding.what, finding.measured), finding)
     for finding_link in once.values():
         if finding_link.latex:

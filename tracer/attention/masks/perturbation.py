@@ -118,7 +118,7 @@ def streams(
         call_arguments = tuple(inputs), inputs.named
         recording = record(model.net, *call_arguments, cap=LARGE, attention=False, calls=steps is None)
     steps = model.derived_steps(recording, inputs.sizes) if steps is None else steps
-    ends = _ends(model, steps, recording.kept.get, part)
+    ends = _ends(model, steps, recording.store.get, part)
     if ends is None:
         raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
     return ends

@@ -35,7 +35,7 @@ class Pieces:
     """The outputs of a run's attentions, followed to the op that concatenates several."""
 
     def __init__(self, ops: list, settings: dict[int, tuple]):
-        self._ops, self._given = ops, settings
+        self._ops, self._settings = ops, settings
         self._levels: list[int] = []
         self._contexts: dict[int, Context] = {}
         self._level: dict[int, int] = {}
@@ -60,7 +60,7 @@ class Pieces:
             self._contexts[index] = first  # a sum of products with parts of the values, or a part of the context
         elif layout:
             shape = self._ops[index].outputs[0][0]
-            axes = None if first.axes is None else axes_after(name, self._given.get(index, ()), first.axes, shape)
+            axes = None if first.axes is None else axes_after(name, self._settings.get(index, ()), first.axes, shape)
             self._contexts[index] = first._replace(axes=axes)
 
     def begin(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
@@ -84,9 +84,9 @@ class Pieces:
         if name == "copy":  # into a slice, of which the axis that is short says where
             kind = self._kind(contexts[-1], self._short(inputs))
         elif name == "cat":
-            kind = self._kind(contexts[0], next(iter(self._given.get(index, ())), 0))
+            kind = self._kind(contexts[0], next(iter(self._settings.get(index, ())), 0))
         if kind == "heads" and name != "stack" and contexts[-1].axes is not None and len(contexts[-1].axes) == 3:
-            axis = self._short(inputs) if name == "copy" else next(iter(self._given.get(index, ())), 0)
+            axis = self._short(inputs) if name == "copy" else next(iter(self._settings.get(index, ())), 0)
             kind = "batch and heads" if axis in (0, -3) else kind
         known = next((group for group in self._groups if set(group[1]) & set(records)), None)
         if known is None:
@@ -100,7 +100,7 @@ class Pieces:
             return None
         whole, part = self._ops[maker].inputs[0][0], inputs[0][0]
         if len(whole) != len(part):
-            return next(iter(self._given.get(maker, ())), None)
+            return next(iter(self._settings.get(maker, ())), None)
         return next((i for i, (size, part_size) in enumerate(zip(whole, part, strict=True)) if size != part_size), None)
 
     @staticmethod

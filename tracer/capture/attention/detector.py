@@ -40,22 +40,22 @@ class Attentions:
 
     def __init__(self, ops: list, store: TensorStore, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
-        self._ops, self._kept = ops, store
-        self._given: dict[int, tuple] = {}
+        self._ops, self._store = ops, store
+        self._settings: dict[int, tuple] = {}
         self._recent: dict[int, Call] = {}
         self._batch = lambda: next((t.shape[0] for t in inputs.values() if not t.is_nested and t.dim()), 1)
-        self._reader = Reader(ops, self._given, self._recent, self._batch)
-        self._pieces = Pieces(ops, self._given)
+        self._reader = Reader(ops, self._settings, self._recent, self._batch)
+        self._pieces = Pieces(ops, self._settings)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
         self._followed = WeightTracker(self._reader)
-        self._ran: dict[int, torch.Tensor] = {}
+        self._observed: dict[int, torch.Tensor] = {}
         self._chains = Chains(store)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Inspect one op that has run; `facts.attention` names the part that it may have in attention."""
         name, part = facts.plain, facts.attention
-        if facts.given and len(args) > 1:
-            self._given[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
+        if facts.axis_arguments and len(args) > 1:
+            self._settings[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
         if self._waiting:
             taken = self._followed.see(index, facts, name, inputs, result)
@@ -211,7 +211,7 @@ class Attentions:
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None, after: tuple[str, ...] = ()) -> None:
         if ran is not None:
-            self._ran[len(self.records)] = ran
+            self._observed[len(self.records)] = ran
         self.records.append(replace(record, layer=len(self.records), after=after))
 
     def _record(
@@ -246,20 +246,20 @@ class Attentions:
         self._recent.clear()
         self._waiting.clear()
         self._followed.clear()
-        for number, ran in self._ran.items():
+        for number, ran in self._observed.items():
             record = self.records[number]
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
-        self._ran.clear()
-        self.records = self._pieces.merge(self.records, self._kept.get, self._chains, self._batch())
+        self._observed.clear()
+        self.records = self._pieces.merge(self.records, self._store.get, self._chains, self._batch())
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Return why the replayed record differs from these rows `ran` of the softmax, or ""."""
-        q, k = self._kept.get(record.q), self._kept.get(record.k)
+        q, k = self._store.get(record.q), self._store.get(record.k)
         if q is None or k is None:
             return "its queries or its keys were not kept"
         try:
-            replayed = softmax_columns(q, k, record.chain, rows, self._kept.get)
+            replayed = softmax_columns(q, k, record.chain, rows, self._store.get)
             error = float((replayed - ran.nan_to_num(0.0)).abs_().max())
         except (RuntimeError, NotImplementedError) as error:
             return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"

@@ -13,7 +13,7 @@ class Chains:
     """The chains of one run."""
 
     def __init__(self, store: TensorStore):
-        self._kept = store
+        self._store = store
         self._keys: dict[tuple, str] = {}
         self._hidden: list[torch.Tensor] = []
         self._patterns: dict[tuple[str, str], str] = {}
@@ -77,7 +77,7 @@ class Chains:
         key = self._keys.get(place)
         if key is None:
             key = self._keys[place] = f"attention.{kind}{len(self._keys)}"
-            self._kept.offer(key, tensor, needed=True)
+            self._store.offer(key, tensor, needed=True)
         return key
 
     def mask_kind(self, chain) -> str:
@@ -95,5 +95,5 @@ class Chains:
         """Return whether a link hides keys; computed once for links that all layers share."""
         name = repr(link)
         if name not in self._hiding:
-            self._hiding[name] = hides(link, self._kept.get)
+            self._hiding[name] = hides(link, self._store.get)
         return self._hiding[name]

@@ -110,7 +110,7 @@ class ScorePath:
             self.edited = True
         elif call is None:
             axes = axes_after(
-                name, self.reader.given.get(step.index, ()), self.axes, self.reader.ops[step.index].outputs[0][0]
+                name, self.reader.settings.get(step.index, ()), self.axes, self.reader.ops[step.index].outputs[0][0]
             )
             if axes is None:
                 raise PathLost(f"its scores are laid out by {name} in a way that can't be followed")
@@ -312,7 +312,7 @@ class Reader:
     scores."""
 
     def __init__(self, ops: list, settings: dict[int, tuple], recent: dict[int, Call], batch):
-        self.ops, self.given, self.recent, self.batch = ops, settings, recent, batch
+        self.ops, self.settings, self.recent, self.batch = ops, settings, recent, batch
 
     def origin(self, maker) -> int | str:
         """Walk back through ops that only lay out their first input."""
@@ -408,14 +408,14 @@ class Reader:
                     return axes[1]
                 axes = (axes[0], axes[1], *axes_of(input_shape[2:]))  # each channel on its own
             elif op.layout and name not in ("copy",):
-                axes = axes_before(name, self.given.get(maker, ()), axes, input_shape)
+                axes = axes_before(name, self.settings.get(maker, ()), axes, input_shape)
             elif name == "cat":
                 input_shape, _, source = max(op.inputs, key=lambda operand: torch.Size(operand[0]).numel())
                 axes = axes_before(name, (), axes, input_shape) if len(input_shape) == len(axes) else None
             elif (same := next((operand for operand in op.inputs if operand[0] == shape), None)) is not None:
                 source = same[2]
             elif name in REDUCTIONS:
-                axes = axes_before(name, self.given.get(maker, ()), axes, input_shape)
+                axes = axes_before(name, self.settings.get(maker, ()), axes, input_shape)
             else:
                 return None
             if axes is None:

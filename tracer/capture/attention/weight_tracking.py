@@ -42,22 +42,22 @@ class WeightTracker:
 
     def __init__(self, reader: Reader):
         self._reader = reader
-        self._made: dict[int, Weights] = {}
+        self._weights: dict[int, Weights] = {}
 
     def begin(self, weights: Weights) -> None:
         """Record a softmax."""
-        self._made[weights.softmax] = weights
+        self._weights[weights.softmax] = weights
 
     def end(self, softmaxes) -> None:
         """Drop softmaxes that have taken values."""
-        self._made = {op: weights for op, weights in self._made.items() if weights.softmax not in softmaxes}
+        self._weights = {op: weights for op, weights in self._weights.items() if weights.softmax not in softmaxes}
 
     def clear(self) -> None:
-        self._made.clear()
+        self._weights.clear()
 
     def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> ConsumedWeights | None:
         """Follow weights through an op that has run; return them if it multiplied values by them."""
-        tracked = self._made
+        tracked = self._weights
         operands = [(order, tracked[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in tracked]
         if not operands or name in SHAPE_ONLY:
             return None
@@ -69,7 +69,7 @@ class WeightTracker:
         if facts.attention in ("product", "mixing") or name == "linear":
             return self._product(index, name, inputs, order, weights, shape)
         if facts.layout:
-            axes = None if axes is None else axes_after(name, self._reader.given.get(index, ()), axes, shape)
+            axes = None if axes is None else axes_after(name, self._reader.settings.get(index, ()), axes, shape)
             tracked[index] = weights._replace(axes=axes)
         elif name in MOVEMENTS:
             tracked[index] = weights._replace(axes=None)
@@ -103,13 +103,13 @@ class WeightTracker:
             # a linear map of weights, such as of a gate, takes no values
             learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
             return ConsumedWeights(weights, output_axes) if name in PRODUCTS and (weights.read or not learned) else None
-        self._made[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
+        self._weights[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
         return None
 
     def _sum(self, index: int, weights: Weights) -> ConsumedWeights | None:
         """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
         were read, since other softmaxes share things out among branches."""
-        axes, settings = weights.axes or (), self._reader.given.get(index, ())
+        axes, settings = weights.axes or (), self._reader.settings.get(index, ())
         summed = [axes[axis] for axis in (settings[0] if settings and axes else ()) or ()]
         keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
         return ConsumedWeights(weights, None) if keys and weights.read else None

@@ -107,7 +107,7 @@ def _handler(
         for intervention in candidates:
             if intervention.change is not None:
                 change = partial(_new_value, intervention, [value(*read) for read in intervention.reads])
-                result = _replace(result, written, intervention, modules.told, partial(run, change), run)
+                result = _replace(result, written, intervention, modules.call_recorder, partial(run, change), run)
         return result
 
     def read_parameters(arguments: Any) -> Any:

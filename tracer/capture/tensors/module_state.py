@@ -38,7 +38,7 @@ class State:
 
     def __init__(self, *roots):
         self.tensors: list[Tensor] = []
-        self._seen: list[tuple[Any, Any]] = []
+        self._snapshots: list[tuple[Any, Any]] = []
         self._empty: list = []
         known, left = set(), list(roots)
         while left and len(known) < MOST:
@@ -66,13 +66,13 @@ class State:
                 self._empty.append(value)
                 return []
             before = dict(value) if isinstance(value, dict) else list(value)
-            self._seen.append((value, before))
+            self._snapshots.append((value, before))
             return before.values() if isinstance(before, dict) else before
         attributes = getattr(value, "__dict__", None)
         package = type(value).__module__.partition(".")[0]
         if type(attributes) is not dict or (package in _STANDARD and not isinstance(value, nn.Module)):
             return []
-        self._seen.append((attributes, before := attributes.copy()))
+        self._snapshots.append((attributes, before := attributes.copy()))
         return before.values()
 
     def restore(self) -> None:
@@ -80,7 +80,7 @@ class State:
         for value in self._empty:
             if value:
                 value.clear()
-        for value, before in self._seen:
+        for value, before in self._snapshots:
             if isinstance(value, dict):
                 if not (_same(value, before) and _same(value.values(), before.values())):
                     _replace(value, before)

@@ -23,7 +23,7 @@ class Makers:
     def __init__(self, named: dict[str, Tensor]):
         self._named = named  # held, so that no other tensor takes an id
         self._names = {id(tensor): name for name, tensor in named.items()}
-        self._made: dict[int, tuple[ref, tuple]] = {}
+        self._producers: dict[int, tuple[ref, tuple]] = {}
         self._listed: dict[int, tuple[ref, int]] = {}
         self._written: dict[int, int] = {}
 
@@ -32,7 +32,7 @@ class Makers:
         if tensor.is_nested:
             raise ValueError(NESTED)
         described = (tuple(tensor.shape), tensor.dtype, maker)
-        self._made[id(tensor)] = (ref(tensor), described)
+        self._producers[id(tensor)] = (ref(tensor), described)
         return described
 
     def record_listed(self, tensors: Sequence[Tensor]) -> None:
@@ -51,7 +51,7 @@ class Makers:
 
     def of(self, tensor: Tensor) -> tuple:
         """Return the tensor's (shape, dtype, maker)."""
-        entry = self._made.get(id(tensor))
+        entry = self._producers.get(id(tensor))
         if entry is not None and entry[0]() is tensor:
             described = entry[1]
         else:

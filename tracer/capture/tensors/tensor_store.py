@@ -125,7 +125,7 @@ class InputGuard:
     were in the run."""
 
     def __init__(self, tensors: list[torch.Tensor], store: TensorStore):
-        self._tensors, self._kept = tensors, store
+        self._tensors, self._store = tensors, store
         self._before: dict[int, torch.UntypedStorage] = {}
 
     @cached_property
@@ -140,5 +140,5 @@ class InputGuard:
 
     def restore(self) -> None:
         for key, before in self._before.items():
-            self._kept.protect(self._by_address[key])
+            self._store.protect(self._by_address[key])
             self._by_address[key].untyped_storage().copy_(before)

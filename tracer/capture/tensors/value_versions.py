@@ -38,12 +38,12 @@ class Values:
     def __init__(self, named: dict[str, Tensor], store: TensorStore, overwritten):
         if any(tensor.is_nested for tensor in named.values()):
             raise ValueError(NESTED)
-        self._kept, self._overwritten = store, overwritten
+        self._store, self._overwritten = store, overwritten
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
         self._written: list[StorageWeakRef] = []  # no other storage gets the address of one of these
-        self._seen: dict[int, int] = {}
+        self._write_counts: dict[int, int] = {}
         self._constants = self._versions = 0
 
     @cached_property
@@ -56,7 +56,7 @@ class Values:
         value_ref = Ref(key, tuple(tensor.shape), tensor.dtype)
         self._refs[id(tensor)] = ref(tensor), value_ref
         if self._writes:  # else there was none to be seen
-            self._seen[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
+            self._write_counts[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
         return value_ref
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
@@ -69,7 +69,7 @@ class Values:
             writes = self._writes[storage_id(storage)] = []
             self._written.append(StorageWeakRef(storage))
         writes.append((new, _layout(tensor), id(tensor)))
-        self._seen[id(tensor)] = len(writes)
+        self._write_counts[id(tensor)] = len(writes)
         return new
 
     def of(self, tensor: Tensor) -> Ref:
@@ -79,12 +79,12 @@ class Values:
         if not self._writes:
             return current
         writes = self._writes.get(address(tensor) or 0, ())
-        for new, part, writer in writes[self._seen.get(id(tensor), 0) :]:
+        for new, part, writer in writes[self._write_counts.get(id(tensor), 0) :]:
             if writer != id(tensor) and _meet(part, into := _layout(tensor)):
                 self._versions += 1
                 old, current = current, self.record(tensor, f"{new.key}w{self._versions}")
                 self._overwritten(old, new, into, part, current)
-                self._kept.offer(current.key, tensor)
+                self._store.offer(current.key, tensor)
         return current
 
     def _first(self, tensor: Tensor) -> Ref:
@@ -94,9 +94,9 @@ class Values:
         if key is None:
             key = f"constant {self._constants}"
             self._constants += 1
-            self._kept.offer(key, tensor)
+            self._store.offer(key, tensor)
         value_ref = self.record(tensor, key)
-        self._seen[id(tensor)] = 0
+        self._write_counts[id(tensor)] = 0
         return value_ref
 
 

@@ -49,7 +49,7 @@ def _scale_and_shift(x, operands: str | None, vectors):
 class _Normalisation(_WithFields):
     @property
     def needs_parens(self) -> bool:
-        return bool(self.get("given")) and not self.has_channel_vectors
+        return bool(self.get("affine")) and not self.has_channel_vectors
 
     @property
     def needs_parens_in_script(self) -> bool:
@@ -68,7 +68,7 @@ class _Normalisation(_WithFields):
 
     @property
     def has_weight(self) -> bool:
-        return "weight" in (self.get("given") or "")
+        return "weight" in (self.get("affine") or "")
 
     def last_axes(self, cells, x, vectors):
         """Return the cells that a norm over the last axes reads."""
@@ -83,11 +83,11 @@ class _Normalisation(_WithFields):
 class BatchNorm(_Normalisation):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` for each channel, with the running mean and variance (Ioffe and Szegedy 2015).
 
-    `BatchNorm(x, mean, variance, γ, β, eps=…, given="weight bias", wide=True)`; `wide` if there are axes behind the
+    `BatchNorm(x, mean, variance, γ, β, eps=…, affine="weight bias", wide=True)`; `wide` if there are axes behind the
     channels.
     """
 
-    fields = ("eps", "given", "wide")
+    fields = ("eps", "affine", "wide")
 
     @property
     def has_channel_vectors(self) -> bool:
@@ -96,11 +96,11 @@ class BatchNorm(_Normalisation):
     def _latex(self, printer) -> str:
         x, mean, variance = (operand.inside(printer) for operand in self.operands[:3])
         text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
-        return self.around(_affine(text, self.get("given"), self.operands[3:], printer))
+        return self.around(_affine(text, self.get("affine"), self.operands[3:], printer))
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
-        return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("given"), rest)
+        return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("affine"), rest)
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return through_broadcast(cells, shape_of(x)), *(
@@ -138,7 +138,7 @@ class _Statistics(Standardisation, _Normalisation):
         added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
         deviation = rf"\sqrt{{\sigma^2{below}({x}){added}}}"
         text = rf"\frac{{{x} - \mu{below}({x})}}{{{deviation}}}"
-        return self.around(_affine(text, self.get("given"), self.operands[1:], printer))
+        return self.around(_affine(text, self.get("affine"), self.operands[1:], printer))
 
     def normalise(self, x) -> torch.Tensor:
         """Over the last axis."""
@@ -150,20 +150,22 @@ class _Statistics(Standardisation, _Normalisation):
 
 
 class GroupNorm(_Statistics):
-    """Over groups of channels, of each input alone (Wu and He 2018). `GroupNorm(x, γ, β, eps=…, given=…, groups=…)`."""
+    """Over groups of channels, of each input alone (Wu and He 2018).
 
-    fields = ("eps", "given", "groups")
+    `GroupNorm(x, γ, β, eps=…, affine=…, groups=…)`."""
+
+    fields = ("eps", "affine", "groups")
 
     @property
     def has_channel_vectors(self) -> bool:
-        return bool(self.get("given"))
+        return bool(self.get("affine"))
 
     def axes_latex(self, printer) -> str:
         return rf"\text{{groups }}{self.get('groups')}"
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         normalised = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
-        return _scale_and_shift(normalised, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        return _scale_and_shift(normalised, self.get("affine"), [_by_channel(x, vector) for vector in vectors])
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
@@ -175,13 +177,13 @@ class GroupNorm(_Statistics):
 
 class ChannelNorm(_Statistics):
     """Over named axes, with one γ and β for each channel: over those of the picture an instance norm (Ulyanov et al.
-    2016), over the batch's too a batch norm that trains. `ChannelNorm(x, γ, β, eps=…, given=…, axes=…, labels=…)`."""
+    2016), over the batch's too a batch norm that trains. `ChannelNorm(x, γ, β, eps=…, affine=…, axes=…, labels=…)`."""
 
-    fields = ("eps", "given", "axes", "labels")
+    fields = ("eps", "affine", "axes", "labels")
 
     @property
     def has_channel_vectors(self) -> bool:
-        return bool(self.get("given"))
+        return bool(self.get("affine"))
 
     def axes_latex(self, printer) -> str:
         return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
@@ -190,7 +192,7 @@ class ChannelNorm(_Statistics):
         axes = self.get("axes")
         centred = x - x.mean(axes, keepdim=True)
         normalised = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
-        return _scale_and_shift(normalised, self.get("given"), [_by_channel(x, vector) for vector in vectors])
+        return _scale_and_shift(normalised, self.get("affine"), [_by_channel(x, vector) for vector in vectors])
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
@@ -200,9 +202,9 @@ class ChannelNorm(_Statistics):
 
 class LayerNormOver(_Statistics):
     """A layer norm over the last axes, with or without γ and β (Ba et al. 2016). `LayerNormOver(x, γ, β, eps=…,
-    given=…, axes=…, labels=…)`; axes are None where it is the last one."""
+    affine=…, axes=…, labels=…)`; axes are None where it is the last one."""
 
-    fields: tuple[str, ...] = ("eps", "given", "axes", "labels")
+    fields: tuple[str, ...] = ("eps", "affine", "axes", "labels")
 
     def axes_latex(self, printer) -> str:
         return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
@@ -212,7 +214,7 @@ class LayerNormOver(_Statistics):
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         lead = x.shape[: -len(self.get("axes") or (1,))]
-        return _scale_and_shift(self.normalise(x.reshape(*lead, -1)).reshape(x.shape), self.get("given"), vectors)
+        return _scale_and_shift(self.normalise(x.reshape(*lead, -1)).reshape(x.shape), self.get("affine"), vectors)
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return self.last_axes(cells, x, vectors)
@@ -224,7 +226,7 @@ INSIDE, OUTSIDE, CLAMPED = "inside", "outside", "clamped"
 
 class DeviationNorm(LayerNormOver):
     """A norm that divides by another deviation: by that of n - 1 numbers (`less=1`), by the root of the mean square
-    (`centred=False`), or with ε elsewhere (`how`). `DeviationNorm(x, γ, β, eps=…, given=…, axes=…, labels=…,
+    (`centred=False`), or with ε elsewhere (`how`). `DeviationNorm(x, γ, β, eps=…, affine=…, axes=…, labels=…,
     centred=…, less=…, how=…, count=…)`; `count` is n."""
 
     fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
@@ -243,7 +245,7 @@ class DeviationNorm(LayerNormOver):
         deviation += added if how == OUTSIDE else ""
         deviation = rf"\max\left({deviation},\,{decimal(eps)}\right)" if how == CLAMPED else deviation
         above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
-        return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("given"), self.operands[1:], printer)
+        return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("affine"), self.operands[1:], printer)
 
     def normalise(self, x) -> torch.Tensor:
         centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
@@ -257,10 +259,10 @@ class DeviationNorm(LayerNormOver):
 
 
 class RMSNormOver(Standardisation, _Normalisation):
-    """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, given=…, axes=…,
+    """`x / √(mean x² + ε)` over the last axes (Zhang and Sennrich 2019). `RMSNormOver(x, γ, eps=…, affine=…, axes=…,
     labels=…)`; axes are None where it is the last one."""
 
-    fields = ("eps", "given", "axes", "labels")
+    fields = ("eps", "affine", "axes", "labels")
 
     def _latex(self, printer) -> str:
         x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
@@ -268,7 +270,7 @@ class RMSNormOver(Standardisation, _Normalisation):
         below = rf"_{{{below} \to 1}}" if below else ""
         eps = self.get("eps")
         mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
-        return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("given"), self.operands[1:], printer)
+        return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("affine"), self.operands[1:], printer)
 
     def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)
@@ -278,7 +280,7 @@ class RMSNormOver(Standardisation, _Normalisation):
         normalised = (
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
-        return _scale_and_shift(normalised, self.get("given"), vectors)
+        return _scale_and_shift(normalised, self.get("affine"), vectors)
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         return self.last_axes(cells, x, vectors)

@@ -26,9 +26,10 @@ PARTS = SCANNED, REVERSED
 
 
 class Scan(Node):
-    """`Scan(body, length, axis, (back, kept), places, *operands)`: what `body` gives at each t, along `axis`; `places`
-    says for each operand what a turn has of it, along which axis, and for what is carried on which operand it starts
-    from. `back`: t goes from the last to the first. `kept`: the parts that a turn has keep their axis, of size 1."""
+    """`Scan(body, length, axis, (back, keepdim), places, *operands)`: what `body` gives at each t, along `axis`;
+    `places` says for each operand what a turn has of it, along which axis, and for what is carried on which operand
+    it starts from. `back`: t goes from the last to the first. `keepdim`: the parts that a turn has keep their axis,
+    of size 1."""
 
     def __new__(cls, body: Node, length, axis: int, way, places, *operands: Node):
         axis, way, places = sympy.Integer(axis), encode(tuple(map(int, way))), encode(tuple(places))

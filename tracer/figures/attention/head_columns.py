@@ -40,7 +40,7 @@ class Matrix(NamedTuple):
     """The matrix of queries, keys or values, or of all three.
 
     It has its symbol, the step that multiplies by it, the bands of its columns, and its sizes as in the equation, `[in,
-    out]`; `turned` says that PyTorch keeps `[out, in]`.
+    out]`; `transposed` says that PyTorch keeps `[out, in]`.
     """
 
     symbol: str
@@ -48,7 +48,7 @@ class Matrix(NamedTuple):
     bands: tuple[Band, ...]
     symbolic: tuple[str, str]
     shape: tuple[int, int]
-    turned: bool
+    transposed: bool
 
     @property
     def heads(self) -> int:
@@ -129,13 +129,13 @@ def drawing(matrix: Matrix) -> str:
     parts += [_text(svg_text(symbol_html(matrix.symbol)), wide / 2, -14, 17), _side(row, -8, tall / 2, "end")]
     parts.append(_side(column, wide / 2, tall + 18, "middle"))
     width = wide
-    if matrix.turned:
+    if matrix.transposed:
         width = wide + 70
         parts.append(f'<g transform="translate({width:.1f} 0)">{_bands(matrix, unit, tall, across=False)}')
         parts += [_text("PyTorch’s weight", tall / 2, -14, 14), _side(column, -8, wide / 2, "end")]
         parts.append(_side(row, tall / 2, wide + 18, "middle") + "</g>")
         width += tall
-    high = max(tall, wide if matrix.turned else 0)
+    high = max(tall, wide if matrix.transposed else 0)
     label, style = html.escape(describe(matrix)), f"display:block;width:100%;max-width:{width + 92:.0f}px"
     return (
         f'<svg viewBox="-62 -38 {width + 92:.0f} {high + 66:.0f}" role="img" aria-label="{label}" style="{style}" '

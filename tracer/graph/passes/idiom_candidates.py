@@ -81,7 +81,7 @@ class Trial:
     """A region that runs on random numbers; a large one at smaller sizes."""
 
     def __init__(self, calls: list[Call], inputs: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
-        self.calls, self.given, self._end = calls, inputs, end
+        self.calls, self.inputs, self._end = calls, inputs, end
         self._numbers = {key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items()}
         self.names = {base(call.name) for call in self.calls}
         self.shape, self.end = inputs[0].shape if inputs else (), end.shape
@@ -127,12 +127,12 @@ class Trial:
     @property
     def is_pointwise(self) -> bool:
         """True if it can be a pointwise function."""
-        alone = len(self.given) == 1 and self.end == self.shape
+        alone = len(self.inputs) == 1 and self.end == self.shape
         return alone and self.names <= POINTWISE | IDENTITIES | {"zeros_like", "ones_like", "full_like"}
 
     def draw(self, number: int) -> torch.Tensor:
         """Return random numbers for one input of the region. Raise Unplayable if it is too large, or not of numbers."""
-        ref = self.given[number]
+        ref = self.inputs[number]
         shape, behind = self._shrink(ref.shape), len(self.shape) - len(ref.shape)
         if self.by_axis:
             shape = tuple(n if axis + behind in self.axes else min(n, SMALL[0]) for axis, n in enumerate(shape))
@@ -143,7 +143,7 @@ class Trial:
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Run the region on these inputs and return its result."""
-        values = {ref.key: value for ref, value in zip(self.given, inputs, strict=True)}
+        values = {ref.key: value for ref, value in zip(self.inputs, inputs, strict=True)}
         return replay(map(self._shrink_call, self.calls), self._numbers | values)[self._end.key]
 
     def _shrink_call(self, call: Call) -> Call:
@@ -184,7 +184,7 @@ def recognise(trial: Trial) -> NamedCall | None:
     """Return the call of a named function that equals a region; None if no known one does."""
     for known in (
         (_match_activation, _match_leaky_relu, _match_softmax, _match_norm, _match_rotary)
-        if trial.given
+        if trial.inputs
         else (_match_sinusoids,)
     ):
         try:
@@ -244,7 +244,7 @@ def _match_leaky_relu(trial: Trial) -> NamedCall | None:
 
 def _match_softmax(trial: Trial) -> NamedCall | None:
     """Return the call of a softmax along one axis, of its logarithm, or of log-sum-exp; or None."""
-    if len(trial.axes) != 1 or len(trial.given) > 1 or not trial.names & EXPONENTIALS:
+    if len(trial.axes) != 1 or len(trial.inputs) > 1 or not trial.names & EXPONENTIALS:
         return None
     (axis,), x = trial.axes, trial.draw(0) * 3
     if x.shape[axis] == 1:  # whatever it is of, it is 1
@@ -322,7 +322,7 @@ SCALES = (1.0, 1e-2, 1e-4, 1e-6, 0.0)
 
 def _match_norm(trial: Trial) -> NamedCall | None:
     """Return the call of a layer norm or an RMS norm over the last axes, with or without γ and β; or None."""
-    axes, beside = trial.axes, trial.given[1:]
+    axes, beside = trial.axes, trial.inputs[1:]
     count = prod(trial.shape[axis] for axis in axes)
     if count < 3 or trial.end != trial.shape or not trial.names & ROOTS or len(beside) > 2:
         return None
@@ -365,11 +365,11 @@ def rotate_pairs(x: torch.Tensor, pairs: str) -> torch.Tensor:
 def _match_rotary(trial: Trial) -> NamedCall | None:
     """Return the call of rotary positions, `x ⊙ cos + rotate(x) ⊙ sin`, with tables as wide as x or half as wide; or
     None."""
-    tables, width = trial.given[1:], trial.shape[-1] if trial.shape else 1
+    tables, width = trial.inputs[1:], trial.shape[-1] if trial.shape else 1
     wide = {ref.shape[-1:] for ref in tables}
     if len(wide) != 1 or width % 2 or trial.end != trial.shape or not wide <= {(width,), (width // 2,)}:
         return None
-    x, *factors = (trial.draw(number) for number in range(len(trial.given)))
+    x, *factors = (trial.draw(number) for number in range(len(trial.inputs)))
     computed, half = trial.run(x, *factors), wide == {(width // 2,)}
     if len(tables) == 2:
         func, names, (cosine, sine) = ROPE, ("cosine", "sine"), factors

@@ -17,8 +17,8 @@ class LoopBody:
     """One recorded iteration: its calls, the key of its result, the axis of iterations, and their number.
 
     `places` are the operands: (key in the iteration, kind, axis, key of the whole, index in `starts`). `own` is the key
-    of the loop's result. `back`: iterations go from the last slice to the first. `kept`: operands and results keep the
-    axis of iterations, of size 1.
+    of the loop's result. `back`: iterations go from the last slice to the first. `keepdim`: operands and results keep
+    the axis of iterations, of size 1.
     """
 
     calls: tuple[Call, ...]
@@ -28,4 +28,4 @@ class LoopBody:
     places: tuple[tuple[str, int, int, str, int], ...]
     own: str
     back: bool = False
-    kept: bool = False
+    keepdim: bool = False

@@ -58,13 +58,13 @@ HINTS = CURVED | HINGES | ROOTS | ROTATES
 
 
 class Region(NamedTuple):
-    """Calls, by their indices, that compute the value `end` from the values `given`.
+    """Calls, by their indices, that compute the value `end` from the values `inputs`.
 
-    The first of `given` is the argument of the function. Parameters or tables follow.
+    The first of `inputs` is the argument of the function. Parameters or tables follow.
     """
 
     calls: tuple[int, ...]
-    given: tuple[Ref, ...]
+    inputs: tuple[Ref, ...]
     end: Ref
     constants: tuple[int, ...] = ()
     """The calls before them that take nothing, or shapes alone."""
@@ -170,12 +170,12 @@ def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
         if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MOST_GIVEN:
             continue
         built = _build_region(run, region, waiting, end)
-        if len(built.given) not in (2, 3):
+        if len(built.inputs) not in (2, 3):
             continue
-        for x in (ref for ref in built.given if ref.shape == end.shape and ref.dtype.is_floating_point):
-            tables = tuple(ref for ref in built.given if ref is not x)
+        for x in (ref for ref in built.inputs if ref.shape == end.shape and ref.dtype.is_floating_point):
+            tables = tuple(ref for ref in built.inputs if ref is not x)
             for order in (tables, tables[::-1])[: len(tables)]:
-                yield built._replace(given=(x, *order))
+                yield built._replace(inputs=(x, *order))
 
 
 def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
@@ -234,8 +234,8 @@ def _can_join(graph: Graph, index: int | None, region: list[int], last: int, may
 
 def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
     """Return the call that computes the same as a region; None if no known one does."""
-    local: dict[str, object] = {ref.key: Placeholder(number) for number, ref in enumerate(region.given)}
-    signature: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.given)]
+    local: dict[str, object] = {ref.key: Placeholder(number) for number, ref in enumerate(region.inputs)}
+    signature: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.inputs)]
     local |= {key: ("number", number) for key, number in run.numbers.items()}
     for index in sorted({*region.calls, *region.constants}):
         call = run.graph.calls[index]
@@ -245,7 +245,7 @@ def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
     decision = _decided.get(key)
     if decision is None:
         order = sorted({*region.calls, *region.constants})
-        trial = Trial([run.graph.calls[call_index] for call_index in order], region.given, region.end, run.numbers)
+        trial = Trial([run.graph.calls[call_index] for call_index in order], region.inputs, region.end, run.numbers)
         _decided.put(key, decision := (recognise(trial),))
     return decision[0]
 
@@ -259,7 +259,7 @@ def _signature(value, local: dict) -> object:
 
 def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
     """Return a region with the calls that compute constants for it alone, except those that its replacement uses."""
-    if not region.given:
+    if not region.inputs:
         return graph.with_exclusive_producers({region.calls[-1]}, lambda call: True)
     taken = {
         graph.producer.get(_fill_placeholder(graph, region, argument).key)
@@ -285,7 +285,7 @@ def _build_call(graph: Graph, region: Region, named: NamedCall, group: set[int])
 
 def _fill_placeholder(graph: Graph, region: Region, place: Placeholder) -> Ref:
     """Return the tensor of a placeholder; a vector, as before it was broadcast."""
-    ref = region.given[place.number]
+    ref = region.inputs[place.number]
     while place.vector and len(ref.shape) > 1 and (index := graph.producer.get(ref.key)) is not None:
         if graph.name(index) not in LAYOUTS | IDENTITIES:
             break

@@ -70,7 +70,7 @@ class _Loop:
             self._compare(j)
         if len(self.ways) != 1:
             raise NotALoop
-        ((self.mirrored, self.kept),) = self.ways
+        ((self.mirrored, self.keepdim),) = self.ways
         self.back = self.mirrored
 
     def call_at(self, turn: int, j: int) -> Call:
@@ -110,7 +110,7 @@ class _Loop:
         for mirrored in (False, True):
             places = range(self.count)[::-1] if mirrored else range(self.count)
             if slices == [first._replace(place=place) for place in places]:
-                self.ways.add((mirrored, first.kept))
+                self.ways.add((mirrored, first.keepdim))
                 return source, first.axis
         return None
 
@@ -199,7 +199,7 @@ class _Loop:
                 orders.add(stacked != keys)
                 result = call.outputs[0]
                 axis = call.arguments.get("dim", 0) % len(result.shape)
-                same = (call.name != "stack") == self.kept
+                same = (call.name != "stack") == self.keepdim
                 collected[(j, output) if same else self._find_unsqueezed(j, axis)] = result, axis, index
         if len(orders) > 1:
             raise NotALoop
@@ -210,7 +210,7 @@ class _Loop:
     def _find_unsqueezed(self, j: int, axis: int) -> tuple[int, int]:
         """Return the value before a call that inserts or drops the axis of iterations, of size 1."""
         call = self.call_at(1, j)
-        name, (ref, *_) = ("squeeze", call.outputs) if self.kept else ("unsqueeze", [*refs(call.arguments)])
+        name, (ref, *_) = ("squeeze", call.outputs) if self.keepdim else ("unsqueeze", [*refs(call.arguments)])
         located = self.locate(call.arguments["self"].key) if call.name == name else None
         if located is None or located[0] != 1 or call.arguments.get("dim") not in (axis, axis - len(ref.shape) - 1):
             raise NotALoop
@@ -222,7 +222,7 @@ class _Loop:
             return collected[state][:2]
         output = self.call_at(0, state[0]).outputs[state[1]]
         keys = self._state_keys(state)[:: -1 if self.back else 1]
-        if not self.kept:
+        if not self.keepdim:
             return Ref(JOIN.join(keys), (self.count, *output.shape), output.dtype), 0
         ((_, axis), *_) = self.parts.values()
         shape = (*output.shape[:axis], self.count, *output.shape[axis + 1 :])
@@ -239,11 +239,18 @@ class _Loop:
         call, place = self.call_at(self.count - 1, j), 0 if self.back else self.count - 1
         arguments = {"self": sequence[0], "dim": sequence[1], "index": place}
         ref, func = call.outputs[output], torch.ops.aten.select.int
-        if self.kept:
+        if self.keepdim:
             arguments = {"self": sequence[0], "dim": sequence[1], "start": place, "end": place + 1, "step": 1}
             func = torch.ops.aten.slice.Tensor
         return Call(
-            func, "slice" if self.kept else "select", arguments, (ref,), call.module, call.call, call.first, call.first
+            func,
+            "slice" if self.keepdim else "select",
+            arguments,
+            (ref,),
+            call.module,
+            call.call,
+            call.first,
+            call.first,
         )
 
     def _build_call(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
@@ -293,9 +300,9 @@ class _Loop:
         ops = [self.call_at(turn, k) for turn in range(self.count) for k in mine]
         ops += [self.graph.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
-        if self.kept and not all(is_rowwise(state_place, axis) for state_place in chosen):
+        if self.keepdim and not all(is_rowwise(state_place, axis) for state_place in chosen):
             raise NotALoop
-        turn = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.kept)
+        turn = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.keepdim)
         arguments = {
             "turn": turn,
             "given": tuple(ref for ref in operands if ref.key != sequence.key),

@@ -11,12 +11,12 @@ from tracer.ops import ACTIVATIONS, POINTWISE, base
 
 
 class SequenceSlice(NamedTuple):
-    """One index of a tensor along an axis; `kept`: that axis stays, with size 1."""
+    """One index of a tensor along an axis; `keepdim`: that axis stays, with size 1."""
 
     whole: str
     axis: int
     place: int
-    kept: bool
+    keepdim: bool
 
 
 def match_slice(call: Call) -> SequenceSlice | None:
@@ -43,7 +43,7 @@ def find_sliced_sequences(calls: Sequence[Call]) -> Iterator[tuple[list[int], se
             continue
         from_end = call.arguments["self"].shape[slice_match.axis] - 1 - slice_match.place
         for backwards, place in ((False, slice_match.place), (True, from_end)):
-            whole = slice_match.whole, slice_match.axis, slice_match.kept, backwards
+            whole = slice_match.whole, slice_match.axis, slice_match.keepdim, backwards
             if place == len(places[whole]):
                 places[whole].append(index)
             elif place == 0 and len(places[whole]) == 1:

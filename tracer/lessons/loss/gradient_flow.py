@@ -86,11 +86,11 @@ def _cutting(cut_streams: list[torch.Tensor]) -> Iterator[None]:
 class _Cut(TorchFunctionMode):
     def __init__(self, streams: list[torch.Tensor]):
         super().__init__()
-        self.made = streams
+        self.streams = streams
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SUMS and len(args) == 2:
-            parts = [any(argument is branch for branch in self.made) for argument in args]
+            parts = [any(argument is branch for branch in self.streams) for argument in args]
             if sum(parts) == 1:
                 args = tuple(
                     argument if part else argument.detach() for argument, part in zip(args, parts, strict=True)

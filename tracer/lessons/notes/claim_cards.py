@@ -129,7 +129,7 @@ class Measurements(NamedTuple):
     """The measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
 
     claims: Mapping[str, Measurement | str]
-    drawn: Mapping[str, Lines]
+    curves: Mapping[str, Lines]
 
 
 def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None) -> Measurements:

@@ -17,17 +17,17 @@ class Result(NamedTuple):
     """A statement, and all of its results."""
 
     row: Row
-    found: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the results."""
-        return min((finding.verdict for finding in self.found), key=WORST.index)
+        return min((finding.verdict for finding in self.findings), key=WORST.index)
 
     @property
     def slips(self) -> tuple[str, ...]:
         """The differences between the note and the run, a sentence each."""
-        return tuple(finding.slip for finding in self.found if finding.slip and finding.verdict != "holds")
+        return tuple(finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
 
 
 def read(note: str, run: Provider) -> tuple[Result, ...]:

@@ -189,7 +189,7 @@ def _names(row: Row, run: Provider, *calls: str) -> Finding:
 def _count(row: Row, run: Provider, name: str) -> Finding:
     count = torchvision_block_counts.COUNTED[name](run)
     place = address(row, zoom="modules")
-    return Finding("counted", count.said, is_so(count.holds), page="operations", place=place)
+    return Finding("counted", count.sentence, is_so(count.holds), page="operations", place=place)
 
 
 def _open(row: Row, run: Provider, name: str) -> Finding:
@@ -226,7 +226,7 @@ def _slip(row: Row, run: Provider, name: str) -> Finding:
     measured = slip.measure(run, row.run)
     place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))
     verdict = slip.verdict if measured.so else "holds"
-    return Finding(measured.how, measured.said, verdict, slip=slip.sentence, page="notes", place=place)
+    return Finding(measured.how, measured.sentence, verdict, slip=slip.sentence, page="notes", place=place)
 
 
 KINDS: dict[str, Callable[..., Finding]] = {

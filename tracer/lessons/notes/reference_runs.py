@@ -32,7 +32,7 @@ class Run(NamedTuple):
     model: str
     options: tuple[tuple[str, Any], ...]
     sizes: Mapping[str, Any]
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     shipped: bool = True
 
 
@@ -74,7 +74,7 @@ def small(name: str) -> Made:
     """Return the small run of that name."""
     run = RUNS[name]
     model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
-    return model, counterfactual_budget.check(model.trace(**run.given))
+    return model, counterfactual_budget.check(model.trace(**run.arguments))
 
 
 def at_hand(name: str) -> Made:

@@ -59,7 +59,7 @@ PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attentio
 class Count(NamedTuple):
     """The counted quantity, in words, and whether it agrees with the note."""
 
-    said: str
+    sentence: str
     holds: bool
 
 

@@ -102,7 +102,7 @@ class Loss(NamedTuple):
     ends, the largest difference of these, and the number of used bins.
     """
 
-    inside: float
+    within: float
     half: float
     clipped: int
     largest: float

@@ -136,22 +136,22 @@ def _alphabet() -> dict[str, int]:
 class _Learned:
     """A tokenizer of the library."""
 
-    made: Tokenizer
+    tokenizer: Tokenizer
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        entries = self.made.get_vocab(with_added_tokens=True)
+        entries = self.tokenizer.get_vocab(with_added_tokens=True)
         return tuple(sorted(entries, key=entries.__getitem__))
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        encoding = self.made.encode(text)
+        encoding = self.tokenizer.encode(text)
         return tuple(
             Piece(id, self.vocabulary[id], *span, self.raw(self.vocabulary[id]))
             for id, span in zip(encoding.ids, encoding.offsets, strict=True)
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.made.decode(list(ids), skip_special_tokens=False)
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def raw(self, entry: str) -> bytes | None:
         """Return the bytes of an entry, or None if entries are not bytes."""
@@ -169,17 +169,17 @@ class BytePairs(_Learned):
             vocab_size=BYTES + merges, initial_alphabet=sorted(_alphabet()), show_progress=False, special_tokens=[]
         )
         self._set(models.BPE())
-        self.made.train_from_iterator(lines(corpus), trainer)
+        self.tokenizer.train_from_iterator(lines(corpus), trainer)
 
     def _set(self, model: models.Model) -> None:
-        self.made = Tokenizer(model)
-        self.made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        self.made.decoder = decoders.ByteLevel()
+        self.tokenizer = Tokenizer(model)
+        self.tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        self.tokenizer.decoder = decoders.ByteLevel()
 
     @cached_property
     def merges(self) -> tuple[tuple[str, str], ...]:
         """The merged pairs, in order."""
-        merges = json.loads(self.made.to_str())["model"]["merges"]
+        merges = json.loads(self.tokenizer.to_str())["model"]["merges"]
         return tuple(tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in merges)
 
     def first(self, count: int) -> BytePairs:
@@ -209,14 +209,14 @@ class WordPieces(_Learned):
         trainer = trainers.WordPieceTrainer(
             vocab_size=room(corpus), special_tokens=[UNKNOWN, *inner], show_progress=False
         )
-        self.made.train_from_iterator(lines(corpus), trainer)
-        self._set(models.WordPiece(self.made.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=100))
+        self.tokenizer.train_from_iterator(lines(corpus), trainer)
+        self._set(models.WordPiece(self.tokenizer.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=100))
 
     def _set(self, model: models.Model) -> None:
-        self.made = Tokenizer(model)
-        self.made.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-        self.made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self.made.decoder = decoders.WordPiece(cleanup=False)
+        self.tokenizer = Tokenizer(model)
+        self.tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+        self.tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self.tokenizer.decoder = decoders.WordPiece(cleanup=False)
 
 
 class Unigrams(_Learned):
@@ -231,15 +231,15 @@ class Unigrams(_Learned):
         trainer = trainers.UnigramTrainer(
             vocab_size=room(corpus), unk_token=UNKNOWN, special_tokens=[UNKNOWN], show_progress=False
         )
-        self.made.train_from_iterator(lines(corpus), trainer)
-        vocabulary = json.loads(self.made.to_str())["model"]["vocab"]
+        self.tokenizer.train_from_iterator(lines(corpus), trainer)
+        vocabulary = json.loads(self.tokenizer.to_str())["model"]["vocab"]
         known = sorted((entry, round(score, 2)) for entry, score in vocabulary if entry != UNKNOWN)
         self._set(models.Unigram([(UNKNOWN, 0.0), *known], unk_id=0))
 
     def _set(self, model: models.Model) -> None:
-        self.made = Tokenizer(model)
-        self.made.pre_tokenizer = pre_tokenizers.Metaspace()
-        self.made.decoder = decoders.Metaspace()
+        self.tokenizer = Tokenizer(model)
+        self.tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        self.tokenizer.decoder = decoders.Metaspace()
 
 
 WAYS: dict[str, Callable[[str], Speller]] = {

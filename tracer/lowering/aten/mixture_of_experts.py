@@ -35,7 +35,7 @@ class _Body:
     """Lowering of the expression tree of one expert."""
 
     def __init__(self, call: BoundCall, token: Tensor, parts: list[Tensor]):
-        self.given, self.token, self.parts = call, token, parts
+        self.call, self.token, self.parts = call, token, parts
 
     def of(self, what) -> Node:
         """Return the node of a tree of an expert."""
@@ -55,7 +55,7 @@ class _Body:
 
     def _lower_columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
         size = infer(inner)[-1]
-        whole = self.given.size_value(size) or stop
+        whole = self.call.size_value(size) or stop
         first, last = (size * n / whole if (size * n / whole).is_polynomial() else n for n in (start, stop))
         if step == 1:
             return Some(inner, first, last)
@@ -64,7 +64,7 @@ class _Body:
 
     def _numeric_shape(self, shape: tuple, ran: tuple[int, ...]) -> tuple[int, ...]:
         """Return a shape of all tokens in numbers; the last axis as in the run, on the tokens of one expert."""
-        return (*(self.given.size_value(size) or 1 for size in shape[:-1]), *ran[-1:])
+        return (*(self.call.size_value(size) or 1 for size in shape[:-1]), *ran[-1:])
 
     def _lower_pointwise(self, call, arguments) -> Node:
         nodes: dict[str, Any] = {}

@@ -39,7 +39,7 @@ def layer_norm(call: BoundCall) -> Node | None:
     vectors, names = _affine(call)
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return LayerNorm(call["eps"], call["input"], *vectors)
-    return LayerNormOver(call["input"], *vectors, eps=call["eps"], given=names, **_last(call))
+    return LayerNormOver(call["input"], *vectors, eps=call["eps"], affine=names, **_last(call))
 
 
 @register_lowering("deviation_norm")
@@ -48,7 +48,7 @@ def deviation_norm(call: BoundCall) -> Node:
     axes = {"axes": None, "labels": None} | _last(call)
     count = sympy.prod(call.shape("input")[-len(call["normalized_shape"]) :])
     settings = {name: call[name] for name in ("eps", "centred", "less", "how")}
-    return DeviationNorm(call["input"], *vectors, given=names, count=count, **axes, **settings)
+    return DeviationNorm(call["input"], *vectors, affine=names, count=count, **axes, **settings)
 
 
 @register_lowering("unit_length")
@@ -60,7 +60,7 @@ def unit_length(call: BoundCall) -> Node:
 def channel_norm(call: BoundCall) -> Node:
     vectors, names = _affine(call)
     axes = call.axis_labels("input", call["dims"])
-    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=names, **axes)
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], affine=names, **axes)
 
 
 @register_lowering("rms_norm", "_fused_rms_norm")
@@ -71,7 +71,7 @@ def rms_norm(call: BoundCall) -> Node | None:
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return RMSNorm(eps, call["input"], call["weight"])
     vectors, names = _affine(call)
-    return RMSNormOver(call["input"], *vectors, eps=eps, given=names, **_last(call))
+    return RMSNormOver(call["input"], *vectors, eps=eps, affine=names, **_last(call))
 
 
 @register_lowering(
@@ -93,8 +93,8 @@ def batch_norm(call: BoundCall) -> Node | None:
     else:
         running = call["running_mean"], call["running_var"]
         wide = call.rank("input") > 2
-        return BatchNorm(call["input"], *running, *vectors, eps=call["eps"], given=names, wide=wide)
-    return ChannelNorm(call["input"], *vectors, eps=call["eps"], given=names, **call.axis_labels("input", axes))
+        return BatchNorm(call["input"], *running, *vectors, eps=call["eps"], affine=names, wide=wide)
+    return ChannelNorm(call["input"], *vectors, eps=call["eps"], affine=names, **call.axis_labels("input", axes))
 
 
 @register_lowering("group_norm", "native_group_norm")
@@ -103,4 +103,4 @@ def group_norm(call: BoundCall) -> Node | None:
         return None
     vectors, names = _affine(call)
     groups = call.get("num_groups", call.get("group"))
-    return GroupNorm(call["input"], *vectors, eps=call["eps"], given=names, groups=groups)
+    return GroupNorm(call["input"], *vectors, eps=call["eps"], affine=names, groups=groups)

@@ -300,14 +300,14 @@ class Model:
                 solution, _ = model._solve(recording, {**inputs.sizes, **self.sizes}, inputs)
             full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
             book, _ = lay_book(recording, full, self.spec.derived, solution, self.spec.hints)
-            lines = line_sites(recording, book.found)
+            lines = line_sites(recording, book.steps)
             self._lines.put(key, lines)
         return lines
 
     def derived_steps(self, recording: Recording, sizes: dict[str, int]) -> list[DerivedStep]:
         """Return the textbook's steps for a run of these inputs' sizes, without proofs."""
         full = self.vocabulary.complete({**sizes, **self.sizes})
-        return lay_book(recording, full, self.spec.derived, None, self.spec.hints)[0].found
+        return lay_book(recording, full, self.spec.derived, None, self.spec.hints)[0].steps
 
     def _record(
         self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]

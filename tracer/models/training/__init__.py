@@ -3,7 +3,7 @@
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows its
 interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
 `batch_of`, `loss`, `score`, `rank` and `card`; `options` names the settings that are options of the model. A recipe
-with `drawn = True` draws its examples: it reads no data.
+with `synthetic = True` draws its examples: it reads no data.
 
 Weights are chosen by their score on the part "validation"; the card has their score on the part "test".
 """
@@ -171,7 +171,7 @@ def _changed_options(trainer: Any) -> list[str]:
 
 
 def _source(data: str | Path | None, trainer: Any) -> Path | None:
-    if getattr(trainer, "drawn", False):
+    if getattr(trainer, "synthetic", False):
         return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():

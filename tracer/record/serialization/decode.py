@@ -28,7 +28,7 @@ def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
     try:
         return Reader(tensors).of(Trace)(data)
     except Misfit as misfit:
-        raise ValueError(f"trace{misfit.where}{misfit.said}") from None
+        raise ValueError(f"trace{misfit.where}{misfit.message}") from None
 
 
 class Misfit(Exception):
@@ -36,7 +36,7 @@ class Misfit(Exception):
 
     def __init__(self, message: str):
         super().__init__(message)
-        self.said, self.where = message, ""
+        self.message, self.where = message, ""
 
     def within(self, place: str) -> Misfit:
         self.where = place + self.where

@@ -250,7 +250,7 @@ def parameters_of(context: Context, key: str) -> set[str]:
     """Return the parameters that the calls of a line use."""
     roles = context.run.roles
     raw = roles.plan.raw(key)
-    inside = () if raw is None else roles.plan.inside[raw]
+    inside = () if raw is None else roles.plan.inner_calls[raw]
     roots = {roles.graph.root(ref.key) for index in inside for ref in roles.graph.inputs[index]}
     return {root for root in roots if root.startswith(PARAMETER)}
 

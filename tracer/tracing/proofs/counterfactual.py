@@ -90,7 +90,7 @@ class Replay:
     args: tuple
     kwargs: dict[str, Any]
     calls: Calls
-    found: Sequence[DerivedStep]
+    derived_steps: Sequence[DerivedStep]
     sizes: dict[str, int]
     solution: Solution | None
     derive: Callable[[Recording, dict[str, int]], Sequence[DerivedStep]]
@@ -117,11 +117,11 @@ class Replay:
         Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
         either are `Step.unseen`.
         """
-        derived = {step.line.id: step for step in self.found}
+        derived = {step.line.id: step for step in self.derived_steps}
         run_again = self._run_again()
         open = unseen_in_run(later, [step for step in steps if run_again(derived[step.id])]) if later else {}
         open = {id: keys for id, keys in open.items() if keys}
-        fused = {step.line.id: step.line.equation for step in self.found if step.line.place is None}
+        fused = {step.line.id: step.line.equation for step in self.derived_steps if step.line.place is None}
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
         outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
         failed = HELD if self._left_out() else ""
@@ -197,7 +197,7 @@ class Replay:
         if self.solution is None or self.solution.way is None:
             return None
         vocabulary, probes = self.solution.way
-        if vocabulary.inside is not None:  # its tensors have no values
+        if vocabulary.mode is not None:  # its tensors have no values
             return None
         at = probes[0] | {name: self.sizes[name] for name in self.depths if name in probes[0]}
         try:
@@ -258,7 +258,7 @@ class Replay:
             return (
                 recording.inputs.get(key.removeprefix("input "))
                 if key.startswith("input ")
-                else recording.kept.get(key)
+                else recording.store.get(key)
             )
 
         return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
@@ -270,7 +270,7 @@ class Replay:
         take other turns are laid over the run anew.
         """
         theirs = recording.calls or Calls()
-        pairs = _match_calls(self.calls.made, theirs.made)
+        pairs = _match_calls(self.calls.entries, theirs.entries)
         keys, ops = {}, {}
         for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
             for ref, same in zip(ran.outputs, again.outputs, strict=True):
@@ -280,15 +280,15 @@ class Replay:
         for module in self.calls.modules:  # those that are left out give back what they take
             if (passed := blocks.get((module.path, module.call))) and passed.first == passed.last:
                 keys |= {ref.key: same.key for ref, same in zip(module.outputs, passed.outputs, strict=False)}
-        owned = {j for step in self.found for i in step.ops for j in ops.get(i, ())}
+        owned = {j for step in self.derived_steps for i in step.ops for j in ops.get(i, ())}
         places: dict[str, str | None] = {}
         precision: dict[str, str] = {}
-        for step in self.found:
+        for step in self.derived_steps:
             places[step.line.id] = _map_key(step.value, keys)
             precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
             if step.line.idiom and precision[step.line.id] == "float64":
                 precision[step.line.id] = "float32"
-        loops = {step.line.id for step in self.found if "|" in step.value and places[step.line.id] is None}
+        loops = {step.line.id for step in self.derived_steps if "|" in step.value and places[step.line.id] is None}
         for step in self.derive(recording, sizes) if loops and not same else ():
             if step.line.id in loops:
                 places[step.line.id] = step.value

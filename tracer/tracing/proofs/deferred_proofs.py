@@ -19,7 +19,7 @@ from tracer.utils.internals.torch_internals import write_count
 class Later:
     """The deferred queries of a run: pending proofs, and the operands of its cells.
 
-    It holds the model, the equations and the tensors that these need, while a trace has it. `kept` has the traced
+    It holds the model, the equations and the tensors that these need, while a trace has it. `values` has the traced
     tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
     """
 
@@ -36,8 +36,8 @@ class Later:
     ):
         self._run, self._rerun = (module, values, steps, lines, sizes), rerun
         self._named, self._respell = named, respell
-        self._found = {step.line.id: step for step in steps}
-        self._ran = {name: _state(tensor) for name, tensor in weights(module).items()}
+        self._derived_steps = {step.line.id: step for step in steps}
+        self._states = {name: _state(tensor) for name, tensor in weights(module).items()}
 
     @property
     def derived_steps(self) -> Sequence[DerivedStep]:
@@ -55,7 +55,7 @@ class Later:
         steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
         proofs = {}
         if self._rerun and not changed:
-            lacking = self._rerun.lacking((self._found[step.id] for step in steps), value)
+            lacking = self._rerun.lacking((self._derived_steps[step.id] for step in steps), value)
             proofs = self._rerun.prove(lacking, self.derived_steps)
         return {
             step.id: apply_proof(step, proofs[step.id])
@@ -67,7 +67,7 @@ class Later:
     def spell(self, steps: Iterable[Step]) -> Trace | None:
         """Return the run as its code has it where the proofs of these steps refute the names of formulas, `named` by
         their ops; None where they refute none. Its own steps are still to be proven."""
-        refuted = {op for step in steps if step.verdict == "disproven" for op in self._found[step.id].ops}
+        refuted = {op for step in steps if step.verdict == "disproven" for op in self._derived_steps[step.id].ops}
         return self._respell(self._named & refuted) if self._respell and self._named & refuted else None
 
     @property
@@ -82,12 +82,12 @@ class Later:
     def rewritten(self) -> set[str]:
         """Return the keys of parameters and buffers that have changed since the run."""
         now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
-        changed = {name for name, state in self._ran.items() if now.get(name) != state}
+        changed = {name for name, state in self._states.items() if now.get(name) != state}
         changed |= {stack for name in changed for stack in stacks(name)}
         return {f"parameter {name}" for name in changed}
 
     def _prove_kept(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
-        derived_step = self._found[step.id]
+        derived_step = self._derived_steps[step.id]
         if not changed:
             return apply_proof(step, prove(derived_step, value, sizes))
         reads = {tensor.key for tensor in tensors(derived_step.line.equation)}

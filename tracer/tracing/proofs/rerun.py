@@ -29,7 +29,7 @@ class Rerun:
     """The recipe to run a module again, and to check that it did the same."""
 
     def __init__(self, module: torch.nn.Module, recording: Recording, sizes: dict[str, int]):
-        self._module, self._given, self._sizes = module, recording.given, sizes
+        self._module, self._arguments, self._sizes = module, recording.arguments, sizes
         self._calls = recording.calls
         self._output = [tensor for _, tensor in output_tensors(recording.output)]
         self._grad = recording.grad
@@ -46,7 +46,7 @@ class Rerun:
         waiting = [line for line in lines if line.line.id in chosen]
         if not waiting:
             return {}
-        args, kwargs = self._given
+        args, kwargs = self._arguments
         with ThreadPoolExecutor(1) as thread, torch.set_grad_enabled(self._grad), doing("Proving in a second run"):
             thread.submit(int).result()  # a thread that starts while the module runs would count as the module's
             window = _Window(self._module, waiting, lines, self._sizes, thread)

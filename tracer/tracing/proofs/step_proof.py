@@ -232,7 +232,7 @@ class Values:
         lines: Sequence[Line],
         sizes,
     ):
-        self._kept, self._sizes = values, sizes
+        self._store, self._sizes = values, sizes
         self._places = {step.line.id: step.value for step in steps if step.line.place}
         self._fused = {line.id: line.equation for line in lines if line.place is None}
         self._recomputed: dict[str, torch.Tensor | None] = {}
@@ -243,7 +243,7 @@ class Values:
         if key in self._fused:
             return self._inside(key)
         if (own_key := self.key(key)) is not None:
-            return self._kept.get(own_key)
+            return self._store.get(own_key)
         if key not in self._parameters:
             parameter = weight(self._weights, key.removeprefix("parameter "))
             self._parameters[key] = None if parameter is None else to_cpu(parameter.detach())
@@ -272,7 +272,7 @@ class Values:
         """Return whether a line is to be executed, and a tensor that its proof reads was not kept."""
         if line.place is None or line.of_input:
             return False
-        return any(key not in self._kept for key in self.reads(line))
+        return any(key not in self._store for key in self.reads(line))
 
     def tensor(self, key: str) -> torch.Tensor:
         """Return the tensor of that key. Raise LookupError, in a sentence, if there is none."""

@@ -21,8 +21,8 @@ class Run(NamedTuple):
     """A run and its observations without the recorder.
 
     `output` is what forward gave, `softmaxes` every softmax in order as `[…, S_q, S_k]` float64, also those inside of
-    fused attention, `costs` the FLOPs of every op that multiplies matrices, in order. `given` has what each module of
-    an attention was called with, one (args, kwargs) for each call.
+    fused attention, `costs` the FLOPs of every op that multiplies matrices, in order. `attention_inputs` has what each
+    module of an attention was called with, one (args, kwargs) for each call.
     """
 
     model: Model
@@ -31,7 +31,7 @@ class Run(NamedTuple):
     output: Any
     softmaxes: list[np.ndarray]
     costs: list[int]
-    given: dict[str, list[tuple[tuple, dict]]]
+    attention_inputs: dict[str, list[tuple[tuple, dict]]]
 
 
 class Transparent(TorchFunctionMode):

@@ -72,7 +72,7 @@ ALONE = (
 
 def spec(opened: OpenedModel, files) -> Spec:
     """All that is known of a model that nobody described, and of the photos that its preprocessor makes."""
-    architecture, config, feed = opened.made, opened.config, opened.feed
+    architecture, config, feed = opened.architecture, opened.config, opened.feed
     if opened.resizes and files.side and files.side % config.patch_size == 0:
         config = copy.deepcopy(config)
         config.image_size = files.side

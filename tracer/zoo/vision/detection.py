@@ -43,7 +43,10 @@ def spec(build: Callable[..., torch.nn.Module]) -> Spec:
 
         base = {**model.sizes, **inputs.sizes}
         probes = [{**base, "H": height, "W": width} for height, width in zip(*SIDES[1], strict=True)]
-        yield Vocabulary(("H", "W"), {}, at_size, partly=True, held=ONE_BY_ONE, device=model.device), probes[:PROBES]
+        yield (
+            Vocabulary(("H", "W"), {}, at_size, missing_ops=True, note=ONE_BY_ONE, device=model.device),
+            probes[:PROBES],
+        )
 
     return generic_spec(
         net=lambda H, W: disable_resizing(build(), H, W),

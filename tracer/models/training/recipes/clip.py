@@ -53,7 +53,7 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.01
     warmup: int = 100
     bf16: bool = False
-    drawn: ClassVar[bool] = True
+    synthetic: ClassVar[bool] = True
 
     def __post_init__(self):
         scenes.fitting(self.sizes, SPEC.sizes)

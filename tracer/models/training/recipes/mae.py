@@ -55,7 +55,7 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.0
     warmup: int = 100
     bf16: bool = False
-    drawn: ClassVar[bool] = True
+    synthetic: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.sizes.keys() != SPEC.sizes.keys():

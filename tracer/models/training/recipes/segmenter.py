@@ -31,7 +31,7 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.01
     warmup: int = 50
     bf16: bool = True
-    drawn = True
+    synthetic = True
 
     def __post_init__(self):
         scenes.fitting(self.sizes, SPEC.sizes)

@@ -40,7 +40,7 @@ class Recipe(MuonAndAdamW):
     option of the model.
     """
 
-    drawn: ClassVar[bool] = True
+    synthetic: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ("positions",)
     decays_rest: ClassVar[bool] = True
 

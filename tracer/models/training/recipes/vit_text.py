@@ -40,7 +40,7 @@ class Recipe(MuonAndAdamW):
     types: bool = False
     bias: bool = True
     bf16: bool = True
-    drawn = True
+    synthetic = True
 
     def __post_init__(self):
         scenes.fitting(self.sizes, SPEC.sizes)

@@ -51,7 +51,9 @@ def problems(run: Run) -> Iterator[str]:
 
 def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
     """Check which rows of an attention's output change when one token of its input is another one."""
-    args, kwargs = run.given[record.module][number] if number < len(run.given[record.module]) else ((), {})
+    args, kwargs = (
+        run.attention_inputs[record.module][number] if number < len(run.attention_inputs[record.module]) else ((), {})
+    )
     read = next((x for x in tensors((args, kwargs)) if x.dim() == 3 and x.shape[1] == record.keys), None)
     if read is None or any("cache" in name or "past" in name for name, value in kwargs.items() if value is not None):
         return

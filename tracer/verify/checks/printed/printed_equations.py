@@ -88,19 +88,19 @@ class Tensors:
     """The tensors of a run by the keys of equations, in float64 unless they are whole numbers."""
 
     def __init__(self, trace: Trace, net, inputs: Inputs):
-        self._held = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}
-        self._held |= {f"parameter {path}": tensor for path, tensor in net.named_parameters(remove_duplicate=False)}
+        self._tensors = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}
+        self._tensors |= {f"parameter {path}": tensor for path, tensor in net.named_parameters(remove_duplicate=False)}
         arguments = inspect.signature(net.forward).bind(*inputs, **inputs.named).arguments
         for name, value in arguments.items():  # those that a `*raw` takes are raw.0, raw.1 …
             several = (
                 {f".{place}": item for place, item in enumerate(value)} if isinstance(value, tuple) else {"": value}
             )
-            self._held |= {f"input {name}{place}": tensor for place, tensor in several.items()}
-        self._held |= {key: value for key, value in trace.values.items() if key.startswith("constant ")}
-        self._held |= {f"step {step.id}": trace.value(step) for step in trace.steps}
+            self._tensors |= {f"input {name}{place}": tensor for place, tensor in several.items()}
+        self._tensors |= {key: value for key, value in trace.values.items() if key.startswith("constant ")}
+        self._tensors |= {f"step {step.id}": trace.value(step) for step in trace.steps}
 
     def __call__(self, key: str) -> np.ndarray | None:
-        tensor = self._held.get(key)
+        tensor = self._tensors.get(key)
         if tensor is None and "*" in key:
             tensor = self._of_a_list(*key.split("*", 1))
         if tensor is None:
@@ -111,6 +111,6 @@ class Tensors:
     def _of_a_list(self, front: str, back: str) -> torch.Tensor | None:
         """Return the parameters that the modules of a list have under one name, concatenated."""
         stack = []
-        while (item := self._held.get(f"{front}{len(stack)}{back}")) is not None:
+        while (item := self._tensors.get(f"{front}{len(stack)}{back}")) is not None:
             stack.append(item)
         return torch.stack(stack) if stack else None

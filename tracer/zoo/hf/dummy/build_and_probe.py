@@ -30,7 +30,7 @@ class OpenedModel(NamedTuple):
     one, the implementations of attention, the tokens before the patches (`patch_positions.patches_start`),
     whether its positions fit photos of any size, and the modules of the photo tower and of the text model."""
 
-    made: Any
+    architecture: Any
     config: Any
     feed: input_signatures.Feed
     small: bool = False
