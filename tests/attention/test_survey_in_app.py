@@ -64,7 +64,7 @@ def test_the_sample_photos_have_the_mean_of_their_effects():
     assert float(spread) == pytest.approx(np.std(changes, axis=0)[2, 1], abs=0.02)
     last = list(samples("scenes"))[int(np.argmin([change[2, 1] for change in changes]))]
     press_first(at)
-    assert at.session_state["visitor"].given.name == last
+    assert at.session_state["visitor"].user_input.name == last
     assert (at.query_params["block"], at.query_params["head"]) == ("3", "1") and "over" not in at.query_params
 
 
@@ -77,7 +77,7 @@ def test_a_photo_of_a_survey_is_a_click_from_its_own_run(rows):
     row, head = np.unravel_index(np.abs(change.mean(0)).argmax(), (6, 4))
     press_first(at)
     least = ("deer.jpg", "cat.jpg")[int(change[:, row, head].argmin())]
-    given = at.session_state["visitor"].given
+    given = at.session_state["visitor"].user_input
     assert (given.name, given.photo.size) == (least, (32, 32)) and "The survey recorded the same effects" in text(at)
     assert at.query_params["head"] == str(head)
 

@@ -57,11 +57,11 @@ SAME = 0.05
 
 def over_samples(trace: Trace, part: str) -> None:
     """Draw the heads of the model on screen over all its sample photos."""
-    found = _measure_samples(part)
-    if isinstance(found, str):
-        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {found}."))
+    effects = _measure_samples(part)
+    if isinstance(effects, str):
+        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {effects}."))
         return
-    _draw(found, None)
+    _draw(effects, None)
 
 
 def over_survey() -> None:
@@ -101,27 +101,27 @@ def over_survey() -> None:
     _draw(result, name)
 
 
-def compare_recorded(trace: Trace, found: HeadEffects) -> None:
+def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
     """Say whether a survey recorded the same effects on the photo on screen, where it was opened from one."""
     now = visitor()
     if now.of_survey is None or now.survey is None or now.of_survey[0]() is not session.user_input():
         return
     result, at = now.survey.result, now.of_survey[1]
-    if result.model != trace.model or trace.changes or result.layers != found.layers or not found.points:
+    if result.model != trace.model or trace.changes or result.layers != effects.layers or not effects.points:
         return
     before = result.tables["change"][at]
-    if before.shape != found.change.shape or not np.isfinite(before).any():
+    if before.shape != effects.change.shape or not np.isfinite(before).any():
         return
-    apart = float(np.nanmax(np.abs(before - found.change)))
-    said = f"they differ by at most {apart:.2g} points" if apart else "they are equal"
+    apart = float(np.nanmax(np.abs(before - effects.change)))
+    difference = f"they differ by at most {apart:.2g} points" if apart else "they are equal"
     if apart <= SAME:
-        st.caption(f"The survey recorded the same effects of all heads on this photo: {said}.")
+        st.caption(f"The survey recorded the same effects of all heads on this photo: {difference}.")
     elif _whole(result, at):
         st.warning(
-            f"The survey recorded other effects on this photo: {said}. The run on screen is what this model does."
+            f"The survey recorded other effects on this photo: {difference}. The run on screen is what this model does."
         )
     else:
-        st.caption(f"The survey measured a larger copy of this photo than it stores. Of the effects, {said}.")
+        st.caption(f"The survey measured a larger copy of this photo than it stores. Of the effects, {difference}.")
 
 
 def _measure_samples(part: str) -> SurveyResult | str:
@@ -131,14 +131,14 @@ def _measure_samples(part: str) -> SurveyResult | str:
         from tracer.attention.survey.photo_rows import PhotoRows  # torch, which pages start without
         from tracer.attention.survey.survey_result import collect
 
-        model, photos, found = run_cache.load(name, options), samples(models.samples(name)), []
+        model, photos, measured = run_cache.load(name, options), samples(models.samples(name)), []
         rows = PhotoRows(model, part)
         try:
             with doing(DOING):
                 for at, (sample, photo) in enumerate(photos.items()):
                     tell(at, len(photos), "photos")
-                    found += rows.measure(photo(), sample, sample)
-            return collect(name, model.weights, found)
+                    measured += rows.measure(photo(), sample, sample)
+            return collect(name, model.weights, measured)
         except ValueError as error:
             return str(error)
 
@@ -202,10 +202,10 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     axis, which = head_measures.axis(name, unit), f"Block {result.layers[row] + 1}, head {head}"
     left, right = st.columns(2)
     with left:
-        said = f"{which} over {len(result):,} photos: {axis}"
+        title = f"{which} over {len(result):,} photos: {axis}"
         st.markdown(f"**{which}, photo by photo**")
         chart(
-            result, ("photos", table, chosen), lambda: survey_charts.distribution(values, result.names, axis), alt=said
+            result, ("photos", table, chosen), lambda: survey_charts.distribution(values, result.names, axis), alt=title
         )
     with right:
         st.markdown("**Heads over the depth**")

@@ -127,11 +127,11 @@ def _texts(table: Any, name: str, kind: Any) -> list:
     if name not in table.column_names:
         return [None] * table.num_rows
     column = table[name].combine_chunks().dictionary_encode()
-    found: list = []
+    fields: list = []
     for chunk in getattr(column, "chunks", [column]):
         values = chunk.dictionary.cast(kind).to_pylist()
-        found += [None if at is None else values[at] for at in chunk.indices.to_pylist()]
-    return found
+        fields += [None if at is None else values[at] for at in chunk.indices.to_pylist()]
+    return fields
 
 
 def _bound() -> None:

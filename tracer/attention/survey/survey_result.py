@@ -195,10 +195,10 @@ def arrange(
 
 def _over_photos(statistic: Any, table: np.ndarray) -> np.ndarray:
     """Return a statistic of each head that has a number; NaN for others."""
-    found = np.full(table.shape[1:], np.nan)
+    means = np.full(table.shape[1:], np.nan)
     known = np.isfinite(table).any(0)
-    found[known] = statistic(table[:, known].astype(np.float64), axis=0)
-    return found
+    means[known] = statistic(table[:, known].astype(np.float64), axis=0)
+    return means
 
 
 def _checked(text: str | None, name: str) -> str | None:

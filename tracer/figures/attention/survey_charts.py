@@ -95,6 +95,6 @@ def hiding(means: Mapping[str, float], spreads: Mapping[str, float], axis: str) 
 def photo_card(picture: str, number: str, lines: Sequence[str]) -> str:
     """Return a small photo with its number and more lines below it, as HTML; `picture` is a `data:` address, or
     empty."""
-    drawn = f'<img src="{html.escape(picture)}" alt="" draggable="false">' if picture else "<i></i>"
+    image = f'<img src="{html.escape(picture)}" alt="" draggable="false">' if picture else "<i></i>"
     more = "".join(f"<br>{html.escape(line)}" for line in lines)
-    return f'<figure class="photo-card">{drawn}<figcaption><b>{html.escape(number)}</b>{more}</figcaption></figure>'
+    return f'<figure class="photo-card">{image}<figcaption><b>{html.escape(number)}</b>{more}</figcaption></figure>'

@@ -30,24 +30,24 @@ def compare(a: Trace, b: Trace) -> Comparison:
         >>> tracer.compare(model.trace(), off).first.id
         'block3.attention.weights.changed'
     """
-    for one in (a, b):
-        if not isinstance(one, Trace):
+    for run in (a, b):
+        if not isinstance(run, Trace):
             raise ValueError(
                 f"{quote(one)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
             )
     pairs = align(a.steps, b.steps)
     equations, first, second = Equations(a, b, pairs), _Tensors(a), _Tensors(b)
-    partner = {two.id: one for one, two in pairs if one and two}
-    partner_in_b = {one.id: two for one, two in pairs if one and two}
+    partner = {right.id: left for left, right in pairs if left and right}
+    partner_in_b = {left.id: right for left, right in pairs if left and right}
 
-    def row(one: Step | None, two: Step | None) -> Row:
-        if one and two:
-            return Row(one, two, _values(one, two, first, second), equations.relation(one, two))
-        base = _unchanged(two, partner) or _unchanged(one, partner_in_b)
+    def row(left: Step | None, right: Step | None) -> Row:
+        if left and right:
+            return Row(left, right, _values(left, right, first, second), equations.relation(left, right))
+        base = _unchanged(right, partner) or _unchanged(left, partner_in_b)
         if base is None:
-            return Row(one, two, Values(Relation.ALONE, note=f"only in {'a' if one else 'b'}"), None)
-        values = _values(one or base, two or base, first, second)
-        return Row(one, two, values._replace(note=values.note or f"beside {base.id}"), None, base)
+            return Row(left, right, Values(Relation.ALONE, note=f"only in {'a' if left else 'b'}"), None)
+        values = _values(left or base, right or base, first, second)
+        return Row(left, right, values._replace(note=values.note or f"beside {base.id}"), None, base)
 
     return Comparison(a, b, tuple(row(*pair) for pair in pairs), compare_outputs(a.output, b.output))
 
@@ -68,7 +68,7 @@ class _Tensors:
         return self._recomputed(step.id) if value is None and step.recomputed and self._recomputed else value
 
 
-def _values(one: Step, two: Step, first: _Tensors, second: _Tensors) -> Values:
-    if one.recomputed and two.recomputed:
+def _values(left: Step, right: Step, first: _Tensors, second: _Tensors) -> Values:
+    if left.recomputed and right.recomputed:
         return Values(Relation.MISSING, note="inside a fused op in both runs")
-    return compare_tensors(first(one), second(two))
+    return compare_tensors(first(left), second(right))

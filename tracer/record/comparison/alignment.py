@@ -85,4 +85,4 @@ def _in_order(partner: dict[str, str], first: Sequence[Step], second: Sequence[S
     for step in first:
         partner_id = partner.get(step.id, "")
         yield step, theirs.get(partner_id)
-        yield from ((None, one) for one in alone[partner_id] if partner_id)
+        yield from ((None, step) for step in alone[partner_id] if partner_id)

@@ -64,5 +64,7 @@ def _answer_text(result: Mapping[str, Any], shares: Mapping[str, float]) -> str 
     kind = str(result.get("kind"))
     if kind in TEXTS:
         answer = result[TEXTS[kind]]
-        return answer if isinstance(answer, str) else ("" if all(len(one) == 1 for one in answer) else " ").join(answer)
+        return (
+            answer if isinstance(answer, str) else ("" if all(len(part) == 1 for part in answer) else " ").join(answer)
+        )
     return max(shares, key=lambda name: shares[name]) if shares else None

@@ -98,60 +98,64 @@ class Equations:
     """The comparison of the equations of two runs whose lines are aligned."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Sequence[tuple[Step | None, Step | None]]):
-        first = {one.id: f"pair {place}" if two else f"a {one.id}" for place, (one, two) in enumerate(pairs) if one}
-        second = {two.id: f"pair {place}" if one else f"b {two.id}" for place, (one, two) in enumerate(pairs) if two}
+        first = {
+            left.id: f"pair {place}" if right else f"a {left.id}" for place, (left, right) in enumerate(pairs) if left
+        }
+        second = {
+            right.id: f"pair {place}" if left else f"b {right.id}" for place, (left, right) in enumerate(pairs) if right
+        }
         self._a, self._b = Textbook(a, first), Textbook(b, second)
         self._bindings: Bindings = {}, {}
 
-    def relation(self, one: Step, two: Step) -> Spelling:
+    def relation(self, left: Step, right: Step) -> Spelling:
         """Return the relation of the equations of two aligned lines."""
-        if one.latex == two.latex and one.names == two.names:
+        if left.latex == right.latex and left.names == right.names:
             return Spelling.SAME
         try:
-            bindings = self._unify(self._a.tree(one), self._b.tree(two), self._bindings)
+            bindings = self._unify(self._a.tree(left), self._b.tree(right), self._bindings)
         except (Unread, KeyError, ValueError, RecursionError):
-            return Spelling.UNREAD if one.latex != two.latex else Spelling.SAME
+            return Spelling.UNREAD if left.latex != right.latex else Spelling.SAME
         if bindings is None:
             return Spelling.DIFFERENT
         self._bindings = bindings
-        return Spelling.SAME if one.latex == two.latex else Spelling.RESPELLED
+        return Spelling.SAME if left.latex == right.latex else Spelling.RESPELLED
 
-    def _unify(self, one, two, bindings: Bindings) -> Bindings | None:
+    def _unify(self, left, right, bindings: Bindings) -> Bindings | None:
         """Return the bindings with which two trees are the same; None where no parameters of one model for those of
         the other make them so."""
-        if not (isinstance(one, tuple) and isinstance(two, tuple)):
-            return bindings if one == two else None
-        if one[:1] == two[:1] == ("given",):
-            return self._bind(one, two, bindings)
-        if len(one) != len(two) or one[:1] != two[:1]:
+        if not (isinstance(left, tuple) and isinstance(right, tuple)):
+            return bindings if left == right else None
+        if left[:1] == right[:1] == ("given",):
+            return self._bind(left, right, bindings)
+        if len(left) != len(right) or left[:1] != right[:1]:
             return None
-        if one[:1] in (("+",), ("times",)) and len(one) <= MOST_TERMS:
-            return self._unify_any_order(one[1:], two[1:], bindings)
+        if left[:1] in (("+",), ("times",)) and len(left) <= MOST_TERMS:
+            return self._unify_any_order(left[1:], right[1:], bindings)
         unified: Bindings | None = bindings
-        for left, right in zip(one, two, strict=True):
+        for branch, counterpart in zip(left, right, strict=True):
             if unified is not None:
-                unified = self._unify(left, right, unified)
+                unified = self._unify(branch, counterpart, unified)
         return unified
 
-    def _unify_any_order(self, one: Tree, two: Tree, bindings: Bindings) -> Bindings | None:
+    def _unify_any_order(self, left: Tree, right: Tree, bindings: Bindings) -> Bindings | None:
         """Return the same for terms whose order is free."""
-        if not one:
+        if not left:
             return bindings
-        for place, term in enumerate(two):
-            unified = self._unify(one[0], term, bindings)
+        for place, term in enumerate(right):
+            unified = self._unify(left[0], term, bindings)
             if unified is not None:
-                unified = self._unify_any_order(one[1:], (*two[:place], *two[place + 1 :]), unified)
+                unified = self._unify_any_order(left[1:], (*right[:place], *right[place + 1 :]), unified)
             if unified is not None:
                 return unified
         return None
 
-    def _bind(self, one: Tree, two: Tree, bindings: Bindings) -> Bindings | None:
-        if one[1] in self._b.parameters or two[1] in self._a.parameters:
-            return bindings if one == two else None
+    def _bind(self, left: Tree, right: Tree, bindings: Bindings) -> Bindings | None:
+        if left[1] in self._b.parameters or right[1] in self._a.parameters:
+            return bindings if left == right else None
         forth, back = bindings
-        if one in forth or two in back:
-            return bindings if forth.get(one) == two else None
-        return {**forth, one: two}, {**back, two: one}
+        if left in forth or right in back:
+            return bindings if forth.get(left) == right else None
+        return {**forth, left: right}, {**back, right: left}
 
 
 def _canonical(tree):

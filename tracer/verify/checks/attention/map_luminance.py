@@ -44,9 +44,11 @@ def _exchanged(colours: np.ndarray, crop, shares: np.ndarray) -> tuple[int, int]
     row = np.floor((np.arange(colours.shape[0]) + 0.5 - top) / (bottom - top) * rows).astype(int)
     column = np.floor((np.arange(colours.shape[1]) + 0.5 - left) / (right - left) * columns).astype(int)
     light = _lightness(colours)
-    seen = np.array([[light[row == r][:, column == c].mean() for c in range(columns)] for r in range(rows)]).ravel()
+    luminance = np.array(
+        [[light[row == r][:, column == c].mean() for c in range(columns)] for r in range(rows)]
+    ).ravel()
     weights = shares.ravel()
-    wrong = (weights[:, None] - weights > NEAR) & (seen[:, None] <= seen)
+    wrong = (weights[:, None] - weights > NEAR) & (luminance[:, None] <= luminance)
     return (int(np.argwhere(wrong)[0][0]), int(np.argwhere(wrong)[0][1])) if wrong.any() else None
 
 
