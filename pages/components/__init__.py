@@ -187,7 +187,8 @@ def _under(facts: dict, packed: bytes) -> bytes:
 def stepper(facts: dict, packed: bytes) -> None:
     """Draw the steps of a run from `stepping.pack`; `facts` hold the run's identity and the visitor's position."""
     data = _under(facts | {"katex": _katex()}, packed)
-    _component("stepper", scripts=STEPPER, isolated=False)(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
+    component = _component("stepper", scripts=STEPPER, styles=("buttons", "stepper"), isolated=False)
+    component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
 def comparison(packed: bytes, run: str, summary: str) -> None:
@@ -195,7 +196,8 @@ def comparison(packed: bytes, run: str, summary: str) -> None:
     to."""
     facts = {"key": run, "said": summary, "katex": _katex(), "scale": SCALE}
     data = _under(facts | browser_position.facts(visitor()), packed)
-    _component("comparison", scripts=COMPARISON, isolated=False)(key="comparison", data=data)
+    component = _component("comparison", scripts=COMPARISON, styles=("buttons", "comparison"), isolated=False)
+    component(key="comparison", data=data)
 
 
 def glance(trace: Trace, brush: Mapping | None = None, hide: Callable[[object], None] | None = None) -> bool:
