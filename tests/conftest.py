@@ -57,6 +57,20 @@ def overwrite(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
+def vit():
+    """The model that most runs are tried on, at its own sizes; it stays as it is."""
+    import tracer  # loads torch
+
+    return tracer.load("vit")
+
+
+@pytest.fixture(scope="session")
+def plain(vit):
+    """The run of its own sample, without changes."""
+    return vit.trace()
+
+
+@pytest.fixture(scope="session")
 def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the app, started for this worker on a free port and ended with it."""
     log = tmp_path_factory.mktemp("app") / "log.txt"

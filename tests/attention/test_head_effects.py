@@ -12,16 +12,6 @@ from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects
 
 
 @pytest.fixture(scope="module")
-def vit():
-    return tracer.load("vit")
-
-
-@pytest.fixture(scope="module")
-def plain(vit):
-    return vit.trace(prove=False)
-
-
-@pytest.fixture(scope="module")
 def found(vit, plain):
     return head_effects(vit, vit.inputs(), plain)
 

@@ -8,16 +8,6 @@ import tracer
 from tracer.attention import hiding_test
 
 
-@pytest.fixture(scope="module")
-def vit():
-    return tracer.load("vit")
-
-
-@pytest.fixture(scope="module")
-def plain(vit):
-    return vit.trace()
-
-
 def test_patches_are_ranked_by_the_attention_of_cls_in_the_last_block(plain):
     row = plain.attention(5)[0].mean(0)[0, 1:]
     assert list(hiding_test.most_attended(plain)) == row.argsort(descending=True).tolist()

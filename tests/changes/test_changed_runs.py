@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from tracer import changes
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
 from tracer.figures.graph import lanes
+from tracer.inputs.model_inputs import Inputs
 
 WEIGHTS = "block3.attention.weights"
 

@@ -16,13 +16,8 @@ def logits(output):
 
 
 @pytest.fixture(scope="module")
-def vit():
-    return tracer.load("vit")
-
-
-@pytest.fixture(scope="module")
-def lens(vit):
-    return LogitLens(vit.trace())
+def lens(plain):
+    return LogitLens(plain)
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -6,7 +6,7 @@ Source: heads switched off one at a time, Michel et al. 2019; attention distance
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -306,13 +306,10 @@ def _concatenate(outputs: Sequence[Any]) -> Any:
 def _repeat(inputs: Inputs, count: int) -> Inputs:
     """Return inputs of one as a batch of `count` of the same."""
 
-    def repeat(tensor: Any) -> Any:
-        if isinstance(tensor, Tensor) and tensor.dim() and tensor.shape[0] == 1:
-            return tensor.expand(count, *tensor.shape[1:])
-        return tensor
+    def repeat(tensor: Tensor) -> Tensor:
+        return tensor.expand(count, *tensor.shape[1:]) if tensor.dim() and tensor.shape[0] == 1 else tensor
 
-    named = {name: repeat(value) for name, value in inputs.named.items()}
-    return replace(inputs, tensors=tuple(map(repeat, inputs.tensors)), named=named)
+    return inputs.map_tensors(repeat)
 
 
 def _first_is(batch_output: Any, alone: Any, rows: int) -> bool:

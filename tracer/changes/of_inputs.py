@@ -156,9 +156,8 @@ class MaskWords(InputChange):
 
         first = len(inputs.words) - length
         words = tuple(MASKED if at - first in self.places else word for at, word in enumerate(inputs.words))
-        ids = {name: mask(tensor) for name, tensor in inputs.named.items() if name.endswith("ids")}
-        tensors = tuple(mask(tensor) if isinstance(tensor, Tensor) else tensor for tensor in inputs.tensors)
-        return replace(inputs, tensors=tensors, named=inputs.named | ids, words=words)
+        ids = [name for name in inputs.named if name.endswith("ids")]
+        return replace(inputs.map_tensors(mask, ids), words=words)
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(str, self.places))};{self.token})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,24 @@ class Inputs(Sequence):
     def __iter__(self) -> Iterator[torch.Tensor]:
         return iter(self.tensors)
 
-    def on(self, device: torch.device) -> Inputs:
-        """Return the same inputs with their tensors on a device."""
+    def map_tensors(
+        self, function: Callable[[torch.Tensor], torch.Tensor], names: Iterable[str] | None = None
+    ) -> Inputs:
+        """Return the same inputs with a function applied to each tensor; `names` restricts it to some of the keyword
+        arguments."""
         import torch  # loaded by now, where there are tensors
 
-        from tracer.utils.internals.torch_internals import tree_leaves, tree_map_only  # with it
+        from tracer.utils.internals.torch_internals import tree_map_only  # with it
 
-        arguments = (self.tensors, self.named)
-        if all(tensor.device == device for tensor in tree_leaves(arguments) if torch.is_tensor(tensor)):
-            return self
-        tensors, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), arguments)
-        return replace(self, tensors=tensors, named=named)
+        keywords = self.named if names is None else {name: self.named[name] for name in names}
+        tensors, named = tree_map_only(torch.Tensor, function, (self.tensors, keywords))
+        return replace(self, tensors=tensors, named=self.named | named)
+
+    def on(self, device: torch.device) -> Inputs:
+        """Return the same inputs with their tensors on a device."""
+        from tracer.utils.internals.torch_internals import tree_leaves  # torch is loaded by now
+
+        on_device = (
+            leaf.device == device for leaf in tree_leaves((self.tensors, self.named)) if hasattr(leaf, "device")
+        )
+        return self if all(on_device) else self.map_tensors(lambda tensor: tensor.to(device))

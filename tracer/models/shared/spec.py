@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -140,6 +140,10 @@ class Model:
         Without either, they are the model's own sample. Other sizes of the input, such as `T`, cut or repeat the
         sample. Raise ValueError for an input that the model does not take.
         """
+        return self._change_inputs(self._prepare(image, text, sizes), divide(self.changes)[1])
+
+    def _prepare(self, image: Image | None, text: str | None, sizes: dict[str, int]) -> Inputs:
+        """Return the inputs without the changes of the model, on the CPU."""
         for kind, argument in (("image", image), ("text", text)):
             if argument is not None and kind not in self.takes:
                 known = " and ".join(self.takes) or "its own sample alone"
@@ -163,11 +167,13 @@ class Model:
                 )
         prepared = self.spec.prepare(self, image, text, {"B": 1, **self.spec.settings, **sizes})
         limits().check_tokens(prepared.sizes.get("T", 0))
-        for change in divide(self.changes)[1]:
-            prepared = change.change(
-                prepared, self.vocabulary.complete({**prepared.sizes, **self.sizes}), self._normalisation
-            )
-        return prepared.on(self.device)
+        return prepared
+
+    def _change_inputs(self, inputs: Inputs, edits: Iterable[InputChange]) -> Inputs:
+        """Return the inputs with these changes, on the device of the model."""
+        for edit in edits:
+            inputs = edit.change(inputs, self.vocabulary.complete({**inputs.sizes, **self.sizes}), self._normalisation)
+        return inputs.on(self.device)
 
     def on(self, device: torch.device) -> Model:
         """Return the model with its weights moved to a device, in place.
@@ -193,10 +199,12 @@ class Model:
 
         See `inputs`, and `tracer.trace` for `keep`, `prove`, `primitives` and `change`.
         """
-        if change:
-            changed = self.with_changes(change, self.inputs(image, text, **sizes))
-            return changed.trace(image, text, keep=keep, prove=prove, primitives=primitives, change=None, **sizes)
-        inputs = self.inputs(image, text, **sizes)
+        inputs = self._prepare(image, text, sizes)
+        model = self.with_changes(change, inputs.on(self.device)) if change else self
+        return model._trace(model._change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
+
+    def _trace(self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]) -> Trace:
+        """Return the run of these inputs."""
         with torch.no_grad():
             with doing("Running the model"):
                 recording = self._record(inputs, keep, prove, primitives)
