@@ -49,16 +49,18 @@ class ScoreEquation:
         return tuple(key for key in keys if key != self.scores.key)
 
     def __call__(self, scores: Value, *values: Value) -> Value:
-        held = {self.scores.key: scores} | dict(zip(self.reads, values, strict=True))
+        values_by_key = {self.scores.key: scores} | dict(zip(self.reads, values, strict=True))
         sizes: dict[str, int] = {}
         for tensor in (self.scores, *tensors(self.equation)):
             shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
-            sizes |= {str(n): size for n, size in zip(shape, held[tensor.key].shape, strict=True) if n.is_Symbol}
+            sizes |= {
+                str(n): size for n, size in zip(shape, values_by_key[tensor.key].shape, strict=True) if n.is_Symbol
+            }
 
         def size(expression: sympy.Expr) -> float:
             return float(expression) if expression.is_number else value_of(str(expression), sizes)
 
-        return execute(self.equation, lambda tensor: held[tensor.key], size)
+        return execute(self.equation, lambda tensor: values_by_key[tensor.key], size)
 
 
 def unmask(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:

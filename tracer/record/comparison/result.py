@@ -95,7 +95,10 @@ class LayerAttention:
         """How the weights of the two runs relate; they are not computed where their sizes differ."""
         from tracer.attention import layers, weights  # stands above the record: looked up
 
-        sizes = [(one.heads, one.queries, one.keys) for one in (layers(*tower)[self.layer] for tower in self.towers)]
+        sizes = [
+            (record.heads, record.queries, record.keys)
+            for record in (layers(*tower)[self.layer] for tower in self.towers)
+        ]
         if sizes[0] != sizes[1]:
             return Values(Relation.SHAPES)
         if prod(sizes[0]) > MOST_WEIGHTS:
