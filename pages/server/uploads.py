@@ -56,13 +56,13 @@ class Uploads:
             return PlainTextResponse("This page’s session is not on this server: reload the page.", 404)
         if session in self.arriving:
             return PlainTextResponse("Another file of yours is still being uploaded: send one at a time.", 429)
-        most, kept = limits(), self._pending_bytes()
-        if kept[session] > most.upload_mb << 20:
-            waiting = f"Your uploads that wait to be read take {kept[session] / 2**20:.0f} MB"
+        most, pending = limits(), self._pending_bytes()
+        if pending[session] > most.upload_mb << 20:
+            waiting = f"Your uploads that wait to be read take {pending[session] / 2**20:.0f} MB"
             return PlainTextResponse(f"{waiting}, expected at most {most.upload_mb} MB.", 413)
-        kept.update(self.arriving)
-        own = sum(count for of, count in kept.items() if self._owners.get(of) == address)
-        if size + kept.total() > most.uploads_mb << 20 or (address and size + own > SHARE * (most.uploads_mb << 20)):
+        pending.update(self.arriving)
+        own = sum(count for of, count in pending.items() if self._owners.get(of) == address)
+        if size + pending.total() > most.uploads_mb << 20 or (address and size + own > SHARE * (most.uploads_mb << 20)):
             return PlainTextResponse("This server holds as many files as it can: try again in a few minutes.", 503)
         if reason := most.memory_full():
             return PlainTextResponse(reason, 503)

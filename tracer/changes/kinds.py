@@ -585,7 +585,7 @@ def split(arguments: str) -> list[str]:
 def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:
     """Return whole numbers from 0 in order, each once. Raise ValueError for others, or for none."""
     wanted = tuple(values)
-    if not wanted or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in wanted):
+    if not wanted or any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in wanted):
         raise ValueError(f"{name}={quote(wanted)}, expected whole numbers of at least 0")
     return tuple(sorted(set(wanted)))
 

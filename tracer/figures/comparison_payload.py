@@ -85,11 +85,11 @@ def summary(comparison: Comparison) -> Iterator[str]:
     summary = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
     yield f"{summary}: {_listed(phrases)}." if phrases else f"{summary}."
     spelled = sum(row.equations is Spelling.RESPELLED for row in pairs)
-    other = sum(row.equations is Spelling.DIFFERENT for row in pairs)
-    if not other:
+    different = sum(row.equations is Spelling.DIFFERENT for row in pairs)
+    if not different:
         yield f"All {count:,} equations are the same mathematics." if count else "No equations can be compared."
     else:
-        yield f"{other:,} of their equations {'differs' if other == 1 else 'differ'} mathematically" + (
+        yield f"{different:,} of their equations {'differs' if different == 1 else 'differ'} mathematically" + (
             f", and {spelled:,} the same, written differently." if spelled else "."
         )
     for side, run in zip(SIDES, ("b", "a"), strict=True):

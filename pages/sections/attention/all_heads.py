@@ -121,11 +121,11 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
         least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
         return (
             f"The largest value is {most}, of {which}. The smallest is {measure.full(values[least_row, least])}, of "
-            f"head {least} of block {found.layers[least_row] + 1}."
+            f"head {least} of block {effects.layers[least_row] + 1}."
         )
-    if not found.points:
+    if not effects.points:
         return f"The output changes most without {which}: by {most} of its size."
-    count, flips = int(np.isfinite(values).sum()), int(found.flips.sum())
+    count, flips = int(np.isfinite(values).sum()), int(effects.flips.sum())
     verb = "changes" if flips == 1 else "change"
     others = (
         f"{flips} of the {count} heads {verb} which answer is the most probable: a frame marks each."

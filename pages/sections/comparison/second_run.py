@@ -51,7 +51,7 @@ def _kinds() -> dict[str, tuple[str, Callable[[Trace], SecondRun | None]]]:
     if not saved_run and len(session.sample_names()) > 1:
         kinds["sample"] = "Another sample", _of_sample
     if not saved_run:
-        found.setdefault("change", ("The same run with a change", _of_change))
+        kinds.setdefault("change", ("The same run with a change", _of_change))
         if "text" in models.takes(model_name()):
             kinds["text"] = "Another text", _of_text
     kinds["model"] = "Another model", _of_model

@@ -50,7 +50,7 @@ def show() -> None:
 def _loss_text(loss, count: int) -> str:
     """Return a sentence on the measured loss of rounding to bins."""
     sentence = (
-        f"With {count:,} bins, the values read back from the ids are off by up to {loss.inside:.2g}; half a bin is "
+        f"With {count:,} bins, the values read back from the ids are off by up to {loss.within:.2g}; half a bin is "
         f"{loss.half:.2g}."
     )
     if loss.clipped:

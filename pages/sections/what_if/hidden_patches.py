@@ -74,10 +74,10 @@ def _compare(plain: Trace, count: int, fill: str) -> None:
         hide_index=True,
     )
     low, high = mean - spread, mean + spread
-    if found.attended < low:
-        said = "Hiding what it attended to costs more than chance: here the map says something about the answer."
-    elif found.attended > high:
-        said = "Hiding what it attended to costs less than chance: here the map does not show what the answer needs."
+    if result.attended < low:
+        verdict = "Hiding what it attended to costs more than chance: here the map says something about the answer."
+    elif result.attended > high:
+        verdict = "Hiding what it attended to costs less than chance: here the map does not show what the answer needs."
     else:
-        said = "Hiding what it attended to costs about as much as chance: here the map says little about the answer."
-    st.caption(f"{said} “±” is the standard deviation over the random choices.")
+        verdict = "Hiding what it attended to costs about as much as chance: here the map says little about the answer."
+    st.caption(f"{verdict} “±” is the standard deviation over the random choices.")

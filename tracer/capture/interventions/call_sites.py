@@ -43,7 +43,7 @@ class SiteCounter:
 def call_sites(calls: Calls) -> dict[str, tuple[CallSite, int]]:
     """Return the site and the output position of each value of a run that a composite call returned, by its key."""
     counter, sites = SiteCounter(), {}
-    for call in calls.made:
+    for call in calls.entries:
         if call.func is None:  # a write into a part of a tensor, which is not a call of PyTorch's
             continue
         site = counter.next(call.module, call.call, call.name)

@@ -33,7 +33,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     for run in (a, b):
         if not isinstance(run, Trace):
             raise ValueError(
-                f"{quote(one)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
+                f"{quote(run)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
             )
     pairs = align(a.steps, b.steps)
     equations, first, second = Equations(a, b, pairs), _Tensors(a), _Tensors(b)

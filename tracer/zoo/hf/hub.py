@@ -98,7 +98,9 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     with _readable(what):
         _weights(id)
     with _readable(what, ", expected safetensors"), seeded_draws(0):  # for what the files lack
-        architecture, source = (family.architecture(config) if family else _open_generic(id).made).from_pretrained(
+        architecture, source = (
+            family.architecture(config) if family else _open_generic(id).architecture
+        ).from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
