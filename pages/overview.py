@@ -61,8 +61,8 @@ def cut(view: View) -> None:
 
 def look(trace: Trace, view: View | None) -> None:
     """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
-    if components.glance(trace, brush.facts(trace), brush.hide) and (seen := attention_payload.first(trace)):
-        url_state.check(query=range(seen.queries))
+    if components.glance(trace, brush.facts(trace), brush.hide) and (maps := attention_payload.first(trace)):
+        url_state.check(query=range(maps.queries))
         return
     if view is not None:
         photo(view, "bare")

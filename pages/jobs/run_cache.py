@@ -105,8 +105,10 @@ def without_changes(options: Options) -> Options:
 
 def of_lines(options: Options) -> Options:
     """Return the options that decide the lines of a run: not what its photo shows, or which words its text has."""
-    kept = [text for text in changes(options) if not text.startswith(("image=", "text=")) or text.endswith(",removed)")]
-    return without_changes(options) + (((CHANGE, BETWEEN.join(kept)),) if kept else ())
+    remaining = [
+        text for text in changes(options) if not text.startswith(("image=", "text=")) or text.endswith(",removed)")
+    ]
+    return without_changes(options) + (((CHANGE, BETWEEN.join(remaining)),) if remaining else ())
 
 
 def load(name: str, options: Options = ()) -> Any:

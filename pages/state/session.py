@@ -305,10 +305,10 @@ def current_run() -> Trace | None:
 
 def was_run() -> bool:
     """Return whether a run of this model on this input is on screen, perhaps with other changes."""
-    kept = visitor().held
-    if kept is None or kept.given() is not user_input():
+    current = visitor().current
+    if current is None or current.user_input() is not user_input():
         return False
-    (model, known), plain = kept.key, run_cache.without_changes(options())
+    (model, known), plain = current.key, run_cache.without_changes(options())
     return model == model_name() and run_cache.without_changes(known) == plain
 
 

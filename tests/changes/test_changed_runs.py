@@ -287,6 +287,31 @@ def test_removed_patches_leave_the_sequence(vit):
     assert tracer.attention.unseen(trace)[1] == (0, 9)
 
 
+def test_a_changed_run_prepares_its_inputs_once(vit, plain, monkeypatch):
+    calls = []
+
+    def prepare(*arguments):
+        calls.append(arguments)
+        return own(*arguments)
+
+    own = vit.spec.prepare
+    monkeypatch.setattr(vit, "spec", replace(vit.spec, prepare=prepare))
+    model = vit.with_changes({"image": "hide(0)"}, vit.inputs())
+    calls.clear()
+    trace = model.trace(change={WEIGHTS: "drop_heads(1)"}, prove=False)
+    assert len(calls) == 1 and trace.changes == ("image=hide(0,mean)", f"{WEIGHTS}=drop_heads(1)")
+    both = vit.trace(change={"image": "hide(0)", WEIGHTS: "drop_heads(1)"}, prove=False)
+    assert torch.equal(trace.output, both.output) and not torch.equal(trace.output, plain.output)
+
+
+def test_tensors_by_name_are_mapped_alone_where_names_are_said():
+    inputs = Inputs((torch.zeros(1),), named={"input_ids": torch.zeros(1), "more": (torch.zeros(2), None)})
+    every = inputs.map_tensors(lambda tensor: tensor + 1)
+    assert every[0] == every.named["input_ids"] == 1 and every.named["more"][0].sum() == 2 and not inputs[0]
+    ids = inputs.map_tensors(lambda tensor: tensor + 1, ["input_ids"])
+    assert ids[0] == ids.named["input_ids"] == 1 and not ids.named["more"][0].any()
+
+
 def test_words_are_masked():
     model = tracer.load("nanogpt")
     plain, masked = model.inputs(), model.with_changes({"text": changes.mask_words([0, 3], 5)}).inputs()

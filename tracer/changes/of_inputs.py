@@ -86,18 +86,14 @@ class Hide(InputChange):
             channels = (grey * tensor.shape[1])[: tensor.shape[1]]
             return hide_patches(tensor, hidden.to(tensor.device), self.fill, channels)
 
-        return replace(
-            inputs,
-            tensors=tuple(paint(one) if isinstance(one, Tensor) else one for one in inputs.tensors),
-            named={name: paint(one) if isinstance(one, Tensor) else one for name, one in inputs.named.items()},
-            photo=paint_patches(inputs.photo, inputs.crop.box, hidden[0].numpy(), self.fill),
-        )
+        photo = paint_patches(inputs.photo, inputs.crop.box, hidden[0].numpy(), self.fill)
+        return replace(inputs.map_tensors(paint), photo=photo)
 
     def _remove(self, inputs: Inputs) -> Inputs:
         """Return inputs with a shorter list of tokens, `named["kept"]`."""
-        kept = inputs.named.get("kept")
+        tokens = inputs.named.get("kept")
         visible = next((segment for segment in inputs.segments if segment.name == "visible"), None)
-        if kept is None or visible is None:
+        if tokens is None or visible is None:
             raise ValueError(f"{shorten(str(self))}: the model can't run on some of its patches alone")
         patches = tuple(patch for patch in visible.places if patch not in self.patches)
         if not patches:
@@ -107,7 +103,7 @@ class Hide(InputChange):
         shorter = replace(visible, stop=visible.start + len(patches), places=patches)
         return replace(
             inputs,
-            named={**inputs.named, "kept": kept[:, rows]},
+            named={**inputs.named, "kept": tokens[:, rows]},
             sizes={**inputs.sizes, "N_v": len(patches)},
             segments=tuple(shorter if segment is visible else segment for segment in inputs.segments),
         )

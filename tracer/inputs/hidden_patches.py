@@ -35,7 +35,7 @@ def hide_patches(images: Tensor, hidden: Tensor, fill: str = "mean", grey: Seque
         around = (window[1] // 2,) * 2 + (window[0] // 2,) * 2
         filler = functional.avg_pool2d(functional.pad(images, around, mode="replicate"), window, stride=1)
     pixels = hidden.repeat_interleave(height, -2).repeat_interleave(width, -1).unsqueeze(1)
-    return torch.where(pixels, other, images)
+    return torch.where(pixels, filler, images)
 
 
 def paint_patches(

@@ -91,12 +91,12 @@ def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
     from tracer.inputs.hidden_patches import FILLS, paint_patches  # torch, which pages start without
 
     photo, every = np.asarray(trace.values[picture.value]), np.ones((picture.rows, picture.columns), dtype=bool)
-    found = {}
+    marks = {}
     for fill in FILLS:
         painted = Image.fromarray(paint_patches(photo, picture.crop, every, fill)).crop(picture.crop)
         painted.thumbnail((SIDE, SIDE))
-        found[fill] = _jpeg(painted)
-    return found
+        marks[fill] = _jpeg(painted)
+    return marks
 
 
 def _jpeg(picture: Image.Image) -> str:

@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
     import tracer
 
     saved = [name for name in (options.a, options.b) if name.endswith(shared.SAVED)]
-    for given in ("image", "text"):
-        if (value := getattr(options, given)) is not None and len(saved) == 2:
-            raise ValueError(f"--{given} {quote(value)}: both runs are saved ones, expected the name of a model")
+    for option in ("image", "text"):
+        if (value := getattr(options, option)) is not None and len(saved) == 2:
+            raise ValueError(f"--{option} {quote(value)}: both runs are saved ones, expected the name of a model")
     of_b = {"image-b": options.image_b, "text-b": options.text_b, "change": next(iter(options.change), None)}
-    for given, value in (of_b | {"set-b": "=".join(next(iter(options.set_b), ())) or None}).items():
+    for option, value in (of_b | {"set-b": "=".join(next(iter(options.set_b), ())) or None}).items():
         if value is not None and options.b in saved:
-            raise ValueError(f"--{given} {quote(value)}: {quote(options.b)} is a saved run, expected a model")
+            raise ValueError(f"--{option} {quote(value)}: {quote(options.b)} is a saved run, expected a model")
     a = _trace(options.a, {"image": options.image, "text": options.text})
     inputs_of_b = {kind: _first(of_b[f"{kind}-b"], getattr(options, kind)) for kind in ("image", "text")}
     names = {f"{kind}-b" for kind in ("image", "text") if of_b[f"{kind}-b"] is not None}
@@ -101,12 +101,12 @@ def _trace(
             known = " and ".join(model.takes) or "its own sample"
             option = f"{kind}-b" if f"{kind}-b" in own else kind
             raise ValueError(f"--{option} {quote(value)}: {quote(name)} takes no {kind}, expected {known}")
-    given: dict[str, Any] = {kind: value for kind, value in inputs.items() if value is not None}
-    if "image" in given:
-        given["image"] = shared.photo(given["image"])
+    arguments: dict[str, Any] = {kind: value for kind, value in inputs.items() if value is not None}
+    if "image" in arguments:
+        arguments["image"] = shared.photo(arguments["image"])
     if zoo.is_foreign(name) or (sizes and model.weights != models.origin(name)):
         print(f"{name}: {model.weights}", file=sys.stderr)
-    return model.trace(**given, change=changes.parse_all(change), **input_sizes)
+    return model.trace(**arguments, change=changes.parse_all(change), **input_sizes)
 
 
 def tree(comparison: Comparison) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from PIL.Image import Image
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention, with_interventions
 from tracer.changes import Change, change_of, divide, has_name, write
-from tracer.changes.of_inputs import REMOVED, Hide, Permute
+from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Picture, Trace
@@ -201,6 +201,7 @@ class Model:
         """
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
+        inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
         return model._trace(model._change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
 
     def _trace(self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]) -> Trace:
@@ -261,12 +262,11 @@ class Model:
         if changed is None:
             lines, of_inputs = divide(wanted)
             model = self
-            if any(isinstance(one, Hide) and one.fill == REMOVED for one in of_inputs) and self._subset is not None:
+            if any(isinstance(edit, Hide) and edit.fill == REMOVED for edit in of_inputs) and self._subset is not None:
                 model, inputs = self._subset, self._subset.inputs()
-            for one in of_inputs:
-                one.change(inputs, self.vocabulary.complete({**inputs.sizes, **self.sizes}), self._normalisation)
+            self._change_inputs(inputs, of_inputs)
             changed = replace(model, base=self, changes=wanted, captions={})
-            if permuted := [one for one in of_inputs if isinstance(one, Permute)]:
+            if permuted := [edit for edit in of_inputs if isinstance(edit, Permute)]:
                 changed.net = copy.deepcopy(self.net)
                 for edit in permuted:
                     edit.change_net(changed.net)

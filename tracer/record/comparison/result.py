@@ -123,8 +123,8 @@ class Comparison:
     def equal(self) -> bool:
         """True if the outputs, and all values that were kept in both runs, are equal up to rounding; False if there was
         nothing to compare."""
-        found = [self.output, *(row.values for row in self.rows)]
-        return any(one.relation.equal for one in found) and not (
+        values = [self.output, *(row.values for row in self.rows)]
+        return any(value.relation.equal for value in values) and not (
             self.output.relation.differs or any(row.differs for row in self.rows)
         )
 
