@@ -4,6 +4,7 @@ import json
 import re
 import struct
 from dataclasses import replace
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -182,11 +183,11 @@ def test_a_strangers_run_is_text_and_an_empty_one_is_refused():
 
 
 def test_the_command_writes_a_film_of_a_model_and_of_a_saved_run(tmp_path, capsys):
-    made, saved, again = tmp_path / "a.html", tmp_path / "a.safetensors", tmp_path / "b.html"
-    assert main(["film", "vit-note", "--out", str(made)]) == 0
+    page, saved, again = tmp_path / "a.html", tmp_path / "a.safetensors", tmp_path / "b.html"
+    assert main(["film", "vit-note", "--out", str(page)]) == 0
     assert main(["trace", "vit-note", "--out", str(saved)]) == 0
     assert main(["film", str(saved), "--out", str(again)]) == 0
-    assert "A run of vit-note" in made.read_text() and "A run of vit-note" in again.read_text()
+    assert "A run of vit-note" in page.read_text() and "A run of vit-note" in again.read_text()
     capsys.readouterr()
     for arguments, sentence in (
         (["film", "vit", "--text", "To be"], "'vit' takes no text"),
@@ -215,6 +216,29 @@ SHOWN = """() => {
 }"""
 
 
+PATCHES = """() => {
+  const canvas = document.querySelector("canvas");
+  const { photo } = document.querySelector(".film").film.place();
+  const ratio = canvas.width / canvas.clientWidth;
+  const context = canvas.getContext("2d");
+  return [...Array(64).keys()].map((patch) => {
+    const [x, y] = [photo.x + ((patch % 8) * photo.w) / 8, photo.y + (Math.floor(patch / 8) * photo.h) / 8];
+    const box = [x, y, photo.w / 8, photo.h / 8].map((side) => Math.round(side * ratio));
+    const pixels = context.getImageData(...box).data;
+    const sums = [0, 0, 0, 0];
+    pixels.forEach((value, at) => (sums[at % 4] += value));
+    return (4 * (0.2126 * sums[0] + 0.7152 * sums[1] + 0.0722 * sums[2])) / pixels.length;
+  });
+}"""
+
+
+def assert_lightness_follows(page, weights: np.ndarray) -> None:
+    """The patches on screen are the brighter the more attention they get, whatever the photo shows there."""
+    shares, light = weights / weights.max(), np.array(page.evaluate(PATCHES))
+    pairs = np.argwhere((shares[:, None] - shares > 1 / 16) & (light[:, None] <= light))
+    assert not pairs.size, [(a, b, shares[a], shares[b], light[a], light[b]) for a, b in pairs[:5]]
+
+
 @pytest.mark.parametrize("size", [(1024, 768), (1400, 900), (390, 844)])
 def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, tmp_path, size):
     board = boards["vit"]
@@ -234,12 +258,18 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
         assert page.inner_text(".sentence") == each.caption.sentence
         page.keyboard.press("PageDown" if index % 2 else "ArrowRight")
     assert "91.0" in page.inner_text(".bar.first")
+    for scheme in ("light", "dark") if size[0] == 1024 else ():
+        page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert page.evaluate("axe.run().then(({ violations }) => violations.map(({ id }) => id))") == []
     page.keyboard.press("PageUp")
     page.keyboard.press("ArrowLeft")
     last = len(board.beats) - 3
     assert page.evaluate(SHOWN)["beat"] == last
     row = board.trace.attention(5)[0]
     assert f"{100 * row.mean(0)[0].max().item():.1f}" in page.inner_text(".point")
+    if size[0] == 1400:
+        assert_lightness_follows(page, row.mean(0)[0, 1:].numpy())
     page.select_option(".head", "2")
     page.select_option(".token", "9")
     assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")

@@ -58,9 +58,9 @@ def chapters(trace: Trace) -> list[Chapter]:
             groups.append(_Group(kind, layer, _first_op(step)))
         groups[-1].steps.extend([*beside.pop(step.id, ()), step])
     groups += [_Group("modules", None, _first_op(left[0]), left) for left in beside.values()]
-    told = [_with_attention(trace, Chapter(group.kind, tuple(group.steps), start=group.start)) for group in groups]
-    told = sorted([*told, *_uncovered(trace)], key=lambda chapter: chapter.start)
-    return list(_numbered(told))
+    sequence = [_with_attention(trace, Chapter(group.kind, tuple(group.steps), start=group.start)) for group in groups]
+    sequence = sorted([*sequence, *_uncovered(trace)], key=lambda chapter: chapter.start)
+    return list(_numbered(sequence))
 
 
 def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
@@ -75,19 +75,19 @@ def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
             users.setdefault(operand, []).append(user)
     off: set[str] = set()
     for step in trace.steps:
-        made_of = [operand for operand in taken.get(step.id, ()) if not operand.startswith("input ")]
-        if step.layer is None and len(step.shape) <= 2 and all(operand in off for operand in made_of):
+        operands = [operand for operand in taken.get(step.id, ()) if not operand.startswith("input ")]
+        if step.layer is None and len(step.shape) <= 2 and all(operand in off for operand in operands):
             off.add(step.id)
     main = [step for step in trace.steps if step.id not in off]
     order = {step.id: place for place, step in enumerate(main)}
     beside: dict[str, list[Step]] = {}
     for step in trace.steps:
         if step.id in off:
-            ahead, seen = [step.id], set()
+            ahead, visited = [step.id], set()
             while ahead:  # over other lines of this kind to the first line of the main way
-                ahead = [user for id in ahead for user in users.get(id, ()) if user not in seen]
-                seen.update(ahead)
-            first = min((id for id in seen if id in order), key=order.__getitem__, default="")
+                ahead = [user for id in ahead for user in users.get(id, ()) if user not in visited]
+                visited.update(ahead)
+            first = min((id for id in visited if id in order), key=order.__getitem__, default="")
             beside.setdefault(first, []).append(step)
     return main, beside
 
@@ -166,15 +166,15 @@ def _uncovered(trace: Trace) -> Iterator[Chapter]:
     yield from (Chapter("modules", ops=tuple(run), start=run[0].index) for run in names.values())
 
 
-def _numbered(told: Sequence[Chapter]) -> Iterator[Chapter]:
+def _numbered(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
     """Yield the chapters with their towers, and the blocks of each counted."""
     counts: dict[str, int] = {}
-    for place, chapter in enumerate(told):
+    for place, chapter in enumerate(sequence):
         entry = chapter.kind not in ("block", "read", "project", "answer")
-        near = told[place:] if entry else [*reversed(told[: place + 1])]
+        near = sequence[place:] if entry else [*reversed(sequence[: place + 1])]
         tower = next((each.part for each in near if each.records), None)
         if tower is None:
-            tower = next((each.part for each in (*told[place:], *reversed(told[:place])) if each.records), "")
+            tower = next((each.part for each in (*sequence[place:], *reversed(sequence[:place])) if each.records), "")
         if chapter.kind == "block":
             counts[tower] = counts.get(tower, 0) + 1
         yield replace(chapter, part=tower, number=counts.get(tower, 0) if chapter.kind == "block" else 0)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tracer.export import rows
 from tracer.export.to_html import equation, text
+from tracer.figures.attention import lit_photo
 from tracer.figures.equation_strip import SIGNS
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions.class_bars import percent
@@ -198,7 +199,16 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
     size = max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale))
     crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
     kind = "JPEG" if max(size) > 128 else "PNG"
-    return {"uri": data_uri(crop, kind), "rows": picture.rows, "columns": picture.columns, "size": list(size)}
+    sketch = lit_photo.sketch(np.asarray(crop.convert("RGB")), (0, 0, *size), picture.rows, picture.columns)
+    return {
+        "uri": data_uri(crop, kind),
+        "sketch": data_uri(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
+        "amber": lit_photo.AMBER.tolist(),
+        "strength": lit_photo.STRENGTH,
+        "rows": picture.rows,
+        "columns": picture.columns,
+        "size": list(size),
+    }
 
 
 def _answer(trace: Trace) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ def page(message: bytes, title: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>\nhtml, body {{ margin: 0; height: 100%; }}\n{style()}</style>\n<body>\n{markup()}"
+        f"<style>\nhtml, body {{ margin: 0; height: 100%; }}\n{style()}</style>\n<body>\n<main>\n{markup()}</main>\n"
         f'<script type="text/plain" id="message">{data}</script>\n<script>\n(() => {{\n"use strict";\n{script()}\n'
         f"{start}\n}})();\n</script>\n</body>\n</html>\n"
     )

@@ -71,19 +71,19 @@ class Storyboard:
 
 def storyboard(trace: Trace) -> Storyboard:
     """Return the beats of a run. The equations that they show are proven if their proof was still to come."""
-    told = chapters(trace)
-    shown = [_shown(chapter) for chapter in told]
-    equations = [step for chapter, step in zip(told, shown, strict=True) for step in (_scores(chapter, step), step)]
+    sequence = chapters(trace)
+    shown = [_shown(chapter) for chapter in sequence]
+    equations = [step for chapter, step in zip(sequence, shown, strict=True) for step in (_scores(chapter, step), step)]
     waiting = [step.id for step in equations if step is not None and step.pending]
     if waiting and trace.prover is not None:
         trace = trace.prove(waiting)
-        told = chapters(trace)
-        shown = [_shown(chapter) for chapter in told]
+        sequence = chapters(trace)
+        shown = [_shown(chapter) for chapter in sequence]
     all_streams = streams(trace) if trace.attentions else []
-    find_read(trace, told, all_streams)
-    widths, blocks = _widths(told), _counts(told)
+    find_read(trace, sequence, all_streams)
+    widths, blocks = _widths(sequence), _counts(sequence)
     beats, last, looks = _inputs(trace), {}, {}
-    for chapter, step in zip(told, shown, strict=True):
+    for chapter, step in zip(sequence, shown, strict=True):
         index = stream_of(all_streams, chapter.part)
         stream = all_streams[index] if index is not None else None
         before = last.get(index)
@@ -143,17 +143,17 @@ def mean_weights(trace: Trace, record: AttentionRecord | None) -> np.ndarray | N
     return heads_weights(trace, record).mean(0)
 
 
-def _widths(told: Sequence[Chapter]) -> dict[str, int]:
+def _widths(sequence: Sequence[Chapter]) -> dict[str, int]:
     """Return the length of the vectors in each tower's stream: that of the last step of its blocks."""
     return {
         chapter.part: chapter.steps[-1].shape[-1]
-        for chapter in told
+        for chapter in sequence
         if chapter.kind == "block" and chapter.steps[-1].shape
     }
 
 
-def _counts(told: Sequence[Chapter]) -> dict[str, int]:
-    return {chapter.part: chapter.number for chapter in told if chapter.kind == "block"}
+def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
+    return {chapter.part: chapter.number for chapter in sequence if chapter.kind == "block"}
 
 
 def _shown(chapter: Chapter) -> Step | None:

@@ -167,12 +167,12 @@ def _slots(stream: Stream, part: str, step: Step, width: int) -> list[int]:
     return next((chosen for chosen in (slots, patches, words) if len(chosen) == tokens), [])
 
 
-def find_read(trace: Trace, told: Sequence[Chapter], all_streams: Sequence[Stream]) -> None:
+def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[Stream]) -> None:
     """Find the lane that is read in each stream: its token's vector, or its row of the answer, is what goes on.
 
     The mean of all tokens counts as read from all of them.
     """
-    for chapter in told:
+    for chapter in sequence:
         index = stream_of(all_streams, chapter.part)
         if index is None or chapter.kind not in ("read", "answer", "block"):
             continue

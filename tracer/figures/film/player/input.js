@@ -2,29 +2,16 @@
 
 import { AMBER, rgb } from "./colours.js";
 
-const GREY = [40, 88]; // the lightness of the grey photo: so little contrast that attention alone is seen
-
-// The photo once in its own colours and once in grey, at the size of the message.
+// The photo in its own colours, and as the grey sketch that attention is drawn on: all its patches are equally bright.
 export function loadPhoto(film, done) {
   if (!film.photo) return null;
-  const image = new Image();
-  const photo = { image, ready: false, grey: document.createElement("canvas") };
-  image.onload = () => {
-    const [width, height] = film.photo.size;
-    Object.assign(photo.grey, { width, height });
-    const context = photo.grey.getContext("2d");
-    context.drawImage(image, 0, 0);
-    const pixels = context.getImageData(0, 0, width, height);
-    for (let at = 0; at < pixels.data.length; at += 4) {
-      const [red, green, blue] = pixels.data.subarray(at, at + 3);
-      const light = (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
-      pixels.data.fill(GREY[0] + (GREY[1] - GREY[0]) * light, at, at + 3);
-    }
-    context.putImageData(pixels, 0, 0);
+  const photo = { image: new Image(), grey: new Image(), ready: false };
+  photo.image.src = film.photo.uri;
+  photo.grey.src = film.photo.sketch;
+  Promise.all([photo.image.decode(), photo.grey.decode()]).then(() => {
     photo.ready = true;
     done();
-  };
-  image.src = film.photo.uri;
+  });
   return photo;
 }
 
@@ -63,11 +50,12 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weigh
   }
   for (const patch of hidden) hatch(context, patchBox(film, box, patch), theme);
   if (weights && grey > 0) {
+    const { amber, strength } = film.photo;
     const most = weights.reduce((a, b) => Math.max(a, b), 0) || 1;
     weights.forEach((weight, patch) => {
       const { x, y, w, h } = patchBox(film, box, patch);
-      context.fillStyle = rgb(AMBER, (0.94 * grey * weight) / most);
-      context.fillRect(x, y, w + 0.4, h + 0.4);
+      context.fillStyle = rgb(amber, (strength * grey * weight) / most);
+      context.fillRect(x, y, w, h);
     });
   }
   if (focus !== null && focus !== undefined) {

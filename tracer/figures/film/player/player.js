@@ -36,7 +36,7 @@ export function mount(root, film, keys = window) {
   const caption = captionView(root);
   const answer = answerView(find(".answer"), film.answer);
   const track = scrubber(find(".scrubber"), film, (at) => go(at, true));
-  for (const look of film.looks) look.stream = film.beats.find((beat) => film.looks[beat.look] === look).stream;
+  film.looks.forEach((look, at) => (look.stream = film.beats.find((beat) => beat.look === at).stream));
   const scales = film.streams.map((_, stream) => ({ like: measure(film, stream, "like"), change: measure(film, stream, "change") }));
   const measures = [...new Set(scales.flatMap((scale) => ["like", "change"].filter((name) => scale[name])))];
   state.measure = measures[0] ?? "change";
@@ -69,11 +69,11 @@ export function mount(root, film, keys = window) {
     state.at = next;
     state.part = calm.matches ? 1 : 0;
     clock = 0;
-    told();
+    describe();
     wake();
   }
 
-  function told() {
+  function describe() {
     caption.show(film.beats[state.at]);
     track.mark(state.at);
     tokens();
@@ -93,7 +93,7 @@ export function mount(root, film, keys = window) {
     if (state.at === last) {
       state.at = 0;
       state.part = 0;
-      told();
+      describe();
     }
     clock = 0;
     wake();
@@ -137,7 +137,7 @@ export function mount(root, film, keys = window) {
     node.hidden = !scale || !film.beats.slice(0, state.at + 1).some((one) => one.snapshot !== null);
     if (node.hidden) return;
     const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
-    find(".legend .what").textContent = name === "like" ? `Lane colour: likeness to ${read} (cosine)` : "Lane colour: how far the beat moved the token";
+    find(".legend .what").textContent = name === "like" ? `Lanes: likeness to ${read} (cosine)` : "Lanes: how far a beat moved the token";
     find(".legend .least").textContent = name === "like" ? scale.least.toFixed(2) : percent(scale.least);
     find(".legend .most").textContent = name === "like" ? scale.most.toFixed(2) : scale.most < 10 ? percent(scale.most) : `${scale.most.toPrecision(3)} ×`;
     find(".legend .ramp").style.setProperty("--ramp", [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(shade(theme, share))).join(","));
@@ -160,7 +160,7 @@ export function mount(root, film, keys = window) {
     const who = lane[focus].name;
     const head = state.head >= 0 ? `, head ${state.head + 1}` : "";
     const target = most === focus ? "itself" : lane[most].name;
-    node.textContent = `${who[0].toUpperCase()}${who.slice(1)}${head}: most attention to ${target}, ${percent(row[most])}.`;
+    node.textContent = `Amber: attention of ${who}${head}; ${percent(row[most])} to ${target}.`;
   }
 
   function resize() {
@@ -213,7 +213,7 @@ export function mount(root, film, keys = window) {
     const hidden = [];
     if (own >= 0) {
       const flow = place.streams[own];
-      const begun = flow.segments.filter((segment) => segment.at < at || (segment.at === at && part > 0.4));
+      const begun = flow.segments.filter(({ beat }) => beat.kind !== "read").filter((segment) => segment.at < at || (segment.at === at && part > 0.4));
       film.streams[own].lanes.forEach((lane, slot) => {
         if (lane.patch === null) return;
         if (weights) weights[lane.patch] = row[slot];
@@ -274,6 +274,7 @@ export function mount(root, film, keys = window) {
       const own = flow.segments.find((one) => one.at === at);
       if (row && own) drawThreads(context, flow, own, row, focusOf(flow.index), between(part, 0, 0.62), theme);
     }
+    if (at === last && film.answer?.tokens?.length === flow.stream.lanes.length) outputs(flow, head, between(part, 0.2, 1));
     if (only !== null && head !== null) {
       context.fillStyle = rgb(theme.thread);
       context.beginPath();
@@ -281,6 +282,19 @@ export function mount(root, film, keys = window) {
       context.fill();
       if (at === last && film.answer) toAnswer(head + 5, laneY(flow, only), between(part, 0, 0.5));
     }
+  }
+
+  // What each token's lane gives out, where the answer has a token for each.
+  function outputs(flow, x, part) {
+    context.fillStyle = rgb(theme.thread);
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.font = `700 ${Math.min(18, Math.max(9, 0.9 * flow.lane))}px ui-monospace, monospace`;
+    film.answer.tokens.forEach((token, lane) => {
+      context.globalAlpha = between(part * film.answer.tokens.length, lane, lane + 1);
+      context.fillText(token, x + 6, laneY(flow, lane));
+    });
+    context.globalAlpha = 1;
   }
 
   // The middle of the likeliest answer, from the top of the box.
@@ -457,8 +471,8 @@ export function mount(root, film, keys = window) {
   };
   const choice = find(".measure");
   choice.closest("label").hidden = measures.length < 2;
-  const named = { like: "likeness", change: "change" };
-  choice.replaceChildren(...measures.map((name) => new Option(named[name], name)));
+  const options = { like: "likeness", change: "change" };
+  choice.replaceChildren(...measures.map((name) => new Option(options[name], name)));
   choice.onchange = () => {
     state.measure = choice.value;
     relook();
@@ -469,9 +483,9 @@ export function mount(root, film, keys = window) {
   sized.observe(canvas.parentElement);
   dark.addEventListener("change", relook);
   resize();
-  told();
+  describe();
   draw();
-  root.film = { go, play, state, film };
+  root.film = { go, play, state, film, place: () => place };
   return () => {
     cancelAnimationFrame(frame);
     sized.disconnect();

@@ -1,7 +1,7 @@
 // The scrubber: a button for each beat; where there is no room, the blocks of a stack share one.
 
 const ROOM = 30; // pixels that a button takes at least, with its gap
-const NAMED = 60; // pixels that the name of the beat that is shown takes besides
+const NAME = 60; // pixels that the name of the beat that is shown takes besides
 const FEWEST = 3; // blocks that are worth a button of their own together
 
 // The beats in groups: each alone, or the consecutive blocks of a stream together.
@@ -26,7 +26,7 @@ export function scrubber(root, film, go) {
     const room = root.clientWidth;
     if (!room || room === width) return;
     width = room;
-    shown = groups(film.beats, film.beats.length * ROOM + NAMED > room);
+    shown = groups(film.beats, film.beats.length * ROOM + NAME > room);
     root.replaceChildren(
       ...shown.map((group) => {
         const button = document.createElement("button");
@@ -47,7 +47,7 @@ export function scrubber(root, film, go) {
       }),
     );
     root.classList.toggle("tight", room / shown.length < 68);
-    root.classList.toggle("tiny", shown.length * ROOM + NAMED > room);
+    root.classList.toggle("tiny", shown.length * ROOM + NAME > room);
     mark(current);
   }
   function mark(at) {
