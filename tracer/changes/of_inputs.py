@@ -152,7 +152,7 @@ class MaskWords(InputChange):
 
         first = len(inputs.words) - length
         words = tuple(MASKED if at - first in self.places else word for at, word in enumerate(inputs.words))
-        ids = [name for name in inputs.named if name.endswith("ids")]
+        ids = [name for name in inputs.named if name.endswith("input_ids")]
         return replace(inputs.map_tensors(mask, ids), words=words)
 
     def __str__(self) -> str:

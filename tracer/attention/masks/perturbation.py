@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.capture import record
+from tracer.changes.of_inputs import Hide, MaskWords
 from tracer.expr import tensors
 from tracer.inputs.model_inputs import Inputs
 from tracer.tracing.op_records import part_of
@@ -42,7 +43,7 @@ def influence(
     """Return the positions whose residual stream differs once `token` of the input is another one, before and after the
     blocks of tower `part`, the first if it is None.
 
-    A word becomes the next entry of the vocabulary, a patch gets other pixels; nothing is known of the mask. Compared
+    A word becomes the next entry of the vocabulary, a patch becomes grey; nothing is known of the mask. Compared
     bit by bit. What enters is the token itself, or nothing where the tower does not see it, or more where another
     tower has mixed it before. `trace` is the model's run of `inputs`, where there is one already. ValueError for a
     token outside the sequence, or one that is learned and not part of the input (CLS).
@@ -62,40 +63,33 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
     if segment is None:
         last = max((s.stop for s in own), default=0) - 1
         raise ValueError(f"token {token} is outside the sequence, expected 0 to {last}")
-    arguments = {**dict(enumerate(inputs)), **getattr(inputs, "named", {})}
+    place = token - segment.start
     if segment.name == "text":
-        key = _first(arguments, lambda tensor: not tensor.is_floating_point(), "no token numbers")
-        place = token - segment.start
-        arguments[key] = arguments[key].clone()
-        arguments[key][:, place] = (arguments[key][:, place] + 1) % model.sizes["V"]
-    elif segment.name in ("image", "visible"):
-        key = _first(arguments, lambda tensor: tensor.dim() == 4, "no photo of [B, C, H, W]")
-        side = model.sizes.get("P", 1)
-        columns = arguments[key].shape[-1] // side
-        patch = _patch(inputs, segment, token - segment.start)
-        if segment.name == "image" and columns * (arguments[key].shape[-2] // side) != segment.stop - segment.start:
+        return model.change_inputs(inputs, [MaskWords([place], (_token_id(inputs, place) + 1) % model.sizes["V"])])
+    if segment.name in ("image", "visible"):
+        sizes = model.vocabulary.complete({**inputs.sizes, **model.sizes})
+        H, W, P = (sizes.get(size, 1) for size in "HWP")
+        if segment.name == "image" and segment.stop - segment.start != (H // P) * (W // P):
             raise ValueError(f"the tokens of {model.name!r} are not patches of the photo, so none can be changed alone")
-        top, left = patch // columns * side, patch % columns * side
-        arguments[key] = arguments[key].clone()
-        arguments[key][:, :, top : top + side, left : left + side] += 1.0
-    else:
-        raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
-
-    named = {name: tensor for name, tensor in arguments.items() if isinstance(name, str)}
-    return Inputs(tuple(arguments[i] for i in range(len(inputs))), named=named)
+        return model.change_inputs(inputs, [Hide([_patch(inputs, segment, place)], "grey")])
+    raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
 
 
-def _first(arguments: dict, suits, lacks: str):
-    key = next((key for key, tensor in arguments.items() if suits(tensor)), None)
-    if key is None:
-        raise ValueError(f"the input has {lacks}, so this token can't be changed")
-    return key
+def _token_id(inputs: Inputs, place: int) -> int:
+    """Return the number of a token of the text, of the first input of the batch."""
+    numbers = next((tensor for tensor in (*inputs, *inputs.named.values()) if not tensor.is_floating_point()), None)
+    if numbers is None:
+        raise ValueError("the input has no token numbers, so this token can't be changed")
+    return int(numbers[0, place])
 
 
 def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
-    """Return the number of a patch in the photo; visible ones are listed by number in an input of their own."""
+    """Return the number of a patch in the photo; visible ones are listed in the segment, or by an input of their
+    own."""
     if segment.name == "image":
         return place
+    if segment.places:
+        return segment.places[place]
     listed = next((tensor for tensor in inputs if not tensor.is_floating_point()), None)
     if listed is None:
         raise ValueError("which patches are visible is drawn inside the model, so none can be changed alone")

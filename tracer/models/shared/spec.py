@@ -140,7 +140,7 @@ class Model:
         Without either, they are the model's own sample. Other sizes of the input, such as `T`, cut or repeat the
         sample. Raise ValueError for an input that the model does not take.
         """
-        return self._change_inputs(self._prepare(image, text, sizes), divide(self.changes)[1])
+        return self.change_inputs(self._prepare(image, text, sizes), divide(self.changes)[1])
 
     def _prepare(self, image: Image | None, text: str | None, sizes: dict[str, int]) -> Inputs:
         """Return the inputs without the changes of the model, on the CPU."""
@@ -169,8 +169,9 @@ class Model:
         limits().check_tokens(prepared.sizes.get("T", 0))
         return prepared
 
-    def _change_inputs(self, inputs: Inputs, edits: Iterable[InputChange]) -> Inputs:
-        """Return the inputs with these changes, on the device of the model."""
+    def change_inputs(self, inputs: Inputs, edits: Iterable[InputChange]) -> Inputs:
+        """Return the inputs with these changes, on the device of the model. Raise ValueError if they lack what is
+        changed."""
         for edit in edits:
             inputs = edit.change(inputs, self.vocabulary.complete({**inputs.sizes, **self.sizes}), self._normalisation)
         return inputs.on(self.device)
@@ -202,7 +203,7 @@ class Model:
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
         inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
-        return model._trace(model._change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
+        return model._trace(model.change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
 
     def _trace(self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]) -> Trace:
         """Return the run of these inputs."""
@@ -264,7 +265,7 @@ class Model:
             model = self
             if any(isinstance(edit, Hide) and edit.fill == REMOVED for edit in of_inputs) and self._subset is not None:
                 model, inputs = self._subset, self._subset.inputs()
-            self._change_inputs(inputs, of_inputs)
+            self.change_inputs(inputs, of_inputs)
             changed = replace(model, base=self, changes=wanted, captions={})
             if permuted := [edit for edit in of_inputs if isinstance(edit, Permute)]:
                 changed.net = copy.deepcopy(self.net)
