@@ -93,10 +93,11 @@ function newBrush(map, find) {
 
   function tell() {
     const count = hidden.size === 1 ? "1 patch is" : `${hidden.size} of ${patches.length} patches are`;
-    const what = hidden.size ? `${count} hidden. ` : brushing.on ? "No patch is hidden. " : "";
-    const how = brushing.on && !hidden.size ? "Drag over the photo, or use the arrow keys and the space bar." : "";
+    const how = brushing.fill === "removed" ? "removed from the sequence" : "hidden";
+    const what = hidden.size ? `${count} ${how}. ` : brushing.on ? "No patch is hidden. " : "";
+    const hint = brushing.on && !hidden.size ? "Drag over the photo, or use the arrow keys and the space bar." : "";
     const said = brushing.sent ? "The model runs again …" : brush.said;
-    status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? said : how) : "";
+    status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? said : hint) : "";
     find(".change").replaceChildren(
       ...(brush.answer ?? []).map(([name, before, after, arrow]) => {
         const item = document.createElement("li");
