@@ -236,11 +236,7 @@ def _drop_changes(error: Exception) -> None:
     """Show the plain run in place of a changed one that could not be run, with the reason."""
     message = " ".join(str(error).split())[:500] or type(error).__name__
     known = isinstance(error, ValueError)
-    message = (
-        f"{message[:1].upper()}{message[1:]}"
-        if known
-        else f"{model_name()} could not be run with these changes: {message}"
-    )
+    message = texts.sentence(message) if known else f"{model_name()} could not be run with these changes: {message}"
     visitor().refusal = f"{message}. {PLAIN}"
     change(())
     st.rerun()

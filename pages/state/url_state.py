@@ -165,7 +165,7 @@ def _take_changes(wanted: dict[str, str]) -> str:
     try:
         divide(parse_all(changes))
     except ValueError as error:
-        return f"{str(error)[:1].upper()}{str(error)[1:]}. {session.PLAIN}"
+        return f"{texts.sentence(str(error))}. {session.PLAIN}"
     session.change(changes)
     return ""
 

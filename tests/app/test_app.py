@@ -140,7 +140,7 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
     at.sidebar.selectbox[0].set_value("nanogpt").run()
     at.text_area[0].set_value("To be").run()
     at.text_area[0].set_value("^^").run()
-    assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
+    assert not at.exception and at.title and "'^^' contains '^'" in at.error[0].value
     assert at.session_state["visitor"].user_input.text == "To be" and at.text_area[0].value == "^^"
     at.switch_page(PAGES[PAGES.index(page) - 1]).run()
     assert at.title and not at.error and at.text_area[0].value == "To be"
@@ -168,7 +168,7 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS)
     at.query_params["model"], at.query_params["text"] = "nanogpt", "^^"
     at.run()
-    assert not at.exception and at.title and "'^^' holds '^'" in at.error[0].value
+    assert not at.exception and at.title and "'^^' contains '^'" in at.error[0].value
     assert at.session_state["visitor"].user_input.kind == "sample" and at.text_area[0].value == "^^"
 
 

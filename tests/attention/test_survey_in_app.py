@@ -86,7 +86,7 @@ def test_a_survey_that_says_otherwise_than_the_run_is_named(rows):
     found = [row | {"change": row["change"] + 3} if row.get("head") == 1 else row for row in rows[0]]
     at = press_first(with_survey(file(found), model="segmenter"))
     assert at.session_state["visitor"].model == "vit" and {"block", "head"} <= at.query_params.keys()
-    assert "The survey recorded other effects on this photo: they differ by at most 3 points" in at.warning[0].value
+    assert "The survey recorded different effects on this photo: they differ by at most 3 points" in at.warning[0].value
 
 
 def test_a_survey_is_opened_from_any_page(rows):

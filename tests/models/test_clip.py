@@ -116,7 +116,7 @@ def test_sentences_are_listed_and_encoded():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"text": "a pink circle"}, "'a pink circle' holds 'pink', which is none of the 17 words"),
+        ({"text": "a pink circle"}, "'a pink circle' contains 'pink', which is not one of the 17 words"),
         ({"text": " ; "}, "has no sentence, expected at least one"),
         ({"text": "a " * 19}, "and its begin and end are T=21 tokens, too many: the model reads at most T_max=20"),
         ({"N": 3}, "N=3 is not a size of this input; B and K and T can be given"),

@@ -130,7 +130,7 @@ def test_data_that_is_no_such_text_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"expected tinyshakespeare\.txt"):
         Recipe(**TINY).read(tmp_path, "train")
     (tmp_path / "tinyshakespeare.txt").write_text("Träume")
-    with pytest.raises(ValueError, match="holds 'ä'"):
+    with pytest.raises(ValueError, match="contains 'ä'"):
         Recipe(**TINY).read(tmp_path, "train")
     (tmp_path / "tinyshakespeare.txt").write_text("To be")
     with pytest.raises(ValueError, match="has 5 characters: expected at least 160"):

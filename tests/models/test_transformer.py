@@ -158,9 +158,9 @@ def test_inputs_that_do_not_fit_are_refused(model):
         model.trace(T=17)
     with pytest.raises(ValueError, match="T=17 tokens are too many"):
         model.net(torch.zeros(1, 17, dtype=torch.long))
-    with pytest.raises(ValueError, match="'ä', which is none of the 96 characters"):
+    with pytest.raises(ValueError, match="'ä', which is not one of the 96 characters"):
         model.trace(text="Träne")
-    with pytest.raises(ValueError, match=r"^'Träne' holds"):  # as it was typed, without what it is filled up with
+    with pytest.raises(ValueError, match=r"^'Träne' contains"):  # as it was typed, without what it is filled up with
         model.trace(text="Träne")
     with pytest.raises(ValueError, match=r"'a text of 17 char' has T=17 tokens, too many: .* at most T_max=16"):
         model.trace(text="a text of 17 char")

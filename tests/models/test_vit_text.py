@@ -227,7 +227,10 @@ def test_a_picture_alone_is_given_the_words_that_the_model_writes(model):
             lambda: tracer.load("vit-text", mask="none"),
             "mask='none' is not a choice of 'vit-text', expected 'causal' or 'prefix' or 'bid",
         ),
-        (lambda: tracer.load("vit-text").inputs(text="a pink star"), "'a pink star' holds 'pink', which is none of"),
+        (
+            lambda: tracer.load("vit-text").inputs(text="a pink star"),
+            "'a pink star' contains 'pink', which is not one of",
+        ),
         (lambda: tracer.load("vit-text").inputs(text="a red " * 9), "T=19 tokens, with the one that begins, are too"),
         (lambda: tracer.load("vit-text").inputs(T=18), "T=18 tokens, with the one that begins, are too many"),
         (lambda: tracer.load("vit-text").inputs(N=5), "N=5 is not a size of this input"),

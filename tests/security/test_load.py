@@ -50,7 +50,7 @@ def test_what_a_page_refuses_is_counted(app_server):
         return answer
 
     answer = finished(refused())
-    assert len(answer.problems) == 1 and "'^^' holds '^'" in answer.problems[0]
+    assert len(answer.problems) == 1 and "'^^' contains '^'" in answer.problems[0]
     lines = report([Act("text", True, answer)], 1.0, [])
     assert "errors: 1" in lines and lines[-1].endswith(answer.problems[0])
 

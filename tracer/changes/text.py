@@ -40,7 +40,7 @@ def parse(text: str) -> Change:
     match = CALL.fullmatch(text.strip())
     if match is None or match[1] not in KINDS:
         near = get_close_matches((match[1] if match else text)[:LONGEST], KINDS, n=1)
-        hint = f"did you mean {quote(near[0])}?" if near else f"known are {', '.join(KINDS)}"
+        hint = f"did you mean {quote(near[0])}?" if near else f"expected one of {', '.join(KINDS)}"
         raise ValueError(f"there is no change {quote(text)}; {hint}")
     kind = KINDS[match[1]]
     try:

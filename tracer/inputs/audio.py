@@ -70,7 +70,7 @@ def _chunks(data: bytes) -> tuple[Format, bytes]:
         raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         known = next((name for name, start in _OTHERS.items() if data.startswith(start)), None)
-        kind = known or f"no sound that is known here (it starts with the bytes {data[:12].hex(' ')})"
+        kind = known or f"not a known sound (it starts with the bytes {data[:12].hex(' ')})"
         raise ValueError(f"This file is {kind}; {_EXPECTED}")
     at, form = 12, None
     for _ in range(CHUNKS):
@@ -100,7 +100,7 @@ def _format(body: bytes) -> Format:
         codec = struct.unpack_from("<I", body, 24)[0]
     if codec != PCM:
         codec_name = _CODECS.get(codec, f"format number {codec}")
-        raise ValueError(f"This WAV file holds {codec_name}; expected PCM of 8, 16, 24 or 32 bit")
+        raise ValueError(f"This WAV file contains {codec_name}; expected PCM of 8, 16, 24 or 32 bit")
     if channels not in (1, 2):
         raise ValueError(f"This WAV file has {channels} channels; expected 1 or 2")
     if bits not in (8, 16, 24, 32):

@@ -126,8 +126,8 @@ def _describe(data: bytes) -> str:
             return what
     start = data[:12]
     if all(32 <= byte < 127 or byte in b"\t\n\r" for byte in start):
-        return f"no picture (it starts with the text “{' '.join(start.decode('ascii').split())}”)"
-    return f"no picture (it starts with the bytes {start.hex(' ')})"
+        return f"not a picture (it starts with the text “{' '.join(start.decode('ascii').split())}”)"
+    return f"not a picture (it starts with the bytes {start.hex(' ')})"
 
 
 @cache

@@ -19,8 +19,8 @@ class Characters:
         for character in text:
             if character not in self._numbers:
                 raise ValueError(
-                    f"{quote(text)} holds {quote(character)}, which is none of the {len(self.vocabulary)} characters "
-                    f"that the model knows"
+                    f"{quote(text)} contains {quote(character)}, which is not one of the {len(self.vocabulary)} "
+                    f"characters that the model knows"
                 )
         return [self._numbers[character] for character in text]
 
@@ -47,7 +47,8 @@ class Words:
         for word in words:
             if word not in self._numbers:
                 raise ValueError(
-                    f"{quote(text)} holds {quote(word)}, which is none of the {len(self.vocabulary[2:])} words that "
+                    f"{quote(text)} contains {quote(word)}, which is not one of the {len(self.vocabulary[2:])} words "
+                    "that "
                     f"the model knows: {', '.join(self.vocabulary[2:])}"
                 )
         return [self._numbers[word] for word in words]

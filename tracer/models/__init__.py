@@ -245,6 +245,6 @@ def _facts(card: dict | None, *keys: str) -> dict | None:
 def _check_name(name: str) -> str:
     if name not in names():
         near = get_close_matches(str(name), names(), n=1, cutoff=0.4)
-        hint = f"did you mean {quote(near[0])}?" if near else f"known are {', '.join(names())}"
+        hint = f"did you mean {quote(near[0])}?" if near else f"expected one of {', '.join(names())}"
         raise ValueError(f"there is no model {quote(name)}; {hint}")
     return name

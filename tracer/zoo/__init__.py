@@ -75,7 +75,8 @@ def source_of(name: str) -> tuple[ModuleType, str]:
     prefix, _, id = name.partition(":")
     if prefix not in libraries():
         near = get_close_matches(prefix, libraries(), n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}:{id}?" if near else f"known are {', '.join(f'{p}:…' for p in libraries())}"
+        known = ", ".join(f"{library}:…" for library in libraries())
+        hint = f"did you mean {near[0]}:{id}?" if near else f"expected one of {known}"
         raise ValueError(f"there is no library {quote(prefix)} (in {quote(name)}); {hint}")
     library = libraries()[prefix]
     if not available(prefix):

@@ -118,7 +118,8 @@ def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
         st.caption(f"The survey recorded the same effects of all heads on this photo: {difference}.")
     elif _whole(result, at):
         st.warning(
-            f"The survey recorded other effects on this photo: {difference}. The run on screen is what this model does."
+            f"The survey recorded different effects on this photo: {difference}. The run on screen is what this model "
+            "does."
         )
     else:
         st.caption(f"The survey measured a larger copy of this photo than it stores. Of the effects, {difference}.")
@@ -150,7 +151,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     tables = {name: next(filter(result.has_numbers, known), None) for name, known in TABLES.items()}
     known = [name for name in NAMES if tables[name]]
     if not known:
-        st.info("This survey has no numbers of heads.")
+        st.info("This survey contains no measurements of heads.")
         return
     name = st.segmented_control(
         "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])

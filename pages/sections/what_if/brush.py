@@ -73,7 +73,7 @@ def hide(value: object) -> None:
     now = [text for text in session.changes() if not text.startswith(HIDE)]
     try:
         if not isinstance(value, Mapping) or not isinstance(value.get("patches"), list):
-            raise ValueError("the browser sent no list of patches")
+            raise ValueError("the browser did not send a list of patches")
         if value["patches"]:
             now.append(f"image={Hide(value['patches'], str(value.get('fill')))}")
     except (TypeError, ValueError) as error:

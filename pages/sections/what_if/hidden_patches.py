@@ -37,7 +37,9 @@ def show(plain: Trace) -> None:
     left, right = st.columns(2)
     count = left.select_slider("Patches to hide", counts, counts[len(counts) // 2], key="what if patches")
     fills = list(FILLS)
-    fill = right.segmented_control("They show", fills, format_func=FILLS.__getitem__, default=fills[0], required=True)
+    fill = right.segmented_control(
+        "Hidden patches show", fills, format_func=FILLS.__getitem__, default=fills[0], required=True
+    )
     central = hiding_test.nearest_to_centre(plain.picture.rows, plain.picture.columns)
     random = np.random.default_rng(0).choice(len(attended), count, replace=False).tolist()
     known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": random}

@@ -108,7 +108,7 @@ def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     warning.wait_for()
     assert clear(page, warning)
     page.goto("/trace?model=nanogpt&text=^^")
-    refusal = page.get_by_role("alert").filter(has_text="holds '^'")
+    refusal = page.get_by_role("alert").filter(has_text="contains '^'")
     refusal.wait_for()
     page.get_by_role("heading", name="Step by step").wait_for()
     assert clear(page, refusal)

@@ -158,7 +158,7 @@ def _family(id: str) -> str:
     model."""
     if id not in names():
         near = get_close_matches(id, names(), n=1, cutoff=0.4)
-        hint = f"did you mean {quote(f'torchvision:{near[0]}')}?" if near else f"known are {', '.join(names())}"
+        hint = f"did you mean {quote(f'torchvision:{near[0]}')}?" if near else f"expected one of {', '.join(names())}"
         raise ValueError(f"there is no model {quote(f'torchvision:{id}')}; {hint}")
     folder = (
         import_torchvision().models.get_model_builder(id).__module__.removeprefix("torchvision.models.").split(".")[0]
