@@ -101,3 +101,26 @@ def test_a_file_that_is_no_survey_is_refused_in_a_sentence(name):
 def test_a_file_beyond_the_bound_is_not_read():
     with pytest.raises(ValueError, match="has 5,000,000 bytes, expected a survey of at most 4 MB"):
         survey_file.open_survey(b"PAR1" + bytes(4_999_996), "rows.parquet", MOST)
+
+
+def test_a_survey_as_large_as_it_may_be_opens():
+    photos, layers, heads = 1100, 12, 12
+    each, count = layers * heads, photos * layers * heads
+    of_photo = np.concatenate([np.arange(photos), np.repeat(np.arange(photos), each)]).astype(np.int32)
+    is_head = (np.arange(photos + count) >= photos).astype(np.int32)
+    cell = np.concatenate([np.zeros(photos), np.tile(np.arange(each), photos)]).astype(np.int32)
+    table = pa.table(
+        {
+            "photo": pa.DictionaryArray.from_arrays(of_photo, pa.array([f"{at}.jpg" for at in range(photos)])),
+            "row": pa.DictionaryArray.from_arrays(is_head, pa.array(["photo", "head"])),
+            "layer": cell // heads,
+            "head": cell % heads,
+            "change": (of_photo + cell / each).astype(np.float64),
+        }
+    ).replace_schema_metadata({survey.FINGERPRINT: b'{"model": "vit", "weights": "w"}'})
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    assert 0.9 < len(table) * survey_file.ROW / MOST < 1
+    opened = survey_file.open_survey(file.getvalue(), "rows.parquet", MOST)
+    expected = np.arange(photos)[:, None, None] + np.arange(each).reshape(layers, heads) / each
+    np.testing.assert_allclose(opened.tables["change"], expected, rtol=1e-5)

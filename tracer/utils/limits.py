@@ -31,7 +31,7 @@ class Limits:
     text: int  # characters of a visitor's text
     tokens: float  # tokens of a visitor's text, as its model counts them
     photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
-    upload_mb: int  # megabytes of a saved run's file, and of all files of one visitor that wait to be read
+    upload_mb: int  # megabytes of the file of a saved run or a survey, and of all files of one visitor that wait
     uploads_mb: int  # megabytes of all files of all visitors that arrive or wait to be read; half of it for one address
     visitors: int  # open pages at once, of all visitors together
     address_visitors: int  # open pages at once from one address, which a class may share

@@ -21,9 +21,9 @@ from tracer.attention.survey.survey_result import HIDING, PHOTO, TABLES, TEXTS, 
 from tracer.utils.error_text import quote, shorten
 
 ROOT = Path(__file__).resolve().parents[3]
-MEMORY = 768 * 2**20
-"""Bytes that reading may take beside the libraries themselves."""
-SECONDS = 20
+MEMORY, TIMES = 256 * 2**20, 16
+"""Bytes that reading may take beside the libraries themselves: so many, and so many times those of the arrays."""
+SECONDS = 30
 """Seconds of processor time that reading may take."""
 ROW = 4 * len(TABLES) + 1
 """Bytes of the arrays for each row."""
@@ -39,13 +39,14 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
     """
     if len(data) > most:
         raise ValueError(f"{quote(name)} has {len(data):,} bytes, expected a survey of at most {most >> 20:,} MB")
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
+    frugal = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
+    frugal["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # its own ones reserve a gigabyte of addresses, which are bounded
     try:
         child = subprocess.run(
             [sys.executable, "-m", __name__, str(most)],
             input=data,
             capture_output=True,
-            env={**os.environ, **threads, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **frugal, "PYTHONPATH": str(ROOT)},
             timeout=3 * SECONDS,
         )
     except subprocess.TimeoutExpired:
@@ -85,9 +86,11 @@ def read(data: bytes, most: int) -> SurveyResult:
     if photo is None or photo.null_count:
         raise ValueError("it has no rows of photos and heads, or a row without a photo")
     photo = photo.combine_chunks() if isinstance(photo, pa.ChunkedArray) else photo
-    columns = {name: _numbers(table, name) for name in NUMBERS}
-    columns |= {name: _texts(table, name, pa.string()) for name in ("row", *TEXTS, "problem")}
+    columns: dict[str, Any] = {name: _texts(table, name, pa.string()) for name in ("row", *TEXTS, "problem")}
     columns["picture"] = _texts(table, "picture", pa.binary())
+    for name in NUMBERS:
+        columns[name] = _numbers(table, name)
+        table = table.drop_columns([name] if name in table.column_names else [])  # one copy at a time
     names = photo.dictionary.cast(pa.string()).to_pylist()
     return arrange(model, weights, names, photo.indices.to_numpy(), columns, most)
 
@@ -114,12 +117,12 @@ def _parquet(data: bytes, most: int) -> Any:
 
 
 def _numbers(table: Any, name: str) -> Any:
-    """Return a column as float64, NaN where there is none."""
+    """Return a column as float32, NaN where there is none."""
     import pyarrow as pa  # an extra
 
     if name not in table.column_names:
-        return np.full(table.num_rows, np.nan)
-    return table[name].cast(pa.float64()).to_numpy()
+        return np.full(table.num_rows, np.nan, np.float32)
+    return table[name].cast(pa.float64()).to_numpy().astype(np.float32)
 
 
 def _texts(table: Any, name: str, kind: Any) -> list:
@@ -134,13 +137,13 @@ def _texts(table: Any, name: str, kind: Any) -> list:
     return fields
 
 
-def _bound() -> None:
-    """Bound the memory and the time of this process, where the system can."""
+def _bound(memory: int) -> None:
+    """Bound the memory that this process takes from here on, in bytes, and its time, where the system can."""
     try:
         import resource  # not on Windows
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     except (ImportError, OSError, ValueError):
         pass
@@ -152,10 +155,10 @@ def main() -> int:
     import pyarrow.lib  # with it
     import pyarrow.parquet  # with it
 
-    data = sys.stdin.buffer.read()
-    _bound()
+    data, most = sys.stdin.buffer.read(), int(sys.argv[1])
+    _bound(MEMORY + TIMES * most)
     try:
-        packed = read(data, int(sys.argv[1])).pack()
+        packed = read(data, most).pack()
     except pyarrow.lib.ArrowException:  # some are ValueErrors, too
         print("it is damaged, or has columns of other types", file=sys.stderr)
         return REFUSED

@@ -17,6 +17,8 @@ TABLES = ("change", "output_change", "loss_change", "entropy", "distance", "spec
 """Columns of numbers of each head, as in `tracer.attention.survey.schema`."""
 HIDING = ("attended", "random", "random_std", "centre", "hidden")
 """Columns of numbers of the hiding test of each photo."""
+KINDS = ("photo", "hiding", "head", "unreadable")
+"""Kinds of rows."""
 TEXTS = ("label", "answer")
 PHOTO = ("probability", "loss")
 LETTERS = 500
@@ -128,21 +130,22 @@ def arrange(
     columns: Mapping[str, Any],
     most: float = float("inf"),
 ) -> SurveyResult:
-    """Return the result of columns: `photo` has the number of each row's name, numbers are arrays of float64 with NaN
+    """Return the result of columns: `photo` has the number of each row's name, numbers are arrays of floats with NaN
     for none, and texts and files are lists with None.
 
     ValueError in one sentence for columns that are no survey, or that take more than `most` bytes as arrays.
     """
-    kinds = np.array([str(kind) for kind in columns["row"]])
-    heads, readable = kinds == "head", kinds == "photo"
-    if not readable.any() or not heads.any():
+    photos, hiding, heads, unreadable = (
+        np.fromiter((each == kind for each in columns["row"]), bool, len(columns["row"])) for kind in KINDS
+    )
+    if not photos.any() or not heads.any():
         raise ValueError("it has no rows of photos and heads")
     layer, head = (columns[name][heads] for name in ("layer", "head"))
     for name, values, bound in (("layer", layer, BLOCKS), ("head", head, HEADS)):
         if not (np.isfinite(values).all() and (values >= 0).all() and (values < bound).all()):
             raise ValueError(f"it has a row with no {name}, expected numbers from 0 to {bound - 1:,}")
     layers, block = np.unique(layer.astype(int), return_inverse=True)
-    order = np.flatnonzero(readable)
+    order = np.flatnonzero(photos)
     places = order.tolist()
     of_photo = np.full(len(names), -1)
     of_photo[photo[order]] = np.arange(len(order))
@@ -169,7 +172,6 @@ def arrange(
     def text(name: str, at: int) -> str | None:
         return _checked(columns[name][at], name)
 
-    hiding = kinds == "hiding"
     tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING}
     tested = of_photo[photo[hiding]]
     for name, values in tests.items():
@@ -188,7 +190,7 @@ def arrange(
         tuple(columns["picture"][at] or b"" for at in order),
         tuple(
             (str(_checked(names[photo[at]], "name of a photo")), str(_checked(columns["problem"][at], "problem")))
-            for at in np.flatnonzero(kinds == "unreadable")
+            for at in np.flatnonzero(unreadable)
         ),
     )
 
