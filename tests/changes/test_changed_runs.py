@@ -375,23 +375,6 @@ def test_a_function_has_no_text():
         changes.write({"x": changes.change_of(lambda x: x)})
 
 
-def test_verification_finds_a_change_that_is_not_what_it_says(vit, monkeypatch):
-    from tracer.changes import kinds
-    from tracer.verify.checks import reference_run
-    from tracer.verify.checks.run import changed_values
-
-    model = tracer.load("vit", D=12, h=2, d_ff=10, L=2, K=3, H=12, W=8, P=4)
-    with torch.no_grad():
-        run = reference_run.plain(model, model.inputs(), model.trace())
-    assert not list(changed_values.problems(run))
-    monkeypatch.setattr(kinds, "_scale", lambda x, factor: 2 * x * factor)
-    model._changed.clear()
-    assert any(problem.startswith("scale(-0.5) of") for problem in changed_values.problems(run))
-    monkeypatch.setattr(kinds, "_mask_heads", lambda x, axis, heads, dropped: x)
-    model._changed.clear()
-    assert any(problem.startswith("drop_heads(0) of") for problem in changed_values.problems(run))
-
-
 @pytest.mark.parametrize("scores", ["zero", "scale(0.5)"])
 def test_masks_are_read_from_changed_scores_and_saved_with_them(scores, tmp_path):
     ran = tracer.load("nanogpt").trace(change={"block2.attention.scores": scores})

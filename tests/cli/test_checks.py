@@ -81,7 +81,7 @@ def test_the_attention_of_another_layer(model, trace):
     swapped = (replace(first, q=second.q, k=second.k), replace(second, q=first.q, k=first.k))
     problems = said(model, replace(trace, attentions=swapped))
     assert all(
-        problem.startswith(("attention_weights: ", "explanation_numbers: ")) for problem in problems
+        problem.startswith(("attention_weights: ", "explanation_numbers: ", "changed_scores: ")) for problem in problems
     )  # whose queries are they?
     assert any("head 1 is not the one that ran" in problem for problem in problems)
 

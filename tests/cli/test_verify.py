@@ -10,7 +10,8 @@ import torch
 import tracer
 from tracer import verify
 from tracer.inputs.model_inputs import Inputs
-from tracer.verify.checks.run import changed_values
+from tracer.verify.checks.attention import effects_of_heads
+from tracer.verify.checks.run import changed_scores, changed_values
 
 KEYS = ["model", "ops", "dims", "solved", "equations", "proven", "max_error", "coverage", "identical", "opened_error"]
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -177,7 +178,8 @@ class Fused(torch.nn.Module):
 
 
 def test_the_fast_path_is_compared_with_the_opened_one(monkeypatch):
-    monkeypatch.setattr(changed_values, "problems", lambda run: ())  # this model can only be traced
+    for check in (changed_values, changed_scores, effects_of_heads):  # this model can only be traced
+        monkeypatch.setattr(check, "problems", lambda run: ())
     torch.manual_seed(0)
     net, x = Fused().eval(), torch.randn(2, 5, 8)
     model = SimpleNamespace(

@@ -356,11 +356,12 @@ class Model:
     def _reuse_solution(
         self, recording: Recording, sizes: dict[str, int], ops: int
     ) -> tuple[Solution | None, tuple[str, ...]] | None:
-        """Return the solution of this op list at other sizes that predicts this run, or None."""
+        """Return the solution of this op list at other sizes, or of its primitives, too, that predicts this run, or
+        None."""
         if any(recording.opened):
             return None
-        full, plain = self.vocabulary.complete(sizes), hash(())
-        known = [solution for (of, kind, _), solution in self._solutions.items() if (of, kind) == (ops, plain)]
+        full = self.vocabulary.complete(sizes)
+        known = [solution for (of, *_), solution in self._solutions.items() if of == ops]
         return next((size for size in known if size[0] is not None and size[0].predicts(recording, full)), None)
 
     def _solved_now(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from tracer.capture.tensors.pytree import output_tensors
 from tracer.record import Step
@@ -19,15 +21,36 @@ NEAR = 1e-5
 
 def problems(run: Run) -> Iterator[str]:
     """Yield a sentence for each change whose output is not that of the same change by hand."""
-    if (module_output := _module_output(run)) is not None:
-        id, path, value = module_output
+    outputs = module_outputs(run)
+    lines = [step for step in run.trace.steps if step.id.endswith(("mlp.output", "attention.output")) and step.shape]
+    if (line := module_output(run, outputs, lines[len(lines) // 2 :])) is not None:
+        id, path, value = line
         for change, by_hand in _kinds(value).items():
             change = value.clone() + 1 if change == "replace" else change
-            yield from _compare(run, {id: change}, _hooked(run, path, by_hand))
-    if (pair := _heads(run)) is not None:
+            yield from compare(
+                run, {id: change}, run_with_hook(run, path, lambda args, output, by_hand=by_hand: by_hand(output))
+            )
+        if (earlier := _earlier(run, id, value)) is not None:
+            kept = run.trace.value(earlier)
+            yield from compare(run, {id: f"take({earlier.id})"}, run_with_hook(run, path, lambda args, output: kept))
+    norms = [step for step in run.trace.steps if step.stage == "norm"]
+    if (norm := module_output(run, outputs, norms)) is not None:
+        yield from compare(run, {norm[0]: "off"}, run_with_hook(run, norm[1], lambda args, output: args[0]))
+    if (pair := heads_of(run)) is not None:
         id, heads, parameter = pair
         for head in {0, heads - 1}:
-            yield from _compare(run, {id: f"drop_heads({head})"}, _edited(run, parameter, heads, head))
+            yield from compare(run, {id: f"drop_heads({head})"}, without_heads(run, parameter, heads, {head}))
+        others = set(range(heads)) - {0}
+        yield from compare(run, {id: "keep_heads(0)"}, without_heads(run, parameter, heads, others))
+        matrix = run.model.net.get_parameter(parameter)
+        yield from compare(run, {f"parameter {parameter}": "scale(-0.5)"}, _edited(run, parameter, -matrix / 2))
+    if (table := _positions(run)) is not None:
+        id, parameter, tokens = table
+        values = run.model.net.get_parameter(parameter).detach().clone()
+        order = torch.from_numpy(np.random.default_rng(2).permutation(tokens))
+        values[..., :tokens, :] = values[..., order, :]
+        yield from compare(run, {id: "shuffle_positions(2)"}, _edited(run, parameter, values))
+    yield from _inputs(run)
 
 
 def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
@@ -45,8 +68,8 @@ def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
     }
 
 
-def _module_output(run: Run) -> tuple[str, str, Tensor] | None:
-    """Return a line in the middle of the run that is what a module returned: its id, the module's path, its value."""
+def module_outputs(run: Run) -> dict[str, Tensor]:
+    """Return what the first call of each module returned, by the module's path, in a plain run."""
     outputs: dict[str, Tensor] = {}
     hooks = [
         module.register_forward_hook(lambda module, args, output, path=path: outputs.setdefault(path, output))
@@ -54,12 +77,16 @@ def _module_output(run: Run) -> tuple[str, str, Tensor] | None:
         if path
     ]
     try:
-        _forward(run, run.model.net)
+        forward(run, run.model.net)
     finally:
         for hook in hooks:
             hook.remove()
-    lines = [step for step in run.trace.steps if step.id.endswith(("mlp.output", "attention.output")) and step.shape]
-    for step in lines[len(lines) // 2 :]:
+    return outputs
+
+
+def module_output(run: Run, outputs: dict[str, Tensor], lines: Iterable[Step]) -> tuple[str, str, Tensor] | None:
+    """Return the first of these lines that is what a module returned: its id, the module's path, its value."""
+    for step in lines:
         value = run.trace.value(step)
         for path, output in outputs.items():
             if value is not None and isinstance(output, Tensor) and torch.equal(output, value):
@@ -67,7 +94,18 @@ def _module_output(run: Run) -> tuple[str, str, Tensor] | None:
     return None
 
 
-def _heads(run: Run) -> tuple[str, int, str] | None:
+def _earlier(run: Run, id: str, value: Tensor) -> Step | None:
+    """Return a line before this one, of the same shape and other values."""
+    for step in run.trace.steps:
+        kept = run.trace.value(step)
+        if step.id == id:
+            return None
+        if kept is not None and not step.recomputed and kept.shape == value.shape and not torch.equal(kept, value):
+            return step
+    return None
+
+
+def heads_of(run: Run) -> tuple[str, int, str] | None:
     """Return the attention weights of a block with an output projection: the line's id, the heads, the parameter."""
     steps = {step.id: step for step in run.trace.steps}
     for id, step in steps.items():
@@ -80,6 +118,18 @@ def _heads(run: Run) -> tuple[str, int, str] | None:
     return None
 
 
+def _positions(run: Run) -> tuple[str, str, int] | None:
+    """Return the line that adds a learned table of positions to the tokens of one sequence: its id, the path of the
+    table, and the number of tokens."""
+    for step in run.trace.steps:
+        paths = [name.of.removeprefix("parameter ") for name in step.names if name.of.startswith("parameter ")]
+        if step.id == "position" and len(step.shape) == 3 and len(paths) == 1 and len(step.names) == 1:
+            table = dict(run.model.net.named_parameters()).get(paths[0])
+            if table is not None and table.dim() > 1 and table.shape[-1] == step.shape[-1]:
+                return step.id, paths[0], step.shape[1]
+    return None
+
+
 def _matrix(run: Run, step: Step) -> str | None:
     """Return the path of the only matrix in a line."""
     known = dict(run.model.net.named_parameters())
@@ -88,40 +138,110 @@ def _matrix(run: Run, step: Step) -> str | None:
     return matrices[0] if len(matrices) == 1 else None
 
 
-def _hooked(run: Run, path: str, by_hand: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def run_with_hook(run: Run, path: str, by_hand: Callable[[tuple, Tensor], Tensor]) -> list[Tensor]:
     """Return the outputs of a run in which a forward hook changes what a module returns."""
-    net = copy.deepcopy(run.model.net)
-    net.get_submodule(path).register_forward_hook(lambda module, args, output: by_hand(output))
-    return _forward(run, net)
+    module = run.model.net.get_submodule(path)
+    hook = module.register_forward_hook(lambda module, args, output: by_hand(args, output))
+    try:
+        return forward(run, run.model.net)
+    finally:
+        hook.remove()
 
 
-def _edited(run: Run, parameter: str, heads: int, head: int) -> list[Tensor]:
-    """Return the outputs of a run in which the rows of a head are 0 in the output projection, `[h·d_k, D]`."""
-    net = copy.deepcopy(run.model.net)
-    matrix = net.get_parameter(parameter)
-    owner = net.get_submodule(parameter.rpartition(".")[0])
+def without_heads(run: Run, parameter: str, heads: int, off: set[int]) -> list[Tensor]:
+    """Return the outputs of a run in which the rows of heads are 0 in the output projection, `[h·d_k, D]`."""
+    matrix = run.model.net.get_parameter(parameter).detach().clone()
+    owner = run.model.net.get_submodule(parameter.rpartition(".")[0])
     rows = matrix if type(owner).__name__ == "Conv1D" else matrix.T  # transformers' own keeps the transpose
     width = rows.shape[0] // heads
-    with torch.no_grad():
+    for head in off:
         rows[head * width : (head + 1) * width] = 0
-    return _forward(run, net)
+    return _edited(run, parameter, matrix)
 
 
-def _forward(run: Run, net) -> list[Tensor]:
+def _edited(run: Run, parameter: str, value: Tensor) -> list[Tensor]:
+    """Return the outputs of a run with another value of a parameter."""
+    return forward(run, partial(functional_call, run.model.net, {parameter: value}), functional=True)
+
+
+def _inputs(run: Run) -> Iterator[str]:
+    """Compare changes of what goes in: a patch of the photo, a token of the text, the weights."""
+    sizes, named = {size.name: size.value for size in run.trace.symbols}, run.inputs.named
+    if run.inputs.crop is not None and {"H", "W", "P"} <= sizes.keys() and "image" in run.model.takes:
+        photos = [tensor.clone() if _is_photo(tensor, sizes) else tensor for tensor in run.inputs]
+        grey = [(0.5 - mean) / std for mean, std in zip(*_pixels(run), strict=True)]
+        for photo in filter(lambda tensor: _is_photo(tensor, sizes), photos):
+            photo[:, :, : sizes["P"], sizes["P"] : 2 * sizes["P"]] = torch.tensor(grey)[: photo.shape[1], None, None]
+        if not named:
+            yield from compare(run, {"image": "hide(1,grey)"}, _given(run, photos))
+    tokens = [tensor for tensor in run.inputs if isinstance(tensor, Tensor) and _is_text(run, tensor)]
+    if tokens and not named:
+        masked = [
+            torch.cat([torch.zeros_like(tensor[:, :1]), tensor[:, 1:]], 1) if _is_text(run, tensor) else tensor
+            for tensor in run.inputs
+        ]
+        yield from compare(run, {"text": "mask_words(0;0)"}, _given(run, masked))
+    net = run.model.net
+    permuted = dict(run.model.with_changes({"weights": "permute(1)"}, run.inputs).net.named_parameters())
+    for name, parameter in net.named_parameters():
+        if not torch.equal(permuted[name].flatten().sort().values, parameter.flatten().sort().values):
+            yield f"permute(1) gives {name!r} other numbers, not another order of its own"
+    large = max(net.named_parameters(), key=lambda entry: entry[1].numel(), default=None)
+    if large is not None and torch.equal(permuted[large[0]], large[1]):
+        yield f"permute(1) leaves {large[0]!r} as it is"
+
+
+def _is_photo(tensor: Any, sizes: dict[str, int]) -> bool:
+    return isinstance(tensor, Tensor) and tensor.dim() == 4 and tuple(tensor.shape[2:]) == (sizes["H"], sizes["W"])
+
+
+def _is_text(run: Run, tensor: Any) -> bool:
+    length = run.inputs.sizes.get("T", 0)
+    is_ids = isinstance(tensor, Tensor) and not tensor.is_floating_point() and tensor.dim() == 2
+    return bool(length) and is_ids and tensor.shape[1] == length
+
+
+def _pixels(run: Run) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the mean and the standard deviation of pixels, by colour."""
+    card = run.model.card or {}
+    return card.get("mean", (0.5, 0.5, 0.5)), card.get("std", (0.5, 0.5, 0.5))
+
+
+def _given(run: Run, inputs: Sequence[Any]) -> list[Tensor]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return [tensor for _, tensor in output_tensors(net(*run.inputs, **run.inputs.named))]
+        return [tensor for _, tensor in output_tensors(run.model.net(*inputs))]
 
 
-def _compare(run: Run, change: dict, expected: list[Tensor]) -> Iterator[str]:
-    outputs = _forward(run, run.model.with_changes(change, run.inputs).net)
+def forward(run: Run, net: Callable, functional: bool = False) -> list[Tensor]:
+    """Return the outputs of a net for the inputs of the run, with the random numbers of seed 0."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        output = net(tuple(run.inputs), run.inputs.named) if functional else net(*run.inputs, **run.inputs.named)
+        return [tensor for _, tensor in output_tensors(output)]
+
+
+def compare(run: Run, change: dict[str, Any], expected: list[Tensor]) -> Iterator[str]:
+    """Yield a sentence if the outputs of a changed run are not those that were expected."""
+    line, kind = next(iter(change.items()))
+    kind = "replace" if isinstance(kind, Tensor) else kind
+    model = run.model.with_changes(change, run.inputs)
+    if line in ("image", "text"):
+        if not _same_inputs(run.model.inputs(), run.inputs):  # the run is of another input than the model's own sample
+            return
+        outputs = forward(run._replace(inputs=model.inputs()), model.net)
+    else:
+        outputs = forward(run, model.net)
     for output, wanted in zip(outputs, expected, strict=True):
         if not wanted.is_floating_point():
             continue
         finite = wanted[torch.isfinite(wanted)]
         allowed = NEAR * float(finite.abs().max()) if finite.numel() else 0.0
         if not torch.allclose(output, wanted, rtol=0, atol=allowed, equal_nan=True):
-            line, kind = next(iter(change.items()))
-            kind = "replace" if isinstance(kind, Tensor) else kind
             error = float((output - wanted).abs().max())
             yield f"{kind} of {line!r} gives another output than plain PyTorch, by {error}"
+
+
+def _same_inputs(a: Any, b: Any) -> bool:
+    pairs = zip(a, b, strict=True)
+    return all(torch.equal(one, two) for one, two in pairs if isinstance(one, Tensor))
