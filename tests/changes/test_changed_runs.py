@@ -273,7 +273,7 @@ def test_patches_of_the_photo_are_hidden(vit, fill):
     assert torch.equal(trace.output, vit.net(hidden[0]).detach())
 
 
-def test_removed_patches_leave_the_sequence(vit):
+def test_removed_patches_leave_the_sequence(vit, tmp_path):
     trace = vit.trace(change={"image": changes.hide([0, 9], "removed")})
     stay = [0, *(1 + patch for patch in range(64) if patch not in (0, 9))]
     net = copy.deepcopy(vit.net)
@@ -285,6 +285,9 @@ def test_removed_patches_leave_the_sequence(vit):
     assert trace.step("kept").symbolic == ("B", "N_v + 1", "D") and trace.attention(0).shape[-1] == 63
     assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
     assert tracer.attention.unseen(trace)[1] == (0, 9)
+    trace.save(tmp_path / "run.safetensors")
+    opened = tracer.open(tmp_path / "run.safetensors")
+    assert opened.changes == trace.changes and tracer.attention.places(opened) == tracer.attention.places(trace)
 
 
 def test_a_changed_run_prepares_its_inputs_once(vit, plain, monkeypatch):

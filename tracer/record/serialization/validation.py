@@ -251,7 +251,8 @@ def _picture(trace: Trace) -> None:
     _expect(rows <= H and columns <= W, "picture", f"patches of at least one of {H:,} × {W:,} pixels")
     _expect(H * W <= MODEL_PIXELS, "picture", f"at most {MODEL_PIXELS:,} pixels of the input, got {H:,} × {W:,}")
     longest = max((record.keys for record in trace.attentions), default=None)
-    if longest is not None:
+    some_alone = trace.segments and all(segment.name != "image" for segment in trace.segments)
+    if longest is not None and not some_alone:
         _expect(picture.first + picture.rows * picture.columns <= longest, "picture", f"patches among {longest} tokens")
 
 
