@@ -35,7 +35,7 @@ components.style(Path(__file__).with_suffix(".css"))
 saved = session.user_input().trace
 st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
 st.markdown(texts.WHAT)
-components.give(models.takes(model_name()), typed=session.user_input().text or "", write=session.write)
+components.give(models.takes(model_name()), text=session.user_input().text or "", write=session.write)
 
 
 def photo(view: View, key: str) -> None:

@@ -212,11 +212,11 @@ def glance(trace: Trace, brush: Mapping | None = None, hide: Callable[[object], 
 
 
 def give(
-    takes: Sequence[str], small: bool = False, typed: str = "", write: Callable[[str], None] = lambda text: None
+    takes: Sequence[str], small: bool = False, text: str = "", write: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Draw buttons for the visitor's own photo or text, as the model `takes` them; `small` is the camera alone. `typed`
+    """Draw buttons for the visitor's own photo or text, as the model `takes` them; `small` is the camera alone. `text`
     is the current text, and `write` is called with a new one."""
-    data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": typed}
+    data = {"photo": "image" in takes, "text": "text" in takes, "small": small, "typed": text}
 
     def take() -> None:
         write((st.session_state.get(Key.GIVE) or {}).get("text") or "")

@@ -52,7 +52,7 @@ def test_a_model_of_no_note_has_none():
 def test_the_pages_of_steps_name_them():
     at = visited("operations", model="vit-note", zoom="steps")
     assert "In the note: the number of the step in the note “Vision Transformers”." in text(at)
-    table = op_table.table(run("vit-note")[1], "steps", noted=number_steps("vit-note").of)
+    table = op_table.table(run("vit-note")[1], "steps", note_of=number_steps("vit-note").of)
     assert table["columns"][2]["name"] == "in the note"
     assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
     _, header, _ = sent(visited("trace", model="vit-note"))

@@ -18,16 +18,16 @@ _tracing = 0
 
 
 @contextmanager
-def watch_process(enter: Callable, leave: Callable, started: Callable[[], None]) -> Iterator[None]:
+def watch_process(enter: Callable, leave: Callable, on_start: Callable[[], None]) -> Iterator[None]:
     """Have every module of the process call `enter` before its forward and `leave` after it while the block runs, and
-    code that starts a thread, or hands work to one, call `started` before."""
+    code that starts a thread, or hands work to one, call `on_start` before."""
     global _tracing
     with _lock:
         if _tracing == 0:
             _undo.append(register_module_forward_pre_hook(enter).remove)
             _undo.append(register_module_forward_hook(leave, with_kwargs=True, always_call=True).remove)
-            _undo.append(_before(threading.Thread, "start", started))
-            _undo.append(_before(ThreadPoolExecutor, "submit", started))
+            _undo.append(_before(threading.Thread, "start", on_start))
+            _undo.append(_before(ThreadPoolExecutor, "submit", on_start))
             if FLEX[0] in sys.modules:
                 _undo.append(_put(sys.modules[FLEX[0]], FLEX[1], True))
         _tracing += 1

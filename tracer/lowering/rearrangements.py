@@ -29,35 +29,35 @@ class RearrangePrinter:
     def __init__(self, shapes: Shapes):
         self._shapes = shapes
 
-    def node(self, lowered: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
-        """Return `lowered`, of the shape `before`, rearranged by the pattern to the shape `after`.
+    def node(self, node: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool) -> Node:
+        """Return `node`, of the shape `before`, rearranged by the pattern to the shape `after`.
 
         `chain` are the values in between. With `loose`, leading axes of size 1 are left out.
         """
-        lowered, before = self._take_first_rows(lowered, pattern, chain, before, after)
-        lowered, pattern, before = self._take_slices(lowered, pattern, chain, before, after)
-        return self._split_and_merge(lowered, pattern, chain, before, after, loose)
+        node, before = self._take_first_rows(node, pattern, chain, before, after)
+        node, pattern, before = self._take_slices(node, pattern, chain, before, after)
+        return self._split_and_merge(node, pattern, chain, before, after, loose)
 
     def _take_first_rows(
-        self, lowered: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple
+        self, node: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple
     ) -> tuple[Node, tuple]:
         """Return the first rows of a table if these are all of them in this run: `P[:T]` for T = T_max."""
         if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
-            return lowered, before
+            return node, before
         changed = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
         if changed != [len(before) - 2] or not self._shapes.starts_at_zero(chain):
-            return lowered, before
-        return Rows(lowered, after[-2]), (*before[:-2], *after[-2:])
+            return node, before
+        return Rows(node, after[-2]), (*before[:-2], *after[-2:])
 
     def _take_slices(
-        self, lowered: Node, pattern: RearrangePattern, chain, before: tuple, result: tuple
+        self, node: Node, pattern: RearrangePattern, chain, before: tuple, result: tuple
     ) -> tuple[Node, RearrangePattern, tuple]:
         """Return the slices that a pattern takes of each axis.
 
         An axis of which one index is left is dropped, unless the result has another axis of size 1.
         """
         if not any(pattern.picked):
-            return lowered, pattern, before
+            return node, pattern, before
         ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
         ranges: list[Any] = []
         after, left = [], []
@@ -75,16 +75,16 @@ class RearrangePrinter:
             left.append(side)
         picked = [k for k, slice_entry in enumerate(pattern.picked) if slice_entry]
         if picked == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
-            lowered = Columns(lowered, ranges[-1][0], ranges[-1][1])
+            node = Columns(node, ranges[-1][0], ranges[-1][1])
         elif picked == [len(before) - 2] and not isinstance(ranges[-2], tuple):
-            lowered = Row(lowered, ranges[-2])
+            node = Row(node, ranges[-2])
         elif picked == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
-            lowered = Rows(lowered, ranges[-2][1])
+            node = Rows(node, ranges[-2][1])
         elif picked == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
-            lowered = RowsFrom(lowered, ranges[-2][0])
+            node = RowsFrom(node, ranges[-2][0])
         else:
-            lowered = Slice(lowered, tuple(ranges))
-        return lowered, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+            node = Slice(node, tuple(ranges))
+        return node, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
     def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
         """Return the one index that is taken of an axis."""
@@ -186,10 +186,10 @@ class RearrangePrinter:
         return sympy.Integer(start), sympy.Integer(stop)
 
     def _split_and_merge(
-        self, lowered: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool
+        self, node: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple, loose: bool
     ) -> Node:
         """Split, permute and merge axes."""
-        if (known := _repeat_single_head(lowered, pattern, before, after)) is not None:
+        if (known := _repeat_single_head(node, pattern, before, after)) is not None:
             return known
         sizes, left, right, repeated = self._shapes.factor_sizes(pattern, chain, before, after)
         if repeated and loose and (shorter := _broadcast(left, right, repeated, sizes)) is not None:
@@ -198,44 +198,42 @@ class RearrangePrinter:
             while right and not right[0] and len(right) > 1:
                 right = right[1:]
         if left == right and not repeated:
-            return lowered
+            return node
         if not repeated:
             trimmed = tuple(side for side in left if side)
             whole = all(left[len(left) - len(right) :])
             if loose and len(left) <= len(after) and trimmed == tuple(right) and whole:
-                return lowered
+                return node
             is_transposed = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
             if is_transposed and all(len(side) < 2 for side in left[-2:]):
-                return Transposed(lowered)
+                return Transposed(node)
             for known in (_match_heads, _match_patches, _match_grid, _match_fold, _match_windows):
-                if (recognised := known(lowered, sizes, left, right)) is not None:
+                if (recognised := known(node, sizes, left, right)) is not None:
                     return recognised
         self._shapes.remark_unsolved(chain, sizes)
-        return Rearrange(lowered, sizes, left, right, repeated)
+        return Rearrange(node, sizes, left, right, repeated)
 
 
-def _match_heads(lowered: Node, sizes, left, right) -> Node | None:
+def _match_heads(node: Node, sizes, left, right) -> Node | None:
     """Return the width split into heads, heads merged, or None."""
     if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
         h, d = left[-1]
         if right == (*left[:-2], (h,), left[-2], (d,)):
-            return SplitHeads(lowered, sizes[h])
+            return SplitHeads(node, sizes[h])
         if right == (*left[:-2], (h,), (d,), left[-2]):
-            return Transposed(SplitHeads(lowered, sizes[h]))
+            return Transposed(SplitHeads(node, sizes[h]))
         if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
-            return SplitHeads(
-                TransposeBatchSeq(lowered, *(sizes[part] for side in left[:2] for part in side)), sizes[h]
-            )
+            return SplitHeads(TransposeBatchSeq(node, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
     if len(left) == len(right) + 1 and len(left) >= 3 and len(right[-1]) == 2:
         h, d = right[-1]
         if left == (*right[:-2], (h,), right[-2], (d,)):
-            return MergeHeads(lowered, sizes[h])
+            return MergeHeads(node, sizes[h])
     if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
-        return TransposeBatchSeq(lowered, sizes[left[0][0]], sizes[left[1][0]])
+        return TransposeBatchSeq(node, sizes[left[0][0]], sizes[left[1][0]])
     return None
 
 
-def _repeat_single_head(lowered: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
+def _repeat_single_head(node: Node, pattern: RearrangePattern, before: tuple, after: tuple) -> Node | None:
     """Return keys or values of one head, repeated for all queries, if only symbols show the axis of heads; or None."""
     left, right = pattern.left, pattern.right
     if len(before) != 4 or len(right) != 4 or left[1] or before[1].is_Integer or len(pattern.repeated) != 1:
@@ -243,11 +241,11 @@ def _repeat_single_head(lowered: Node, pattern: RearrangePattern, before: tuple,
     if right[0] != left[0] or right[1] != tuple(pattern.repeated):
         return None
     if right[2:] == left[2:]:
-        return RepeatKV(lowered, after[1])
-    return Transposed(RepeatKV(lowered, after[1])) if right[2:] == left[:1:-1] else None
+        return RepeatKV(node, after[1])
+    return Transposed(RepeatKV(node, after[1])) if right[2:] == left[:1:-1] else None
 
 
-def _match_patches(lowered: Node, sizes, left, right) -> Node | None:
+def _match_patches(node: Node, sizes, left, right) -> Node | None:
     """Return an image `[B, C, H, W]` cut into square patches, in one of two orders of channels; or None."""
     if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
         return None
@@ -255,30 +253,30 @@ def _match_patches(lowered: Node, sizes, left, right) -> Node | None:
     if right[1] != (row, column) or sizes[y] != sizes[x]:
         return None
     kinds: dict[tuple, type[Node]] = {(channel, y, x): Unfold, (y, x, channel): Patches}
-    return kinds[right[2]](lowered, sizes[y]) if right[2] in kinds else None
+    return kinds[right[2]](node, sizes[y]) if right[2] in kinds else None
 
 
-def _match_grid(lowered: Node, sizes, left, right) -> Node | None:
+def _match_grid(node: Node, sizes, left, right) -> Node | None:
     """Return a sequence of patches, `[…, N, D]`, as the rows of a grid; or None."""
     if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
         return None
     row, column = left[-2]
     if right != (*left[:-2], (row,), (column,), left[-1]) or not (sizes[row].has(H) and sizes[column].has(W)):
         return None
-    return Grid(lowered, sizes[row], sizes[column])
+    return Grid(node, sizes[row], sizes[column])
 
 
-def _match_fold(lowered: Node, sizes, left, right) -> Node | None:
+def _match_fold(node: Node, sizes, left, right) -> Node | None:
     """Return a grid, `[…, H/P, W/P, P²K]`, folded to pixels; or None."""
     if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
         return None
     (row,), (column,), (y, x, kind) = left[-3:]
     if sizes[y] != sizes[x] or right != (*left[:-3], (row, y), (column, x), (kind,)):
         return None
-    return Fold(lowered, sizes[y])
+    return Fold(node, sizes[y])
 
 
-def _match_windows(lowered: Node, sizes, left, right) -> Node | None:
+def _match_windows(node: Node, sizes, left, right) -> Node | None:
     """Return a grid `[B, n, m, D]` cut into square windows as a batch of sequences, or merged again; or None."""
     whole, parts = (left, right) if len(left) == 4 else (right, left)
     if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:
@@ -287,9 +285,9 @@ def _match_windows(lowered: Node, sizes, left, right) -> Node | None:
     if tuple(parts) != ((*batch, row, column), (y, x), width) or sizes[y] != sizes[x]:
         return None
     return (
-        WindowPartition(lowered, sizes[y])
+        WindowPartition(node, sizes[y])
         if whole is left
-        else WindowReverse(lowered, sizes[row] * sizes[y], sizes[column] * sizes[x])
+        else WindowReverse(node, sizes[row] * sizes[y], sizes[column] * sizes[x])
     )
 
 

@@ -316,9 +316,9 @@ class PartialSolution:
         opened,
         scalars: list[Scalars],
         returned: Sequence[int | str] = (),
-        listed: Mapping = {},
+        list_positions: Mapping = {},
     ):
-        self.run, self.opened, self.returned, self.listed = run, opened, returned, listed
+        self.run, self.opened, self.returned, self.listed = run, opened, returned, list_positions
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}

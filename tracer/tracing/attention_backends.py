@@ -209,5 +209,5 @@ def _list_fast_ops(attention, inputs, arguments) -> tuple[tuple[Op, ...], tuple]
     return tuple(ops), result
 
 
-def _records(described) -> tuple[TensorRecord, ...]:
-    return tuple(TensorRecord(shape, dtype_name(dtype), maker) for shape, dtype, maker in described)
+def _records(tensors) -> tuple[TensorRecord, ...]:
+    return tuple(TensorRecord(shape, dtype_name(dtype), maker) for shape, dtype, maker in tensors)

@@ -104,10 +104,10 @@ def _first(op: OpEvent) -> tuple[int, ...]:
     return op.outputs[0][0] if op.outputs else ()
 
 
-def tensor_records(described, symbolic, known: dict) -> tuple[TensorRecord, ...]:
+def tensor_records(tensors, symbolic, known: dict) -> tuple[TensorRecord, ...]:
     """Return the records of described tensors; a tensor that several ops take is one record."""
     records = []
-    for key in zip(described, symbolic, strict=True) if symbolic else described:
+    for key in zip(tensors, symbolic, strict=True) if symbolic else tensors:
         record = known.get(key)
         if record is None:
             (shape, dtype, maker), names = key if symbolic else (key, None)  # type: ignore[misc]

@@ -29,8 +29,8 @@ def _primitives(parts, solved) -> tuple[Primitive, ...]:
     )
 
 
-def _tensors(described, symbolic) -> tuple[TensorRecord, ...]:
+def _tensors(tensors, symbolic) -> tuple[TensorRecord, ...]:
     return tuple(
         TensorRecord(shape, dtype_name(dtype), maker, symbolic[i] if symbolic else None)
-        for i, (shape, dtype, maker) in enumerate(described)
+        for i, (shape, dtype, maker) in enumerate(tensors)
     )

@@ -111,7 +111,7 @@ def _marked_row(trace: Trace, level: str) -> str:
 def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:
     """Return a table with the rows that are sent, and the number of all its rows."""
     note = number_steps(trace.model)
-    table = op_table.table(trace, level, opened, noted=note and note.of)
+    table = op_table.table(trace, level, opened, note_of=note and note.of)
     return table | {"rows": table["rows"][:ROWS], "count": len(table["rows"])}
 
 

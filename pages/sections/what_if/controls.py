@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tracer.changes.options import Option
 
 
-def toggles(label: str, offered: Iterable[Option], instead: str = "") -> None:
+def toggles(label: str, choices: Iterable[Option], instead: str = "") -> None:
     """Draw changes that are each in force or not; a new one replaces those whose texts start with `instead`."""
-    titles = {option.text: option.title for option in offered}
+    titles = {option.text: option.title for option in choices}
     if not titles:
         return
     key = f"what if {label}"
@@ -32,20 +32,20 @@ def toggles(label: str, offered: Iterable[Option], instead: str = "") -> None:
     )
 
 
-def _toggle(key: str, offered: Sequence[str], instead: str) -> None:
+def _toggle(key: str, texts: Sequence[str], instead: str) -> None:
     chosen, now = st.session_state[key], session.changes()
     new = [text for text in chosen if text not in now]
-    remaining = [text for text in now if text not in offered or text in chosen]
+    remaining = [text for text in now if text not in texts or text in chosen]
     if instead and new:
         remaining = [text for text in remaining if not text.startswith(instead)]
     session.change((*remaining, *new))
 
 
-def slider(label: str, step: Step, factors: Sequence[float], offered: Iterable[Option]) -> None:
-    """Draw a slider of the factor of a line's value; a factor that `offered` names is not its own."""
+def slider(label: str, step: Step, factors: Sequence[float], choices: Iterable[Option]) -> None:
+    """Draw a slider of the factor of a line's value; a factor that `choices` names is not its own."""
     from tracer.changes import scale  # torch, which pages start without
 
-    own = {option.text for option in offered}
+    own = {option.text for option in choices}
     now = [text for text in session.changes() if text.startswith(f"{step.id}=scale(") and text not in own]
     factor = float(now[0].rpartition("(")[2].rstrip(")")) if now else 1.0
     key = f"what if × {step.id}"

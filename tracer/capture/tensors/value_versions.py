@@ -35,10 +35,10 @@ class Layout(NamedTuple):
 class Values:
     """The key of every tensor that the run computed or received, also of those that were written into."""
 
-    def __init__(self, named: dict[str, Tensor], store: TensorStore, overwritten):
+    def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):
         if any(tensor.is_nested for tensor in named.values()):
             raise ValueError(NESTED)
-        self._store, self._overwritten = store, overwritten
+        self._store, self._overwritten = store, on_overwrite
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}

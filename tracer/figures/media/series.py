@@ -23,7 +23,7 @@ def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     return _figure([_values(series)], [*shapes, shade])
 
 
-def draw_bins(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
+def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
     """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value is marked."""
     shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
@@ -31,7 +31,7 @@ def draw_bins(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chos
     shapes = [{**line, "y0": y, "y1": y, "line": {"color": OTHER, "width": 1}, "opacity": 0.4} for y in few]
     steps = go.Scatter(
         x=np.arange(len(series)),
-        y=np.round(decoded, 4),
+        y=np.round(read_back, 4),
         mode="lines",
         name="what the ids stand for",
         line={"color": stage_colour("attention"), "width": 2, "shape": "hvh"},
@@ -39,7 +39,7 @@ def draw_bins(series: np.ndarray, decoded: np.ndarray, middles: np.ndarray, chos
     )
     point = go.Scatter(
         x=[chosen],
-        y=[float(decoded[chosen])],
+        y=[float(read_back[chosen])],
         mode="markers",
         marker={"size": 13, "color": "rgba(0,0,0,0)", "line": {"color": stage_colour("attention"), "width": 3}},
         showlegend=False,

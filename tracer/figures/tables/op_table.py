@@ -28,12 +28,12 @@ def table(
     level: str,
     opened: Sequence[Decomposition] = (),
     chosen: str = "",
-    noted: Callable[[str], str] | None = None,
+    note_of: Callable[[str], str] | None = None,
 ) -> dict:
     """Return all that the browser needs: the columns, their kinds, and the rows of a level.
 
     `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
-    modules that are unfolded at first. `noted` returns the number of a step in the note that the model is of.
+    modules that are unfolded at first. `note_of` returns the number of a step in the note that the model is of.
     """
     contents = {"level": level, "chosen": chosen, "open": []}
     if level == "modules":
@@ -47,10 +47,10 @@ def table(
     if level == "calls":
         return contents | {"columns": CALLS, "rows": call_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
-    if level == "steps" and noted:
+    if level == "steps" and note_of:
         columns = [*columns[:2], NOTED, *columns[2:]]
         for step, row in zip(trace.steps, rows, strict=True):
-            row["cells"].insert(2, noted(step.id))
+            row["cells"].insert(2, note_of(step.id))
     if level == "primitives" and len(opened) < len(trace.ops):
         contents["noun"] = "ops and primitives"
     return contents | {"columns": columns, "rows": rows}

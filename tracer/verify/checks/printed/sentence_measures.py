@@ -296,14 +296,14 @@ def root_mean_square(line: Line, *_) -> bool:
     return bool(np.abs(unit[loud] * factor - line.value[loud]).max(initial=0) < 1e-2 * np.abs(line.value).max())
 
 
-def sums_of_two(line: Line, stage: str, unchanged: str | None = None) -> bool:
+def sums_of_two(line: Line, stage: str, same_as: str | None = None) -> bool:
     """Return whether it is the sum of two operands, one of them of that stage and times a factor that the equation
-    shows; a third, of two parallel branches, is added unchanged. The first operand is the step `unchanged`, if that is
+    shows; a third, of two parallel branches, is added unchanged. The first operand is the step `same_as`, if that is
     named."""
     operands = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
     return len(operands) in (2, 3) and any(
         b.stage == stage
-        and unchanged in (None, a.id)
+        and same_as in (None, a.id)
         and _is_scaled(line, line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
         for (a, x), (b, y), *rest in permutations(operands)
     )
