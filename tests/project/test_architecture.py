@@ -28,6 +28,7 @@ IRREGULAR = frozenset(
     "spoken stolen swum torn withdrawn undone unwritten bent dealt dug shrunk sought swung turned one other".split()
 )
 """Participles that do not end in "ed", and words that name nothing."""
+DUNDERS = ("__init__", "__new__", "__call__")
 NOUNS_AND_VERBS = frozenset("embed feed need speed seed red bed weed indeed proceed exceed succeed".split())
 KEPT_PARTICIPLES = {
     "tracer/expr/math/algebra.py": {"Transposed"},  # nodes are named by their value, as `Softmax` is
@@ -41,6 +42,22 @@ KEPT_PARTICIPLES = {
     "tracer/lessons/positions/encodings/learned.py": {"learned"},  # the field's name, which links have too
 }
 """The public names that are a participle alone, with the reason."""
+PARTICIPLES_OF_FIELDS = frozenset(
+    # sides, and pairs that are opposites: left and right, computed and traced, expected and actual
+    "left computed traced expected allowed measured counted "
+    # selections among what is there, whose type is the noun: one index, one input, the names to choose from
+    "chosen known wanted shown taken picked sent hidden closed attended moved "
+    # PyTorch's words: named parameters, shared weights, what forward returned, a scaled or a fused product
+    "named shared returned repeated scaled written changed packed "
+    # states of a step, a size or a model, which tables and saved runs have: derived sizes, solved shapes, checked lines
+    "derived solved checked replayed refuted covered proven fitted opened spelled brought fused "
+    # numbers of a model's card, of a survey, of a lesson and of progress
+    "drawn undecayed clipped unmasked unscaled done sized "
+    # the argument of a model's forward, by which its inputs name it
+    "kept".split()
+)
+"""The participles that public fields and parameters may have as names, each in use; those that are true or false may
+have any."""
 CONVENIENCES = "tracer.record.trace"
 """The one module that imports upward, inside functions: a trace's methods lead to what is computed from it."""
 
@@ -175,6 +192,40 @@ def public_names(source: str) -> Iterator[str]:
     yield from walk(ast.parse(source))
 
 
+def fields_and_parameters(source: str) -> Iterator[str]:
+    """Yield the public fields of a module's public classes, and the parameters of its public functions and methods, but
+    not those that are true or false."""
+
+    def walk(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+        for inner in node.body:
+            if isinstance(inner, ast.ClassDef) and inner.name[0] != "_":
+                yield from walk(inner)
+            elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name) and inner.target.id[0] != "_":
+                if isinstance(node, ast.ClassDef) and not is_boolean(inner.annotation, inner.value):
+                    yield inner.target.id
+            elif isinstance(inner, ast.FunctionDef) and (inner.name[0] != "_" or inner.name in DUNDERS):
+                args = inner.args
+                places, more = [*args.posonlyargs, *args.args], [args.vararg, args.kwarg]
+                defaults = dict(zip(reversed(places), reversed(args.defaults), strict=False))
+                defaults |= dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
+                for argument in filter(None, [*places, *args.kwonlyargs, *more]):
+                    if not is_boolean(argument.annotation, defaults.get(argument)):
+                        yield argument.arg
+
+    yield from walk(ast.parse(source))
+
+
+def is_boolean(annotation: ast.expr | None, default: ast.expr | None) -> bool:
+    """Return whether a field or a parameter is true or false."""
+    declared = annotation is not None and ast.unparse(annotation) in ("bool", "ClassVar[bool]")
+    return declared or (isinstance(default, ast.Constant) and isinstance(default.value, bool))
+
+
+def test_fields_and_parameters_say_of_what_they_are():
+    names = (name for path in (*LIBRARY, *APP) for name in fields_and_parameters(path.read_text(encoding="utf-8")))
+    assert set(filter(is_bare_participle, names)) == PARTICIPLES_OF_FIELDS
+
+
 def test_public_names_say_of_what_they_are():
     names = {}
     for path in (*LIBRARY, *APP):
@@ -236,6 +287,12 @@ def test_what_breaks_a_rule_would_be_found():
         "def given(): ...\nclass Placed:\n    def _held(self): ...\n    def added(self): ...\ndef feed(): ..."
     )
     assert [name for name in names if is_bare_participle(name)] == ["given", "Placed", "added"]
+    source = (
+        "class A:\n    held: int\n    fused: bool\n    _told: int\n"
+        "    def __init__(self, one, *given, other=False, seen: bool): ...\nclass _B:\n    made: int\n"
+        "def f(x, laid=1, done=True): ...\ndef _g(turned): ..."
+    )
+    assert [*filter(is_bare_participle, fields_and_parameters(source))] == ["held", "one", "given", "laid"]
 
 
 def test_the_architecture_lists_every_folder_of_the_library():
