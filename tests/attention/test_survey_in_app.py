@@ -69,22 +69,25 @@ def test_the_sample_photos_have_the_mean_of_their_effects():
 
 
 def test_a_photo_of_a_survey_is_a_click_from_its_own_run(rows):
-    found, weights = rows
-    at = with_survey(file(found, weights))
+    measured, weights = rows
+    at = with_survey(file(measured, weights))
     assert ": 2 photos, measured on vit" in text(at) and not at.error
-    change = np.array([row["change"] for row in found if row["row"] == "head"]).reshape(2, 6, 4)
+    change = np.array([row["change"] for row in measured if row["row"] == "head"]).reshape(2, 6, 4)
     assert numbers(at) == {cell: with_sign(change.mean(0)[cell], 2) for cell in np.ndindex(6, 4)}
     row, head = np.unravel_index(np.abs(change.mean(0)).argmax(), (6, 4))
     press_first(at)
     least = ("deer.jpg", "cat.jpg")[int(change[:, row, head].argmin())]
-    given = at.session_state["visitor"].user_input
-    assert (given.name, given.photo.size) == (least, (32, 32)) and "The survey recorded the same effects" in text(at)
+    user_input = at.session_state["visitor"].user_input
+    assert (user_input.name, user_input.photo.size) == (
+        least,
+        (32, 32),
+    ) and "The survey recorded the same effects" in text(at)
     assert at.query_params["head"] == str(head)
 
 
 def test_a_survey_that_says_otherwise_than_the_run_is_named(rows):
-    found = [row | {"change": row["change"] + 3} if row.get("head") == 1 else row for row in rows[0]]
-    at = press_first(with_survey(file(found), model="segmenter"))
+    measured = [row | {"change": row["change"] + 3} if row.get("head") == 1 else row for row in rows[0]]
+    at = press_first(with_survey(file(measured), model="segmenter"))
     assert at.session_state["visitor"].model == "vit" and {"block", "head"} <= at.query_params.keys()
     assert "The survey recorded different effects on this photo: they differ by at most 3 points" in at.warning[0].value
 
@@ -93,15 +96,15 @@ def test_a_survey_is_opened_from_any_page(rows):
     at = upload(opened(), file(rows[0]), "mine.parquet")
     assert at.title[0].value == "What does a patch attend to?" and r"mine\.parquet: 2 photos" in text(at)
     at = with_survey(b"hello", "words.parquet")
-    said = "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file"
-    assert at.error[0].value == f"{said}. {session.STAYS}"
+    reason = "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file"
+    assert at.error[0].value == f"{reason}. {session.STAYS}"
 
 
 def test_markup_of_a_survey_is_shown_as_it_is(rows):
     sign = "<img src=x>[a](http://b)"
-    found = [row | {"photo": sign + row["photo"], "label": sign, "answer": sign} for row in rows[0]]
+    measured = [row | {"photo": sign + row["photo"], "label": sign, "answer": sign} for row in rows[0]]
     bad = {"photo": sign, "row": "unreadable", "problem": sign}
-    at = with_survey(file([*found, bad], sign), sign + ".parquet")
+    at = with_survey(file([*measured, bad], sign), sign + ".parquet")
     drawn = [part.proto.json for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
     assert any("&lt;img src=x&gt;" in markup for markup in drawn) and "<img src=x>" not in "".join(drawn)
     assert not re.search(r"(?<!\\)(<img|\[a\]|http:)", text(at)) and text(at).count(r"\<img src\=x\>") >= 3

@@ -54,12 +54,14 @@ def test_a_cluster_of_two_of_which_one_is_killed_gives_the_same_rows(data, tmp_p
         cluster.shutdown()
     rows = [pq.read_table(file).to_pylist() for file in (here, there)]
     assert lost is not None and len(rows[0]) == len(rows[1]) == 10 * 26
-    for one, other in zip(*rows, strict=True):
-        decimals = {name for name, value in one.items() if isinstance(value, float)}
-        assert {name: one[name] for name in one.keys() - decimals} == {
-            name: other[name] for name in one.keys() - decimals
+    for row, expected in zip(*rows, strict=True):
+        decimals = {name for name, value in row.items() if isinstance(value, float)}
+        assert {name: row[name] for name in row.keys() - decimals} == {
+            name: expected[name] for name in row.keys() - decimals
         }
-        assert [one[name] for name in decimals] == pytest.approx([other[name] for name in decimals], rel=1e-4, abs=1e-3)
+        assert [row[name] for name in decimals] == pytest.approx(
+            [expected[name] for name in decimals], rel=1e-4, abs=1e-3
+        )
 
 
 def test_a_machine_with_other_photos_is_refused(data):
