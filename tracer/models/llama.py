@@ -10,7 +10,7 @@ from tracer.attention.masks.constructors import causal
 from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.models.nanogpt import SHAKESPEARE
-from tracer.models.shared.predictions import next_tokens
+from tracer.models.shared.predictions import logits_hints, next_tokens
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim
@@ -149,19 +149,7 @@ HINTS = (
             ),
         ),
     ),
-    Hint(
-        "logits",
-        module="",
-        title="Logits, tied",
-        why=WHY["tied logits"],
-    ),
-    Hint(
-        "logits",
-        module="head",
-        title="Logits",
-        below=r"\mathrm{vocab}",
-        why=(*WHY["own logits"], *WHY["probable next"]),
-    ),
+    *logits_hints(),
 )
 """Hints: a person's additions to the derived textbook."""
 

@@ -9,7 +9,7 @@ from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.models.shared.blocks import Block
 from tracer.models.shared.gpt2_checkpoints import from_gpt2
-from tracer.models.shared.predictions import next_tokens
+from tracer.models.shared.predictions import logits_hints, next_tokens
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim
@@ -108,20 +108,7 @@ HINTS = (
             ),
         ),
     ),
-    Hint(
-        "logits",
-        module="",
-        title="Logits, tied",
-        why=WHY["tied logits"],
-    ),
-    Hint(
-        "logits",
-        module="head",
-        title="Logits",
-        below=r"\mathrm{vocab}",
-        why=(*WHY["own logits"], *WHY["probable next"]),
-        note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
-    ),
+    *logits_hints("Note 000's summary leaves out the bias of the separate head; its section 2 has it."),
 )
 
 SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

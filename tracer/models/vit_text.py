@@ -10,7 +10,7 @@ from tracer.expr.nn.attention_masks import PrefixMask
 from tracer.inputs.captioning_inputs import captioned_input
 from tracer.inputs.synthetic.scenes import LONGEST, VOCABULARY
 from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.predictions import picture_caption
+from tracer.models.shared.predictions import logits_hints, picture_caption
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim
@@ -246,20 +246,7 @@ HINTS = (
         note="Note 000 drops the last image position; without a begin token in front of the text, nothing would then "
         "predict the first word.",
     ),
-    Hint(
-        "logits",
-        module="",
-        title="Logits, tied",
-        why=WHY["tied logits"],
-    ),
-    Hint(
-        "logits",
-        module="head",
-        title="Logits",
-        below=r"\mathrm{vocab}",
-        why=(*WHY["own logits"], *WHY["probable next"]),
-        note="Note 000's summary leaves out the bias of the separate head; its section 2 has it.",
-    ),
+    *logits_hints("Note 000's summary leaves out the bias of the separate head; its section 2 has it."),
 )
 
 SPEC = Spec(

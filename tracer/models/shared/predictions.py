@@ -1,4 +1,4 @@
-"""The answer of a model as plain data: the `result` of a trace."""
+"""The answer of a model as plain data, the `result` of a trace, and the hints of its logits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import torch
 
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.inputs.captioning_inputs import generate_caption, names
+from tracer.textbook.claims import Why
+from tracer.textbook.explanations import WHY
+from tracer.textbook.hints import Hint
 
 
 def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
@@ -92,3 +95,11 @@ def embedding(model, inputs, output) -> dict:
 def tensors_by_name(model, inputs, output) -> dict:
     """Return the names and shapes of an output without a form of its own here."""
     return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named_tensors("output", output)}}
+
+
+def logits_hints(note: Why | str = ()) -> tuple[Hint, Hint]:
+    """Return the hints of the logits of next tokens: from the matrix of the embedding, or from a head of their own,
+    which has the note."""
+    tied = Hint("logits", module="", title="Logits, tied", why=WHY["tied logits"])
+    why = (*WHY["own logits"], *WHY["probable next"])
+    return tied, Hint("logits", module="head", title="Logits", below=r"\mathrm{vocab}", why=why, note=note)
