@@ -96,7 +96,7 @@ def test_a_survey_is_opened_from_any_page(rows):
     at = upload(opened(), file(rows[0]), "mine.parquet")
     assert at.title[0].value == "What does a patch attend to?" and r"mine\.parquet: 2 photos" in text(at)
     at = with_survey(b"hello", "words.parquet")
-    reason = "'words.parquet' is no survey: it is neither a Parquet nor an Arrow file"
+    reason = "'words.parquet' is not a survey: it is neither a Parquet nor an Arrow file"
     assert at.error[0].value == f"{reason}. {session.STAYS}"
 
 

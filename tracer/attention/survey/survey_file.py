@@ -52,7 +52,9 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
     except subprocess.TimeoutExpired:
         raise ValueError(f"{quote(name)} takes too long to read, expected a survey of at most {SECONDS} s") from None
     if child.returncode == REFUSED:
-        raise ValueError(f"{quote(name)} is no survey: {shorten(child.stderr.decode(errors='replace').strip(), 300)}")
+        raise ValueError(
+            f"{quote(name)} is not a survey: {shorten(child.stderr.decode(errors='replace').strip(), 300)}"
+        )
     if child.returncode:
         raise ValueError(f"{quote(name)} can’t be read: it is damaged, or takes too much memory or time")
     return SurveyResult.unpack(child.stdout)

@@ -66,8 +66,8 @@ def lookup_table(model: Model, trace: Trace) -> Measurement:
     same, shifted = (int((E[at] == ran).all(-1).sum()) for at in (token_ids, (token_ids + 1) % len(E)))
     return Measurement(
         f"{len(token_ids)} pieces, {len(set(map(int, token_ids)))} different ids, a table of {len(E)} rows",
-        f"what was looked up is the row of that number, bit for bit, {same} times of {len(token_ids)}",
-        f"The row after it is what was looked up {shifted} times",
+        f"for {same} of {len(token_ids)} pieces, what was looked up is the row of that number, bit for bit",
+        f"For {shifted} of them, it is the row after that",
         verdict_of(same == len(token_ids) > shifted),
         "tokens",
     )
