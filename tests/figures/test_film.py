@@ -174,6 +174,27 @@ def test_a_module_with_unknown_stages_is_shown_folded_and_never_left_out():
     assert "<canvas" in trace.film().html
 
 
+def test_a_decoder_has_lanes_of_its_own_and_looks_across_at_those_of_the_encoder():
+    torch.manual_seed(0)
+    net = nn.Transformer(8, 2, 2, 2, 16, batch_first=True, norm_first=True).eval()
+    trace = tracer.trace(net, torch.randn(1, 5, 8), torch.randn(1, 3, 8))
+    board = storyboard(trace)
+    assert [len(stream.lanes) for stream in board.streams] == [5, 3]
+    assert [each.label for each in board.beats if each.number] == ["1", "2", "1", "1×", "2", "2×"]
+    across = [each for each in board.beats if each.kind == "cross"]
+    header, numbers = unpacked(message.pack(board))
+    for each, record in zip(
+        across, (record for record in trace.attentions if record.keys != record.queries), strict=True
+    ):
+        look = header["looks"][[beat.record for beat in board.beats if beat.record].index(record)]
+        assert (look["from"], look["keys"], look["queries"]) == (0, [0, 1, 2, 3, 4], [0, 1, 2])
+        weights = trace.attention(trace.attentions.index(record))[0]
+        np.testing.assert_allclose(numbers[look["at"] :][:30], weights.numpy().ravel(), rtol=1e-3)
+        most = weights.mean(0)[0]
+        assert f"to token {int(most.argmax()) + 1}." in each.caption.sentence
+        assert percents(each.caption.sentence)[0] == pytest.approx(100 * most.max().item(), abs=0.06)
+
+
 def test_a_strangers_run_is_text_and_an_empty_one_is_refused():
     bad = "<script>x</script>"
     page = film(sample(model=bad, weights=bad, words=(bad,), result={"kind": "classes", "classes": 3})).html

@@ -1,9 +1,10 @@
 """The steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
 
 A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
-a longer sequence), "position", "visible" (some tokens left out), "block", "return" (tokens put back), "read" (what is
-taken from the last block), "project" (what a tower returns), "answer". What fits none of them is "modules", never left
-out: steps of stages that no film knows, and ops without a step.
+a longer sequence), "position", "visible" (some tokens left out), "block", "cross" (the rest of a block, from its
+attention to another tower on), "return" (tokens put back), "read" (what is taken from the last block), "project" (what
+a tower returns), "answer". What fits none of them is "modules", never left out: steps of stages that no film knows, and
+ops without a step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Chapter:
     """Consecutive steps of one kind, or `ops` that belong to no step.
 
     `part` is the tower that the chapter is of, and `records` are the attentions inside. `number` counts the blocks of
-    a tower from 1.
+    a tower from 1. Where the layers of a run begin anew, so does a tower, whose name then ends in `/2`.
     """
 
     kind: str
@@ -167,14 +168,57 @@ def _uncovered(trace: Trace) -> Iterator[Chapter]:
 
 
 def _numbered(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
-    """Yield the chapters with their towers, and the blocks of each counted."""
-    counts: dict[str, int] = {}
+    """Yield the chapters with their towers, the blocks of each counted."""
+    towers, counts = _towers(sequence), dict[str, int]()
     for place, chapter in enumerate(sequence):
         entry = chapter.kind not in ("block", "read", "project", "answer")
-        near = sequence[place:] if entry else [*reversed(sequence[: place + 1])]
-        tower = next((each.part for each in near if each.records), None)
-        if tower is None:
-            tower = next((each.part for each in (*sequence[place:], *reversed(sequence[:place])) if each.records), "")
-        if chapter.kind == "block":
-            counts[tower] = counts.get(tower, 0) + 1
-        yield replace(chapter, part=tower, number=counts.get(tower, 0) if chapter.kind == "block" else 0)
+        around = [*range(place, len(sequence)), *range(place - 1, -1, -1)]
+        back = [*range(place, -1, -1), *range(place + 1, len(sequence))]
+        tower = next((towers[near] for near in (around if entry else back) if near in towers), "")
+        if chapter.kind != "block":
+            yield replace(chapter, part=tower)
+            continue
+        counts[tower] = counts.get(tower, 0) + 1
+        for part in _split(chapter):
+            yield replace(part, part=tower, number=counts[tower])
+
+
+def _towers(sequence: Sequence[Chapter]) -> dict[int, str]:
+    """Return the tower of each block, by its place: that of its attention; another one where layers begin anew."""
+    towers: dict[int, str] = {}
+    tower, last = "", None
+    for place, chapter in enumerate(sequence):
+        if chapter.kind != "block":
+            continue
+        layer, (base, _, number) = chapter.steps[-1].layer, tower.partition("/")
+        own = chapter.records[0].part if chapter.records else base
+        if own != base:
+            tower = own
+        elif last is not None and layer is not None and layer <= last:
+            tower = f"{base}/{int(number or 1) + 1}"
+        towers[place], last = tower, layer
+    return towers
+
+
+def _split(chapter: Chapter) -> list[Chapter]:
+    """Return a block in two where it attends to its own tokens first, and then to those of another tower."""
+    own, other = (*chapter.records, None, None)[:2]
+    if own is None or other is None or own.queries != own.keys or other.keys == other.queries:
+        return [chapter]
+    steps = chapter.steps
+    weights = next((at for at, step in enumerate(steps) if other.op in (step.inside, *step.ops)), 0)
+    sums = [
+        at
+        for at, step in enumerate(steps[:weights])
+        if step.stage in ("attention", "norm") and _is_stream(step, chapter)
+    ]
+    if not sums:
+        return [chapter]
+    cut = sums[-1] + 1
+    first = replace(chapter, steps=steps[:cut], records=(own,))
+    return [first, replace(chapter, kind="cross", steps=steps[cut:], records=(other,))]
+
+
+def _is_stream(step: Step, chapter: Chapter) -> bool:
+    """Return whether a step has the shape of what the block gives, and is no product of its own."""
+    return step.shape == chapter.steps[-1].shape and r"'" in step.symbol

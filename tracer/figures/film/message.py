@@ -170,7 +170,7 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: _Numbers) -> dict[
     """Return where the weights of one attention lie, `[views, queries, keys]`, and the lanes of its tokens."""
     record = beat.record
     assert record is not None and beat.stream is not None
-    slots = board.streams[beat.stream].slots[record.part]
+    slots = board.streams[beat.stream].slots[beat.part]
     query = slots.index(beat.focus) if level.endswith("one") else None
     weights = heads_weights(board.trace, record, query)
     weights = weights[:, None] if query is not None else weights
@@ -180,6 +180,8 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: _Numbers) -> dict[
     weights = weights.mean(0, keepdims=True) if level.startswith("mean") else weights
     return {
         "slots": slots,
+        "from": beat.across[0] if beat.across else beat.stream,
+        "keys": beat.across[1] if beat.across else slots,
         "heads": record.heads,
         "views": len(weights),
         "queries": list(range(record.queries)) if query is None else [query],

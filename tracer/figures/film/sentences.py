@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracer.figures.film.chapters import Chapter
-from tracer.figures.film.streams import Snapshot, Stream, tensor
+from tracer.figures.film.streams import Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions.class_bars import percent, ranking
 from tracer.figures.predictions.model_output import visible_token
 from tracer.record import Step, Trace
@@ -51,6 +51,8 @@ class Scene:
     weights: np.ndarray | None = None
     focus: int = 0
     blocks: int = 0
+    keys: Sequence[Lane] = ()
+    """The lanes of another tower that the attention is to; empty where it is to its own."""
 
     @property
     def slots(self) -> list[int]:
@@ -71,6 +73,7 @@ def caption(scene: Scene, shown: Step | None) -> Caption:
         "position": _position,
         "visible": _visible,
         "block": _block,
+        "cross": _block,
         "return": _return,
         "read": _read,
         "project": _project,
@@ -192,6 +195,7 @@ def _visible(scene: Scene, shown: Step) -> Caption | None:
 
 def _block(scene: Scene, shown: Step) -> Caption | None:
     number = f"Block {scene.chapter.number}" + (f" of {scene.blocks}" if scene.blocks > 1 else "")
+    number += ", across" if scene.chapter.kind == "cross" else ""
     facts: dict[str, float] = {}
     looks, sentence = _looks(scene, facts)
     changes = _changes(scene, facts)
@@ -206,7 +210,7 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
         return "", ""
     row = scene.weights[scene.slots.index(scene.focus)]
     name = scene.name(scene.focus)
-    lanes = [scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else []
+    lanes = scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
     patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
     start = f"{name[0].upper()}{name[1:]}"
     if len(patches) >= 2 * FEW and not any(lane.word for lane in lanes):
@@ -222,7 +226,8 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
         return f": {_short(name)} {how}", sentence
     most = int(row.argmax())
     facts |= {"share": float(row[most]), "most": most}
-    target = "itself" if most == scene.slots.index(scene.focus) else lanes[most].name
+    itself = not scene.keys and most == scene.slots.index(scene.focus)
+    target = "itself" if itself else lanes[most].name
     sentence = f"{start} gives {percent(float(row[most]))} of its attention to {target}"
     if patches:
         facts["patches"] = float(row[patches].sum())

@@ -7,7 +7,7 @@ what the stage shows. All steps of the run are in one beat each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -58,6 +58,9 @@ class Beat:
     record: AttentionRecord | None = None
     focus: int = 0
     number: int = 0
+    part: str = ""
+    across: tuple[int, list[int]] | None = None
+    """The stream and the lanes of the keys, where they are those of another tower."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def storyboard(trace: Trace) -> Storyboard:
         trace = trace.prove(waiting)
         sequence = chapters(trace)
         shown = [_shown(chapter) for chapter in sequence]
-    all_streams = streams(trace) if trace.attentions else []
+    all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
     widths, blocks = _widths(sequence), _counts(sequence)
     beats, last, looks = _inputs(trace), {}, {}
@@ -88,12 +91,24 @@ def storyboard(trace: Trace) -> Storyboard:
         stream = all_streams[index] if index is not None else None
         before = last.get(index)
         after = snapshot(trace, chapter, all_streams, before, widths.get(chapter.part, 0))
-        record = next((each for each in chapter.records if drawable(trace, each, stream)), None)
+        record = next((each for each in chapter.records if drawable(trace, each, stream, chapter.part)), None)
+        across = None
+        if chapter.kind == "cross" and record is None:
+            across = _keys(chapter.records[0], all_streams, chapter.part)
+            record = chapter.records[0] if across and not chapter.records[0].problem else None
         focus = _focus(trace, stream, chapter.part) if stream else 0
-        if chapter.kind == "block":
+        if chapter.kind in ("block", "cross"):
             looks[chapter.part] = mean_weights(trace, record)
         scene = Scene(
-            trace, chapter, stream, before, after, looks.get(chapter.part), focus, blocks.get(chapter.part, 0)
+            trace,
+            chapter,
+            stream,
+            before,
+            after,
+            looks.get(chapter.part),
+            focus,
+            blocks.get(chapter.part, 0),
+            [all_streams[across[0]].lanes[slot] for slot in across[1]] if across else (),
         )
         beats.append(
             Beat(
@@ -112,20 +127,31 @@ def storyboard(trace: Trace) -> Storyboard:
                 record,
                 focus,
                 chapter.number,
+                chapter.part,
+                across,
             )
         )
         if after is not None:
             last[index] = after
+    if not any(beat.snapshot is not None for beat in beats):  # nothing that could be drawn as lanes
+        beats, all_streams = [replace(beat, stream=None, record=None) for beat in beats], []
     return Storyboard(trace, tuple(beats), tuple(all_streams))
 
 
-def drawable(trace: Trace, record: AttentionRecord, stream: Stream | None) -> bool:
+def _keys(record: AttentionRecord, all_streams: Sequence[Stream], part: str) -> tuple[int, list[int]] | None:
+    """Return the stream of an earlier tower with as many tokens as an attention has keys, and their lanes, or None."""
+    towers = [(index, name, slots) for index, stream in enumerate(all_streams) for name, slots in stream.slots.items()]
+    alike = [(index, slots) for index, name, slots in towers if name != part and len(slots) == record.keys]
+    return alike[-1] if alike else None
+
+
+def drawable(trace: Trace, record: AttentionRecord, stream: Stream | None, part: str) -> bool:
     """Return whether an attention is one of each token to each: its weights are there, and its queries are its keys."""
     return (
         stream is not None
         and not record.problem
         and record.over == "tokens"
-        and record.queries == record.keys == len(stream.slots.get(record.part, ()))
+        and record.queries == record.keys == len(stream.slots.get(part, ()))
         and windows(trace, record) == 1
     )
 
@@ -148,7 +174,7 @@ def _widths(sequence: Sequence[Chapter]) -> dict[str, int]:
     return {
         chapter.part: chapter.steps[-1].shape[-1]
         for chapter in sequence
-        if chapter.kind == "block" and chapter.steps[-1].shape
+        if chapter.kind in ("block", "cross") and chapter.steps[-1].shape
     }
 
 
@@ -159,7 +185,7 @@ def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
 def _shown(chapter: Chapter) -> Step | None:
     """Return the step whose equation a beat shows: the attention weights of a block, else its last line of note."""
     steps = chapter.steps
-    if chapter.kind == "block":
+    if chapter.kind in ("block", "cross"):
         weights = next((step for step in steps if step.symbol.startswith(r"\mathbf{A}")), None)
         return weights or steps[-1]
     if chapter.kind == "read":
@@ -171,7 +197,7 @@ def _shown(chapter: Chapter) -> Step | None:
 
 def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
     """Return the step of the scores that a block's attention weights are the softmax of, or None."""
-    if weights is None or chapter.kind != "block" or not weights.symbol.startswith(r"\mathbf{A}"):
+    if weights is None or chapter.kind not in ("block", "cross") or not weights.symbol.startswith(r"\mathbf{A}"):
         return None
     before = chapter.steps[: chapter.steps.index(weights)]
     scores = next((step for step in reversed(before) if step.symbol.startswith(r"\mathbf{S}")), None)
@@ -209,8 +235,8 @@ def _inputs(trace: Trace) -> list[Beat]:
 
 def _label(chapter: Chapter, scene: Scene, several: bool) -> str:
     """Return the name of a chapter on the scrubber."""
-    if chapter.kind == "block":
-        return str(chapter.number)
+    if chapter.kind in ("block", "cross"):
+        return f"{chapter.number}×" if chapter.kind == "cross" else str(chapter.number)
     if chapter.kind == "tokens":
         words = scene.stream is not None and any(lane.word for lane in scene.stream.lanes)
         return "Embed" if words and not _of_patches(chapter) else "Tokens"

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracer.attention import parts, places, segments, unseen
+from tracer.attention import places, segments, unseen
 from tracer.figures.film.chapters import Chapter
 from tracer.figures.predictions.model_output import visible_token
 from tracer.figures.tensors.heatmap import as_array
-from tracer.record import Step, Trace
+from tracer.record import Segment, Step, Trace
 from tracer.utils.error_text import shorten
 
 WORD = 24
@@ -79,33 +79,39 @@ def tensor(trace: Trace, step: Step) -> np.ndarray | None:
     return array[0]
 
 
-def streams(trace: Trace) -> list[Stream]:
+def streams(trace: Trace, sequence: Sequence[Chapter]) -> list[Stream]:
     """Return the streams of a run, one for each tower that does not share the lanes of another."""
+    tokens: dict[str, int] = {}
+    for chapter in sequence:
+        for record in chapter.records:
+            tokens[chapter.part] = max(tokens.get(chapter.part, 0), record.queries)
     out: list[Stream] = []
-    tower, hidden = unseen(trace)
-    towers = sorted(parts(trace), key=lambda part: part == tower and bool(hidden))
-    for part in towers:
-        lanes = _lanes(trace, part)
-        host = next((stream for stream in out if part == tower and hidden and _fits(lanes, stream)), None)
+    fewer, hidden = unseen(trace)
+    order = list(tokens)
+    for tower in sorted(order, key=lambda name: name == fewer and bool(hidden)):
+        lanes = _lanes(trace, tower, tokens[tower])
+        host = next((stream for stream in out if tower == fewer and hidden and _fits(lanes, stream)), None)
         if host is None:
-            out.append(Stream(lanes, {part: list(range(len(lanes)))}))
+            out.append(Stream(lanes, {tower: list(range(len(lanes)))}))
         else:
-            host.slots[part] = [host.lanes.index(lane) for lane in lanes]
-    first = parts(trace)
-    return sorted(out, key=lambda stream: min(first.index(part) for part in stream.slots))
+            host.slots[tower] = [host.lanes.index(lane) for lane in lanes]
+    return sorted(out, key=lambda stream: min(order.index(tower) for tower in stream.slots))
 
 
 def _fits(lanes: Sequence[Lane], stream: Stream) -> bool:
     return set(lanes) <= set(stream.lanes)
 
 
-def _lanes(trace: Trace, part: str) -> list[Lane]:
+def _lanes(trace: Trace, tower: str, tokens: int) -> list[Lane]:
     """Return the lane of each token of a tower."""
-    tokens = max(record.queries for record in trace.attentions if record.part == part)
-    patches = {token: patch for token, patch in places(trace, part).items() if token < tokens}
+    part, _, later = tower.partition("/")
+    patches = {} if later else {token: patch for token, patch in places(trace, part).items() if token < tokens}
     lanes = [Lane(f"token {token + 1}", str(token + 1)) for token in range(tokens)]
     often = {word for word, count in Counter(trace.words).items() if count > 1}
-    for segment in segments(trace, part):
+    parted = () if later else segments(trace, part)
+    if not parted and not later and len(trace.words) == tokens:
+        parted = (Segment("text", 0, tokens, part),)
+    for segment in parted:
         for place, token in enumerate(range(segment.start, min(segment.stop, tokens))):
             if segment.name == "text" and place < len(trace.words):
                 mark = shorten(visible_token(str(trace.words[place])), WORD)
@@ -174,7 +180,7 @@ def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[S
     """
     for chapter in sequence:
         index = stream_of(all_streams, chapter.part)
-        if index is None or chapter.kind not in ("read", "answer", "block"):
+        if index is None or chapter.kind not in ("read", "answer", "block", "cross"):
             continue
         stream, rows = all_streams[index], None
         for step in chapter.steps:

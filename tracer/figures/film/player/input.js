@@ -144,7 +144,7 @@ export function drawChips(context, placed, { weights, focus, theme, alpha = 1 })
 // The matrix of attention, queries down and keys across; what nobody may see is hatched. `shown` 0 to 1 draws it row by
 // row.
 export function drawMatrix(context, look, head, box, { focusToken, shown, theme }) {
-  const [rows, keys] = [look.queries.length, look.slots.length];
+  const [rows, keys] = [look.queries.length, look.keys.length];
   const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
   const [wide, high] = [box.w / keys, box.h / rows];
   const closed = new Path2D();

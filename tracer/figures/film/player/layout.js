@@ -73,7 +73,7 @@ function flows(film, flow, narrow) {
     const thumb = stream.lanes.some((one) => one.patch !== null) && film.photo ? (narrow ? 18 : THUMB) : 12;
     const x = flow.x + labels;
     const beats = film.beats.flatMap((beat, at) => (beat.snapshot !== null && beat.stream === index ? [{ beat, at }] : []));
-    const blocks = film.beats.flatMap((beat, at) => (beat.kind === "block" && beat.stream === index ? [at] : []));
+    const blocks = film.beats.flatMap((beat, at) => (beat.number && beat.stream === index ? [at] : []));
     const units = beats.map(({ beat }) => ENTRY[beat.kind] ?? 1);
     const total = units.reduce((a, b) => a + b, 0) || 1;
     const length = flow.x + flow.w - x - thumb - 14;

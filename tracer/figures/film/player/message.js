@@ -32,7 +32,7 @@ export function unpack(bytes) {
     }
   }
   for (const look of film.looks) {
-    look.weights = read(look.at, look.views * look.queries.length * look.slots.length);
+    look.weights = read(look.at, look.views * look.queries.length * look.keys.length);
   }
   for (const stream of film.streams) {
     stream.lanes = stream.lanes.map(([name, mark, patch, word]) => ({ name, mark, patch, word }));
@@ -40,17 +40,17 @@ export function unpack(bytes) {
   return film;
 }
 
-// The weights of one lane's token in a look, by lane, or null where the message has no such row. `head` is the number of
+// The weights of one lane's token in a look, by the lane of `source` that they are of, or null without such a row. `head` is the number of
 // a view, or -1 for the mean of all.
-export function rowOf(look, stream, lane, head) {
+export function rowOf(look, source, lane, head) {
   const query = look.queries.indexOf(look.slots.indexOf(lane));
   if (query < 0) return null;
-  const keys = look.slots.length;
-  const out = new Float32Array(stream.lanes.length);
+  const keys = look.keys.length;
+  const out = new Float32Array(source.lanes.length);
   const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
   for (const view of views) {
     const from = (view * look.queries.length + query) * keys;
-    for (let key = 0; key < keys; key++) out[look.slots[key]] += look.weights[from + key] / views.length;
+    for (let key = 0; key < keys; key++) out[look.keys[key]] += look.weights[from + key] / views.length;
   }
   return out;
 }

@@ -52,14 +52,15 @@ export function mount(root, film, keys = window) {
   const lookAt = (stream) => {
     for (let at = state.at; at >= 0; at--) {
       const beat = film.beats[at];
-      if (beat.look !== null && beat.stream === stream) return film.looks[beat.look];
+      if (beat.look !== null && beat.stream === stream && film.looks[beat.look].from === stream) return film.looks[beat.look];
       if (beat.kind === "return" && beat.stream === stream) return null;
     }
     return null;
   };
   const rowAt = (stream) => {
-    const look = lookAt(stream);
-    return look && rowOf(look, film.streams[stream], focusOf(stream), state.head);
+    const now = film.looks[film.beats[state.at].look];
+    const look = now?.from === stream ? now : lookAt(stream);
+    return look && rowOf(look, film.streams[look.from], focusOf(look.stream), state.head);
   };
 
   function go(at, stop = false) {
@@ -148,7 +149,8 @@ export function mount(root, film, keys = window) {
     const beat = film.beats[state.at];
     const node = find(".point");
     const stream = beat.stream;
-    const row = stream === null ? null : rowAt(stream);
+    const source = film.looks[beat.look]?.from ?? stream;
+    const row = stream === null ? null : rowAt(source);
     if (!row || stream === null) {
       const look = stream === null ? null : lookAt(stream);
       node.textContent = look && look.queries.length === 1 ? `This film holds the attention of ${film.streams[stream].lanes[look.slots[look.queries[0]]].name} alone.` : "";
@@ -156,10 +158,10 @@ export function mount(root, film, keys = window) {
     }
     const focus = focusOf(stream);
     const most = row.indexOf(row.reduce((a, b) => Math.max(a, b), 0));
-    const lane = film.streams[stream].lanes;
-    const who = lane[focus].name;
+    const lane = film.streams[source].lanes;
+    const who = film.streams[stream].lanes[focus].name;
     const head = state.head >= 0 ? `, head ${state.head + 1}` : "";
-    const target = most === focus ? "itself" : lane[most].name;
+    const target = most === focus && source === stream ? "itself" : lane[most].name;
     node.textContent = `Amber: attention of ${who}${head}; ${percent(row[most])} to ${target}.`;
   }
 
@@ -262,17 +264,18 @@ export function mount(root, film, keys = window) {
     context.globalAlpha = 1;
     const segment = flow.segments[reached];
     const arriving = segment.at === at && part < 1 && reached === 0;
-    const moving = here?.kind === "block" ? between(part, 0.45, 1) : ease(part);
+    const moving = here?.number ? between(part, 0.45, 1) : ease(part);
     const past = film.beats.some((beat, place) => ["read", "answer", "project"].includes(beat.kind) && beat.stream === flow.index && place <= at);
     const only = past && flow.stream.read !== null ? flow.stream.read : null;
     const present = flow.segments.slice(0, reached + 1).reduce((all, one) => all.map((was, lane) => was || one.snapshot.present[lane] > 0), flow.stream.lanes.map(() => false));
     const head = drawLanes(context, flow, lanes[flow.index], at, arriving ? between(part, 0.6, 1) : moving, theme, only);
     drawEnds(context, film, flow, photo, theme, arriving ? part : 1, present, arriving && place.photo);
     if (arriving) fly(flow, part);
-    if (here?.kind === "block") {
-      const row = rowAt(flow.index);
+    if (here?.number) {
+      const source = film.looks[here.look]?.from ?? flow.index;
+      const row = rowAt(source);
       const own = flow.segments.find((one) => one.at === at);
-      if (row && own) drawThreads(context, flow, own, row, focusOf(flow.index), between(part, 0, 0.62), theme);
+      if (row && own) drawThreads(context, flow, own, row, focusOf(flow.index), between(part, 0, 0.62), theme, place.streams[source]);
     }
     if (at === last && film.answer?.tokens?.length === flow.stream.lanes.length) outputs(flow, head, between(part, 0.2, 1));
     if (only !== null && head !== null) {
@@ -351,8 +354,9 @@ export function mount(root, film, keys = window) {
   function connect(at, part) {
     const beat = film.beats[at];
     if (beat.look === null || !place.photo || place.narrow) return;
-    const flow = place.streams[beat.stream];
-    const row = flow && rowAt(beat.stream);
+    const source = film.looks[beat.look].from;
+    const flow = place.streams[source];
+    const row = flow && rowAt(source);
     if (!row) return;
     const lanesOf = flow.stream.lanes;
     const top = [...row.keys()].filter((lane) => lanesOf[lane].patch !== null).sort((a, b) => row[b] - row[a]).slice(0, 5);

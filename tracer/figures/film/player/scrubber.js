@@ -9,12 +9,12 @@ function groups(beats, folded) {
   const out = [];
   beats.forEach((beat, at) => {
     const last = out.at(-1);
-    const joins = folded && beat.kind === "block" && last?.kind === "block" && last.stream === beat.stream;
+    const joins = folded && beat.number && last?.number && last.stream === beat.stream;
     if (joins) last.beats.push(at);
-    else out.push({ kind: beat.kind, stream: beat.stream, label: beat.label, beats: [at] });
+    else out.push({ number: beat.number, stream: beat.stream, label: beat.label, beats: [at] });
   });
   return out.flatMap((group) => {
-    if (group.beats.length >= FEWEST) return [{ ...group, label: `1–${group.beats.length}` }];
+    if (group.beats.length >= FEWEST) return [{ ...group, label: `1–${beats[group.beats.at(-1)].number}` }];
     return group.beats.map((at) => ({ ...group, label: beats[at].label, beats: [at] }));
   });
 }
@@ -36,7 +36,7 @@ export function scrubber(root, film, go) {
         button.append(label);
         button.toggleAttribute("data-short", group.label.length < 4);
         const [first, last] = [film.beats[group.beats[0]], group.beats.length];
-        const name = last > 1 ? `Blocks 1 to ${last}` : first.kind === "block" ? `Block ${first.label}` : first.label;
+        const name = last > 1 ? `Blocks ${group.label}` : first.number ? `Block ${first.number}${first.kind === "cross" ? ", across" : ""}` : first.label;
         button.setAttribute("aria-label", name);
         button.title = last > 1 ? name : first.title;
         button.onclick = () => {

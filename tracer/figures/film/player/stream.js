@@ -17,7 +17,7 @@ export function paintLanes(film, flow, photo, theme, scale, name, ratio, width, 
     const before = flow.segments[place - 1]?.snapshot;
     const values = scale && segment.snapshot[name];
     const earlier = scale && before?.[name];
-    const bend = segment.beat.kind === "block" ? segment.from + gateWidth(segment) / 2 : segment.from;
+    const bend = segment.beat.number ? segment.from + gateWidth(segment) / 2 : segment.from;
     flow.stream.lanes.forEach((_, lane) => {
       if (!segment.snapshot.present[lane]) return;
       const y = flow.top + lane * flow.lane;
@@ -88,7 +88,7 @@ export function drawLanes(context, flow, canvas, beat, part, theme, only) {
 
 // The gates of the blocks: the one that runs is lit.
 export function drawGates(context, flow, beat, part, theme) {
-  const numbered = flow.segments.filter((segment) => segment.beat.kind === "block");
+  const numbered = flow.segments.filter((segment) => segment.beat.number);
   const narrowest = numbered.reduce((least, segment) => Math.min(least, segment.to - segment.from), Infinity);
   numbered.forEach((segment) => {
     const lit = segment.at === beat;
@@ -117,12 +117,13 @@ export function drawGates(context, flow, beat, part, theme) {
 }
 
 // Threads from every lane into that of the focus, as thick as their weight; they run in as `part` goes from 0 to 1.
-export function drawThreads(context, flow, segment, weights, focus, part, theme) {
+export function drawThreads(context, flow, segment, weights, focus, part, theme, source = flow) {
   const most = weights.reduce((a, b) => Math.max(a, b), 0);
   if (!(most > 0)) return;
   const wide = gateWidth(segment);
   const room = Math.max(40, Math.min(120, 1.1 * (segment.to - segment.from)));
-  const start = Math.max(flow.x + 4, segment.from - room + wide / 2);
+  const near = Math.max(flow.x + 4, segment.from - room + wide / 2);
+  const start = source === flow ? near : (source.segments.at(-1)?.to ?? near); // across: from where the other tower ends
   const end = segment.from + wide;
   const target = laneY(flow, focus);
   const thick = Math.max(3, Math.min(9, 1.1 * flow.lane));
@@ -132,7 +133,7 @@ export function drawThreads(context, flow, segment, weights, focus, part, theme)
   for (const lane of order) {
     const share = weights[lane] / most;
     if (share < LEAST) continue;
-    const from = laneY(flow, lane);
+    const from = laneY(source, lane);
     const middle = (start + end) / 2;
     context.strokeStyle = rgb(theme.thread, 0.12 + 0.83 * share);
     context.lineWidth = 0.6 + thick * share;
