@@ -76,7 +76,9 @@ def test_what_cannot_be_closed_is_refused_in_a_sentence(name, layer, said):
 
 def test_the_visitor_closes_the_picture_and_reads_what_becomes_of_the_word():
     at = chosen("vit-text")
-    blocks = next(group for group in at.main.button_group if group.label == "Close the picture to the words in")
+    blocks = next(
+        group for group in at.main.button_group if group.label == "Close the picture to the words in these blocks"
+    )
     assert blocks.options == ["block 1", "block 2", "block 3", "block 4"] and blocks.value == [3]
     assert "with it closed in block 4" in text(at)
     blocks.set_value([0, 1, 2]).run()

@@ -50,8 +50,8 @@ def change(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         help="replace the value of a line: zero, off, mean, scale(0.5), drop_heads(1), keep_heads(0), noise(0.1,7), "
-        "shuffle(0), take(LINE), unscale, causal, window(8); image=hide(27,28,grey), text=mask_words(3;0) and "
-        "weights=permute(0) change what goes in",
+        "shuffle(0), take(LINE), unscale, bidirectional, causal, window(8); 'parameter PATH' stands for a parameter; "
+        "image=hide(27,28,grey), text=mask_words(3;0) and weights=permute(0) change what goes in",
     )
 
 
