@@ -291,6 +291,13 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     assert f"{100 * row.mean(0)[0].max().item():.1f}" in page.inner_text(".point")
     if size[0] == 1400:
         assert_lightness_follows(page, row.mean(0)[0, 1:].numpy())
+    resting, photo = page.inner_text(".point"), page.evaluate("document.querySelector('.film').film.place().photo")
+    corner = page.locator("canvas").bounding_box()
+    page.mouse.move(corner["x"] + photo["x"] + photo["w"] * 4.5 / 8, corner["y"] + photo["y"] + photo["h"] * 3.5 / 8)
+    assert "row 4, column 5; " in page.inner_text(".point")
+    assert f"{100 * row.mean(0)[29].max().item():.1f}" in page.inner_text(".point")
+    page.mouse.move(size[0] / 2, size[1] - 2)
+    assert page.inner_text(".point") == resting
     page.select_option(".head", "2")
     page.select_option(".token", "9")
     assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")
