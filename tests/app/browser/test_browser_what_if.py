@@ -74,7 +74,7 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
     assert page.get_by_role("button", name="patch 9, row 1, column 1", pressed=True).count() == 1
-    told.filter(has_text="The model runs again").wait_for()
+    told.filter(has_text="5 of 64 patches are hidden").wait_for()
     hidden("image=hide(9,18,19,20,21,mean)")
     page.go_back()
     told.filter(has_text="4 of 64 patches are hidden").wait_for()
