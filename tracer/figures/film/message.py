@@ -129,22 +129,25 @@ def _beat(beat: Beat) -> dict[str, Any]:
 def proof(step: Step | None, also: Step | None = None) -> str:
     """Return the verdict on a step's equation as text, with its error; empty for an input, which needs no proof.
 
-    Where `also` has the same verdict, the text is of both, with the larger error; else of the one that is worse off.
+    Where `also` has the same verdict, the text is of both, with the larger error and the fewer runs; else of the one
+    that is worse off.
     """
     if step is None:
         return ""
     if also is not None and also.verdict != step.verdict and step.verdict == "proven":
         return proof(also)
     both = also is not None and also.verdict == step.verdict == "proven"
+    checked = min(step.checked, also.checked) if also is not None and both else step.checked
     if also is not None and both and (also.error or 0) > (step.error or 0):
         step = also
     sign = f"{SIGNS[step.verdict]} " if step.verdict in SIGNS else ""
     if step.verdict == "recomputed":
         return "recomputed: a fused operation never holds this tensor"
     error = f", error {rows.error(step.error)}" if step.error is not None and not step.refuted else ""
-    other = f", and on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
-    where = " on this run" if step.verdict in SIGNS else ""
-    return f"{sign}{'both ' if both else ''}{step.verdict}{where}{other}{error}"
+    runs = f"this and {checked} other run{'s' * (checked > 1)}" if checked else "this run"
+    runs = runs if step.verdict == "proven" else "another run" if step.refuted else "this run"
+    where = f" on {runs}" if step.verdict in SIGNS else ""
+    return f"{sign}{'both ' if both else ''}{step.verdict}{where}{error}"
 
 
 def _proofs(trace: Trace) -> str:

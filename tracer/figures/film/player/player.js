@@ -159,9 +159,10 @@ export function mount(root, film, keys = window) {
     const focus = focusOf(stream);
     const most = row.indexOf(row.reduce((a, b) => Math.max(a, b), 0));
     const lane = film.streams[source].lanes;
-    const who = film.streams[stream].lanes[focus].name;
+    const short = (one) => (one.patch === null ? one.name : one.mark);
+    const who = short(film.streams[stream].lanes[focus]);
     const head = state.head >= 0 ? `, head ${state.head + 1}` : "";
-    const target = most === focus && source === stream ? "itself" : lane[most].name;
+    const target = most === focus && source === stream ? "itself" : short(lane[most]);
     node.textContent = `Amber: attention of ${who}${head}; ${percent(row[most])} to ${target}.`;
   }
 
