@@ -126,6 +126,8 @@ def test_lanes_are_missing_where_the_encoder_sees_no_patch_and_come_back(boards)
 
 def test_what_is_read_is_found_in_the_tensors(boards):
     assert [stream.read for stream in boards["clip"].streams] == [0, 4]
+    assert beat(boards["clip"], "read").caption.title == "Only CLS is read"  # one row goes on, those of a text all do
+    assert "computed from token 28 of 28." in beat(boards["nanogpt"], "read").caption.sentence
     assert {name: boards[name].streams[0].read for name in ("vit", "nanogpt", "vit-text", "mae", "transformer")} == {
         "vit": 0, "nanogpt": 27, "vit-text": 74, "mae": None, "transformer": None
     }  # fmt: skip

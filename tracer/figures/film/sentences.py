@@ -269,16 +269,22 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
     total = len(scene.slots)
     if stream.read is not None and stream.read in scene.slots:
         name, place = stream.lanes[stream.read].name, scene.slots.index(stream.read) + 1
-        start = f"{name[0].upper()}{name[1:]}"
         facts: dict[str, float] = {"place": place, "others": total - 1}
-        sentence = f"What follows is computed from token {place} of {total:,} alone."
+        array = tensor(scene.trace, shown)
+        alone = array is not None and array.ndim == 1  # else a row of the answer is chosen later
+        sentence = (
+            f"What follows is computed from token {place} of {total:,} alone."
+            if alone
+            else f"The answer is the one computed from token {place} of {total:,}."
+        )
         if scene.weights is not None:
             facts["from others"] = float(1 - scene.weights[place - 1, place - 1])
             sentence += (
                 f" In the last block, it took {percent(facts['from others'])} of its attention from the "
                 f"{total - 1:,} others."
             )
-        return Caption(f"Only {start if name == 'CLS' else name} is read", sentence, facts)
+        title = f"Only {name} is read" if alone else f"The answer is read at {name}"
+        return Caption(title, sentence, facts)
     if stream.pooled:
         return Caption("All tokens are averaged", f"The mean of {total:,} tokens goes on.", {"tokens": total})
     array = tensor(scene.trace, shown)
