@@ -40,7 +40,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const what = photo && words ? "patch or a word" : photo ? "patch" : "place in the text";
     const cls = map.names[state.query] === "CLS" ? " CLS is an extra token that belongs to no patch." : "";
     const heads = map.heads > 1 ? `, mean of its ${map.heads} heads` : "";
-    find(".hint").textContent = state.pinned
+    find("#hint").textContent = state.pinned
       ? howToFree(map, "tap")
       : `${photo ? "Brighter" : "Stronger colour"} = more attention. Point at a ${what} to see where it looks. ` +
         `Block ${map.layers[0] + 1}${heads}.${cls}`;

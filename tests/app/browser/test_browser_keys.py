@@ -71,7 +71,7 @@ def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_map(page):
         assert page.evaluate("window.prevented") is False, key
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
-    assert "Pinned" in page.locator(".glance .hint").inner_text()
+    assert "Pinned" in page.locator(".glance #hint").inner_text()
     page.keyboard.press("Escape")  # the pin first, the presentation next
     assert page.locator(".glance .lead").inner_text().startswith("CLS attends most to")
     assert page.get_by_test_id("stSidebar").is_hidden()
