@@ -49,6 +49,6 @@ def test_of_random_weights_the_attention_page_says_so_above_the_map():
     at = chosen("vit-note", "pages/attention.py")
     band, said = [element.value for element in at.main.info]
     assert band.startswith("**Random weights:** no trained weights exist for vit-note.")
-    assert said.startswith("With random weights, it is chance which token gets more than another.")
+    assert said.startswith("With random weights, which token gets more attention is a matter of chance.")
     assert drawn(at)["heads"] == 1
     assert not chosen("vit", "pages/attention.py").main.info

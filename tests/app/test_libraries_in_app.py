@@ -136,7 +136,7 @@ def test_a_family_is_one_whatever_folder_is_named_like_it(tmp_path, monkeypatch)
 def test_the_operator_may_open_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACER_FOLDERS", "1")
     at = typed(opened(), f"hf:{tmp_path}")
-    assert "no folder with a config.json" in at.error[0].value
+    assert "is not a folder with a config.json" in at.error[0].value
     monkeypatch.setenv("TRACER_FOLDERS", "0")
     assert not library_models.folders_allowed()
 

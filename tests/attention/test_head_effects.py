@@ -89,3 +89,11 @@ def test_a_run_without_attention_is_refused_in_a_sentence(vit):
     trace = tracer.trace(torch.nn.Linear(2, 2), torch.ones(1, 2), prove=False)
     with pytest.raises(ValueError, match="ran no attention"):
         HeadSwitchboard(vit, vit.inputs(), trace)
+
+
+def test_a_loss_beside_the_output_is_left_out():
+    """ViTMAE returns its loss first: one number for the whole batch."""
+    model = tracer.load("hf:vit_mae")
+    inputs = model.inputs()
+    off = head_effects(model, inputs, model.trace(prove=False))
+    assert not off.points and (off.change[np.isfinite(off.change)] > 0).all()

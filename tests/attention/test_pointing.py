@@ -48,7 +48,7 @@ def test_a_region_is_the_row_of_the_token_before():
     mean = trace.attention(layer=1)[0, :, first + 2, :first].mean(0)
     assert torch.allclose(region(trace, 3, 1).flatten(), mean)
     for place in (0, len(trace.words) + 1):
-        with pytest.raises(ValueError, match=f"place={place} is outside this run's text: 1 to"):
+        with pytest.raises(ValueError, match=f"place={place} is outside this run's text, expected 1 to"):
             region(trace, place, 0)
     with pytest.raises(ValueError, match="no picture and text in one sequence"):
         region(tracer.load("nanogpt", L=1).trace(prove=False), 1, 0)

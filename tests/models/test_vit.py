@@ -152,7 +152,7 @@ def test_weights_from_a_file(tmp_path, model):
     with pytest.raises(ValueError, match=r"don't fit: 'cls' is \[128\] there, and \[64\] at these sizes"):
         tracer.load("vit", weights=tmp_path / "same.safetensors", D=64, h=2)
     (tmp_path / "broken.safetensors").write_bytes(b"\x80\x04pickle")
-    with pytest.raises(ValueError, match="no safetensors file"):
+    with pytest.raises(ValueError, match="is not a safetensors file"):
         tracer.load("vit", weights=tmp_path / "broken.safetensors")
     with pytest.raises(ValueError, match=r"'lost\.safetensors' can't be read"):
         tracer.load("vit", weights="lost.safetensors")
@@ -189,7 +189,7 @@ def test_shape_comments_are_what_the_trace_solved(path, trace):
         if "get_submodule(name)(x)" in text:  # the block's ops have lines of their own
             made = [op for op in first_block if op.module.startswith("block1")]
         if not made:
-            assert "mask" in text, f"{path}:{line} did not run"
+            assert "mask" in text or "kept" in text, f"{path}:{line} did not run"
             continue
         said, solved = comment.replace("S", "N+1").split(", "), made[-1].outputs[0].symbolic
         assert len(said) == len(solved), f"{path}:{line} says [{comment}], the run {solved}"

@@ -48,11 +48,12 @@ def answer_probability(probabilities: Tensor, answer: Tensor) -> Tensor:
 
 
 def floating_output(output: Any) -> Tensor:
-    """Return the first tensor of floating point that forward returned, `[B, …]`. ValueError where there is none."""
+    """Return the first tensor of floating point that forward returned, `[B, …]`; a loss, which is one number for the
+    batch, is left out. ValueError where there is none."""
     values = (
         output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else (output,)
     )
     for value in values:
-        if isinstance(value, Tensor) and torch.is_floating_point(value):
+        if isinstance(value, Tensor) and torch.is_floating_point(value) and value.dim():
             return value
     raise ValueError("the model returned no tensor of numbers, so there is no answer that a head could change")

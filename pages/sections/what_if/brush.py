@@ -13,7 +13,8 @@ from PIL import Image
 from pages.jobs.render_cache import of
 from pages.sections.what_if import before_after
 from pages.state import session
-from pages.state.visitor import visitor
+from pages.state.visitor import model_name, visitor
+from tracer import models
 from tracer.figures.predictions import class_bars
 from tracer.figures.tensors.image_patches import rescale
 from tracer.record import Picture, Trace
@@ -39,7 +40,7 @@ def facts(trace: Trace) -> dict[str, Any] | None:
     patches, fill = current_patches()
     plain = session.plain_trace() if trace.changes else trace
     pictures = of(plain, "fills", lambda: _fills(plain, picture))
-    removable = [REMOVED] if session.plain_model().spec.subset else []
+    removable = [REMOVED] if models.spec_of(model_name()).subset else []
     return {
         "patches": patches,
         "fill": fill,

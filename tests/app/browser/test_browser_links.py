@@ -110,7 +110,7 @@ def test_a_link_is_copied_with_its_code_and_a_private_photo_is_not_in_it(page, b
     other = browser.new_context().new_page()
     other.set_default_timeout(SLOW)
     other.goto(link)
-    other.get_by_text("This link is of the photo 'mine.jpg'").wait_for()
+    other.get_by_text("This link is about the photo 'mine.jpg'").wait_for()
     other.get_by_role("heading", name="Embed").wait_for()
     other.context.close()
     quiet(page)

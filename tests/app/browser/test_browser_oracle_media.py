@@ -75,9 +75,9 @@ def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page
     said = page.get_by_text("Codes: token 21").inner_text()
     assert f"is the id {ids[21]} of V = 32" in said
     lost = sum(((power[frame] - rows[id]) ** 2).sum() for frame, id in enumerate(ids))
-    shares = page.get_by_text("of what varies in the spectrogram").inner_text()
+    shares = page.get_by_text("of the variance of the spectrogram").inner_text()
     assert abs(number(shares.partition("keep ")[2]) / 100 - (1 - lost / ((power - power.mean()) ** 2).sum())) < 0.006
-    assert f"in {len(ids)} numbers for {power.size:,}; {len(rows)} of the 32 rows are used" in shares
+    assert f"in {len(ids)} numbers instead of {power.size:,}; {len(rows)} of the 32 rows are used" in shares
     quiet(page)
 
 
