@@ -11,10 +11,10 @@ from tests.mutation.nearest_tests import TESTS
 from tracer.utils.python_source import parse
 
 NODES = (
-    *("expr/test_words.py", "expr/test_cells.py", "expr/test_equations.py", "expr/test_layout_nodes.py"),
+    *("lowering/test_aten.py", "expr/test_cells.py", "expr/test_equations.py", "expr/test_layout_nodes.py"),
     *(
-        "derive/test_placed.py",
-        "derive/test_golden.py",
+        "lowering/test_simplify_positions.py",
+        "textbook/test_golden.py",
         "shapes/test_probe.py",
         "shapes/test_probing.py",
         "shapes/test_solver.py",
@@ -22,7 +22,7 @@ NODES = (
         "shapes/test_op_size_rules.py",
         "shapes/test_op_windows.py",
         "shapes/test_windows.py",
-        "shapes/test_costs.py",
+        "symbols/test_costs.py",
         "capture/test_score_replay.py",
         "capture/test_hidden_keys.py",
         "lessons/test_claims.py",

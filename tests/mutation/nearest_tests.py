@@ -15,7 +15,7 @@ TESTS = ROOT / "tests"
 STEPS, MOST = 4, 6
 """How many imports lie between a test file and what it guards at most, and how many test files are tried."""
 
-APART = ("cli/test_mistakes.py", "project/test_architecture.py", "project/test_installed.py")
+APART = ("mutation/test_mutation.py", "project/test_architecture.py", "project/test_installed.py")
 """Tests of this harness, of imports and of the package as it is built: none of them runs what a mistake changes."""
 
 

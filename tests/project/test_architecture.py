@@ -58,6 +58,11 @@ PARTICIPLES_OF_FIELDS = frozenset(
 )
 """The participles that public fields and parameters may have as names, each in use; those that are true or false may
 have any."""
+TESTS_BESIDE_PACKAGES = frozenset(
+    "app project security support benchmarks faults fuzz golden hosted load mutation".split()
+)
+"""Folders of tests that belong to no package of the library: of the app, of the repository, of strangers' input, what
+tests share, and the tools that try a server or change the code."""
 CONVENIENCES = "tracer.record.trace"
 """The one module that imports upward, inside functions: a trace's methods lead to what is computed from it."""
 
@@ -308,3 +313,10 @@ def test_a_folder_is_seen_at_a_glance():
     tests = Counter(path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
     assert {folder: count for folder, count in tests.items() if count > TEST_FILES} == {}
     assert len({path.name for path in (ROOT / "tracer").iterdir()} - {"__pycache__", "py.typed"}) <= ENTRIES
+
+
+def test_tests_lie_where_the_packages_do():
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")} - {ROOT / "tests"}
+    packages = {path.parent.name for path in (ROOT / "tracer").glob("*/__init__.py")}
+    assert {folder.relative_to(ROOT / "tests").parts[0] for folder in folders} <= packages | TESTS_BESIDE_PACKAGES
+    assert packages - {"benchmarks"} <= {folder.name for folder in folders}  # `tests/cli/test_cli.py` tries them

@@ -328,7 +328,7 @@ def test_a_wall_clock_that_jumps_costs_nobody_anything(app, seconds):
 def test_nothing_that_is_served_goes_by_the_wall_clock():
     """Bounds, waits and what is kept go by a clock that never jumps."""
     wall = re.compile(r"\btime\.time(_ns)?\(|from time import .*\btime(_ns)?\b|datetime\.(now|utcnow|today)")
-    files = [ROOT / "app.py", *(ROOT / "pages").rglob("*.py"), *(ROOT / "tracer" / "common").rglob("*.py")]
+    files = [ROOT / "app.py", *(ROOT / "pages").rglob("*.py"), *(ROOT / "tracer" / "utils").rglob("*.py")]
     assert [str(file) for file in files if wall.search(file.read_text(encoding="utf-8"))] == []
     assert wall.search("from time import monotonic, time") and not wall.search("from time import monotonic")
 

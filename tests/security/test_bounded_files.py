@@ -7,7 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.proofs.test_storage import refused
+from tests.record.test_serialization import refused
 from tests.support.handmade import sample
 from tracer.record import AttentionRecord, Segment, Symbol, Trace, serialization
 from tracer.record.serialization.encode import encode

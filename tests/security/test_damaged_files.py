@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.proofs.test_storage import refused, rewritten
+from tests.record.test_serialization import refused, rewritten
 from tests.support.handmade import sample
 from tracer.record import serialization
 

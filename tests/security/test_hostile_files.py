@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pages.ui import texts
-from tests.proofs.test_storage import refused, rewritten
+from tests.record.test_serialization import refused, rewritten
 from tests.support.handmade import sample
 from tracer import export
 from tracer.models.shared import load_weights

@@ -9,7 +9,7 @@ import torch
 
 import tracer
 from pages.ui import texts
-from tests.proofs.test_storage import rewritten
+from tests.record.test_serialization import rewritten
 from tracer import models
 from tracer.record import serialization
 from tracer.record.latex_reader.proof_worker import outcomes

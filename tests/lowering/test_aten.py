@@ -192,7 +192,7 @@ def test_it_can_be_made_again_with_other_names(written):
 
 
 COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "unit_length")
-"""Words of what no op is: `test_experts` and `test_spellings` try them."""
+"""Words of what no op is: `test_mixture_of_experts` and `test_idioms` try them."""
 
 
 def test_every_word_has_a_case():

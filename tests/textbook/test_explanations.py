@@ -11,7 +11,7 @@ import torch
 
 import tracer
 from tests.attention.test_attention_of_libraries import timm, traced
-from tests.derive.test_books import model as book_of
+from tests.textbook.test_books import model as book_of
 from tracer import zoo
 from tracer.expr import RMSNorm
 from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_note, vit_text

@@ -127,7 +127,7 @@ def test_a_page_shows_it_neither_green_nor_red(trace):
 def page():
     from pages.jobs.render_cache import of
     from pages.sections.trace import step_browser
-    from tests.proofs.test_pending import ASKED, RUN
+    from tests.tracing.test_pending import ASKED, RUN
 
     of(RUN[0], "name", lambda: "this one")
     step_browser.st.session_state["stepper"] = {"wanted": ASKED}
@@ -138,7 +138,7 @@ RUN, ASKED = [], {"run": "this one", "step": SCORES, "index": [], "prove": True}
 
 
 def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
-    monkeypatch.setattr("tests.proofs.test_pending.RUN", [trace])
+    monkeypatch.setattr("tests.tracing.test_pending.RUN", [trace])
     found = {id: detail["verdict"] for id, detail in sent(AppTest.from_function(page).run())[1]["details"].items()}
     within = {step.id for step in trace.steps if step.layer == 0}
     assert {id for id, verdict in found.items() if verdict == "proven"} == within

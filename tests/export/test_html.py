@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.figures.test_views import hostile
+from tests.export.test_formats import hostile
 from tests.support.handmade import sample
 from tracer import export
 from tracer.export import to_html

@@ -273,7 +273,7 @@ def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monk
 
 def test_the_nearest_tests_are_those_that_import_a_file():
     assert "figures/test_figures.py" in guards("tracer/figures/tensors/heatmap.py")
-    assert "shapes/test_sizes.py" in guards("tracer/figures/tables/cost_curves.py")  # by way of its page
+    assert "record/test_cost_scaling.py" in guards("tracer/figures/tables/cost_curves.py")  # by way of its page
     assert "lessons/test_positions.py" in guards(
         "tracer/lessons/positions/encodings/alibi.py"
     )  # which the folder finds by itself

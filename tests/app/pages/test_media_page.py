@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.app.pages.test_tokens_page import visited
 from tests.app.test_app import text
-from tests.app.test_tokens_page import visited
 from tests.inputs.test_sounds import BAD, TONE, pcm
 from tracer.inputs.audio import MADE, lesson
 from tracer.inputs.synthetic.time_series import SERIES

@@ -8,8 +8,8 @@ import pytest
 
 import tracer
 from pages.state import session
+from tests.app.pages.test_all_heads_in_app import markup
 from tests.app.test_app import opened, text, upload, visited
-from tests.attention.test_all_heads_in_app import markup
 from tracer.attention import survey
 from tracer.attention.head_effects import head_effects
 from tracer.attention.survey.photo_rows import PhotoRows
