@@ -1,8 +1,10 @@
 """One number of a run, followed back through the equations to pixels and weights."""
 
 import copy
+import itertools
 import math
 import random
+import re
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -10,7 +12,10 @@ import torch
 
 import tracer
 from tracer.expr import execute, tensors
-from tracer.tracing import provenance_walk
+from tracer.record.latex_reader.evaluator import evaluate
+from tracer.record.latex_reader.parser import read
+from tracer.tracing.provenance import walk as provenance_walk
+from tracer.tracing.provenance.walk import Chain
 
 SCORES = "block1.attention.scores"
 VIT = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -223,3 +228,89 @@ def test_a_number_that_stands_in_the_equation_ends_the_way_too():
     cell = next(found for step in trace.steps if len((found := trace.cell(step.id, (1, 2))).terms) > 1)
     (number,) = [key for key in cell.terms if key.startswith("number ")]
     assert cell.back(number).value == 1.5 and not cell.back(number).terms
+
+
+BRACE = re.compile(r"\\underbrace\{(.*?)\}_\{\d+\\text\{ more\}\}")
+"""The others of a long sum: one number, and how many they are."""
+
+
+def sums_up(filled: str) -> float:
+    """Return what a filled equation comes to, by the independent reader of what is printed."""
+    without = BRACE.sub(lambda match: rf"\left({match[1]}\right)", filled).replace(r"\infty", "10^{400}")
+    return float(evaluate(read(f"x = {without}", {"x"}), {}.__getitem__, ()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_filled_equation_adds_up_to_the_cell(runs, name):
+    """What is printed with four digits a number, read back and computed, is the cell within that rounding."""
+    trace = runs[name]
+    for step in trace.steps:
+        for index in some(step.shape, 2, step.id):
+            cell = trace.cell(step.id, index)
+            size = sum(abs(n.share) for ns in cell.terms.values() for n in ns if n.counted and n.share) or 1
+            if math.isfinite(cell.value):
+                assert sums_up(cell.numeric_latex) == pytest.approx(cell.value, abs=3e-3 * max(size, abs(cell.value)))
+            else:
+                assert sums_up(cell.numeric_latex) < -1e300
+
+
+def test_a_filled_equation_keeps_the_form_of_its_line(trace):
+    score = trace.cell(SCORES, (0, 1, 5, 2)).numeric_latex
+    assert score.startswith(r"\frac{") and score.endswith(r"}{\sqrt{3}}") and score.count(r"\cdot") == 3
+    assert trace.cell("block1.mlp.activation", (0, 1, 5)).numeric_latex.startswith(r"\operatorname{GELU}\left(")
+    weight = trace.cell("block1.attention.weights", (0, 0, 3, 4)).numeric_latex
+    assert weight.count("e^{") == 5 and r"\underbrace{" in weight and r"_{3\text{ more}}" in weight
+
+
+def taken_by(trace, id: str, index) -> dict[str, set]:
+    """Return the cells of each line that change when one number of a tensor does, as the equations have it."""
+    value = trace.later.values(Chain)
+    moved: dict[str, set] = {}
+    for step in trace.steps:
+        equation = value.equations[step.id]
+        keys = {tensor.key for tensor in tensors(equation)}
+        if id not in keys:
+            continue
+        held = {key: value(key).clone() for key in keys}
+        marked = held | {id: held[id].clone()}
+        marked[id][index] = torch.nan if marked[id].is_floating_point() else (marked[id][index] + 1) % 5
+        before, after = (
+            execute(equation, lambda tensor, of=of: of[tensor.key], value.size).nan_to_num(7e9) for of in (held, marked)
+        )
+        moved[step.id] = set(map(tuple, (before != after).nonzero().tolist()))
+    return {id: cells for id, cells in moved.items() if cells}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_users_of_a_number_are_the_cells_that_are_spoiled_with_it(runs, name):
+    trace = runs[name]
+    named = {name.of for step in trace.steps for name in step.names} | {step.id for step in trace.steps}
+    for key in sorted(named):
+        value = trace.later.values(Chain)(key)
+        if value is None or not value.ndim or not value.is_floating_point() or value.isinf().any():
+            continue
+        for index in some(value.shape, 1, key):
+            users = trace.cell(key, index).users()
+            read = {user.step: set(itertools.product(*user.axes)) for user in users}
+            spoiled = taken_by(trace, key, index)
+            assert all(user.exact for user in users) and read.keys() >= spoiled.keys()
+            for step, cells in spoiled.items():
+                assert cells <= read[step], (key, index, step)
+            for user in users:  # and each is made of it, as the way back says
+                at = next(iter(read[user.step]))
+                assert trace.cell(user.step, at).terms[key], (key, index, user.step)
+
+
+def test_a_pixel_is_read_by_one_cell_of_one_patch(vit, trace):
+    (patch,) = trace.cell("input image", (0, 1, 5, 6)).users()
+    assert patch.step == "patches" and patch.exact and patch.axes == ((0,), (3,), (4 * 3 + 2 * 3 + 1,))
+    (embedding,) = trace.cell("patches", (0, 3, 19)).users()
+    assert embedding.step == "embedding" and embedding.axes == ((0,), (3,), tuple(range(6)))
+    assert not trace.cell("logits", (0, 1)).users()
+
+
+def test_a_key_that_the_mask_closes_is_read_by_its_own_scores_alone(runs):
+    """The scores of all queries are computed with it, and only then closed."""
+    trace = runs["nanogpt"]
+    (scores,) = trace.cell("block1.attention.key", (0, 1, 9, 0)).users()
+    assert scores.axes == ((0,), (1,), tuple(range(trace.step(SCORES).shape[2])), (9,))

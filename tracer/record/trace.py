@@ -158,7 +158,7 @@ class Trace:
             ValueError: The tensor has no such index, or the equations are not available, as in a trace that was opened
                 from a file.
         """
-        from tracer.tracing.cell_provenance import cell  # stands above the record: looked up
+        from tracer.tracing.provenance.cells import cell  # stands above the record: looked up
 
         return cell(self, id, index)
 
@@ -230,13 +230,25 @@ class Number(NamedTuple):
     counted: bool = True
 
 
+class User(NamedTuple):
+    """The cells of a step that read one number: all whose place along each axis is in `axes`.
+
+    `exact` is whether each of them reads it; else the set is the smallest of this form that holds all that do.
+    """
+
+    step: str
+    axes: tuple[tuple[int, ...], ...]
+    exact: bool = True
+
+
 @dataclass(frozen=True)
 class Cell:
     """One cell of a step's tensor: its number as traced, and as computed from its terms, in float64.
 
     `terms` are the numbers that it was computed from, by the tensor that they belong to: the id of a step, `input x`,
     `parameter w`, `constant 0` (a tensor that the run did not compute), or `number …`, written in the equation. Only
-    cells of steps have terms; elsewhere the way ends. `note` says what is missing.
+    cells of steps have terms; elsewhere the way ends. `note` says what is missing. `numeric_latex` is the right side of
+    the equation as LaTeX with the numbers of this cell; `symbols` are the letters of the operands there, by their keys.
     """
 
     id: str
@@ -246,6 +258,8 @@ class Cell:
     latex: str = ""
     terms: Mapping[str, tuple[Number, ...]] = field(default_factory=dict, repr=False)
     note: str = ""
+    numeric_latex: str = field(default="", repr=False)
+    symbols: Mapping[str, str] = field(default_factory=dict, repr=False)
     trace: Trace = field(kw_only=True, repr=False, compare=False)
 
     def back(self, operand: str, index: Any = None) -> Cell:
@@ -270,6 +284,16 @@ class Cell:
             number = next(term for term in numbers if term.index == operand_cell(index))
             return Cell(operand, number.index, number.value, trace=self.trace)
         return self.trace.cell(operand, index)
+
+    def users(self) -> tuple[User, ...]:
+        """Return the cells that read this number, in the lines that name its tensor, in the order in which they ran.
+
+        A pixel is read by a cell of a patch, that by all numbers of one embedding, and so on: `back` goes from a number
+        to its operands, `users` the other way. Empty for an output, and for a run without its equations.
+        """
+        from tracer.tracing.provenance.users import users  # stands above the record: looked up
+
+        return users(self)
 
 
 def operand_cell(index: Any) -> tuple[int, ...] | None:

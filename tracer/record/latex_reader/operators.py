@@ -169,7 +169,7 @@ OPERATIONS = {
     "softmax": _softmax,
     "ReLU": lambda x: np.maximum(x, 0),
     "SiLU": lambda x: x / (1 + np.exp(-x)),
-    "GELU": lambda x: x * (1 + _erf(x / math.sqrt(2)).astype(float)) / 2,
+    "GELU": lambda x: x * (1 + np.asarray(_erf(x / math.sqrt(2)), float)) / 2,
     "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "unroll": _unroll_kernels,
     r"rotate\_half": _rotate_half,

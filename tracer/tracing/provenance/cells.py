@@ -5,7 +5,8 @@ from __future__ import annotations
 from tracer.expr import Node, tensors
 from tracer.expr.index_sets import TooMany, plain
 from tracer.record.trace import Cell, Number, Trace, operand_cell
-from tracer.tracing.provenance_walk import Chain, Leaf, Walk
+from tracer.tracing.provenance.numeric_equation import fill
+from tracer.tracing.provenance.walk import Chain, Leaf, Walk
 from tracer.utils.error_text import quote
 
 GONE = (
@@ -51,8 +52,19 @@ def cell(trace: Trace, id: str, index) -> Cell:
         parts = walk.read(equation, at)
         notes.append(f"What each number contributed is not listed: {error}.")
         if parts is None:
-            return Cell(id, at, number, walk.compute(at), step.latex, {}, " ".join(notes), trace=trace)
-    return Cell(id, at, number, walk.compute(at), step.latex, _group(parts), " ".join(notes), trace=trace)
+            parts = []
+    return Cell(
+        id,
+        at,
+        number,
+        walk.compute(at),
+        step.latex,
+        _group(parts),
+        " ".join(notes),
+        numeric_latex=fill(walk, at),
+        symbols={tensor.key: tensor.name for tensor in tensors(equation)},
+        trace=trace,
+    )
 
 
 def _check_index(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
