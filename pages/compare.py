@@ -32,7 +32,7 @@ if second is None:
 left_run = second.left or trace
 
 
-def pack(trace_b: Trace) -> comparison_payload.Payload:
+def pack(trace_b: Trace) -> comparison_payload.ComparisonPayload:
     """Compare the run on the left with another, and pack the comparison."""
     from tracer.record.comparison import compare  # torch, which pages start without
 

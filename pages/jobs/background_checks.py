@@ -21,7 +21,7 @@ from pages.state import browser_position
 from tracer.record import Trace
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import reason
-from tracer.utils.job_queue import BACKGROUND, JobEnd, Line, Task
+from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, Task
 from tracer.utils.limits import limits
 from tracer.utils.progress import Progress, listen
 
@@ -35,7 +35,7 @@ PAUSE = 0.5
 """Seconds between two looks at whether the server goes on, while a check lets visitors go first."""
 
 Key = tuple[str, run_cache.Options]
-line = Line(1)
+line = JobQueue(1)
 """Where checks are made, one at a time, beside the line of visitors' runs and never before any of them."""
 stopped = Event()
 """Set while the server ends: a check that goes on ends too."""
@@ -145,7 +145,7 @@ def _check(key: Key) -> None:
     try:
         with listen(_give_way):
             checks = _run_check(*key)
-    except rate_limit.Full:
+    except rate_limit.ServerFull:
         return
     _results.put(key, checks)
 
@@ -158,7 +158,7 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
         return counterfactual_budget.results(
             counterfactual_budget.check(run_cache.of_first_sample(name, options, keep=AT_HAND))
         )
-    except rate_limit.Full:
+    except rate_limit.ServerFull:
         raise
     except Exception as error:  # of a model of a library: its page is there all the same
         logging.warning("the lines of %s could not be checked on other runs: %s", name, error)

@@ -59,7 +59,7 @@ def delay() -> float:
     return LATE if _keeps_page.get() else SOON
 
 
-class Bar:
+class ProgressBar:
     """A progress bar, in the container of the result or over the page; `instead` where the result replaces what was on
     screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
 

@@ -23,17 +23,17 @@ _runs: Counter[Owner] = Counter()
 _counting = Lock()
 
 
-class Full(Exception):
+class ServerFull(Exception):
     """The server accepts no more work at the moment; the message is one sentence."""
 
 
 @contextmanager
 def one_more() -> Iterator[Owner]:
-    """Count a run from its request to its end, and yield its owner. Raise `Full` where too many run or wait."""
+    """Count a run from its request to its end, and yield its owner. Raise `ServerFull` where too many run or wait."""
     who = owner()
     with _counting:
         if problem := _problem(who):
-            raise Full(problem)
+            raise ServerFull(problem)
         _runs[who] += 1
     try:
         yield who
@@ -91,9 +91,9 @@ def network(address: str) -> str:
 
 def show_refusal(error: Exception) -> bool:
     """Show the reason for a refusal in place of the page; return whether the error was a refusal."""
-    if isinstance(error, Full):
+    if isinstance(error, ServerFull):
         st.warning(str(error), icon=":material/hourglass:")
-    return isinstance(error, Full)
+    return isinstance(error, ServerFull)
 
 
 def count() -> int:

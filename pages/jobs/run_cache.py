@@ -17,7 +17,7 @@ from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.cache import Cache
 from tracer.utils.devices import default_device, use_one_thread
-from tracer.utils.job_queue import VISITOR, Line
+from tracer.utils.job_queue import VISITOR, JobQueue
 from tracer.utils.progress import doing as telling
 
 OWN = "its own"
@@ -37,7 +37,7 @@ EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
 
 _one_at_a_time, _loading, _asking = Lock(), Lock(), Lock()
-loading = Line(1)
+loading = JobQueue(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.jobs import progress_bar, rate_limit
-from tracer.utils.job_queue import PATIENCE, VISITOR, Line, Task
+from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Task
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ _asking = Lock()
 _bars = count()
 """Numbers of the bars that were shown, each of which has a button of its own."""
 _tasks: dict[Hashable, Task] = {}
-line = Line(min(2, os.cpu_count() or 1), PATIENCE)
+line = JobQueue(min(2, os.cpu_count() or 1), PATIENCE)
 """Where all work on models waits for a core."""
 
 
@@ -47,7 +47,7 @@ def once(
     make: Callable[[], Result],
     doing: str,
     rank: int = VISITOR,
-    where: Line | None = None,
+    where: JobQueue | None = None,
     instead: bool = False,
 ) -> Result:
     """Return the value kept under a key, else compute it in a queue, once for all who ask for it meanwhile; `instead`
@@ -77,7 +77,7 @@ def once(
         return _await_result(where, task, full, doing, instead)
 
 
-def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: bool = False):
+def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instead: bool = False):
     """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves, leaves the
     queue."""
     try:
@@ -87,7 +87,7 @@ def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: b
             if on_screen and monotonic() < shown_from - EVERY / 2:
                 st.session_state.get(CANCELLED)
             elif on_screen:
-                bar = bar or progress_bar.Bar(
+                bar = bar or progress_bar.ProgressBar(
                     doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
                 )
                 bar.show(where.place(task), task.progress)
@@ -106,7 +106,7 @@ def _await_result(where: Line, task: Task, key: Hashable, doing: str, instead: b
     return task.result
 
 
-def cancel(where: Line, task: Callable[[], Task | None]) -> None:
+def cancel(where: JobQueue, task: Callable[[], Task | None]) -> None:
     """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it is not begun,
     or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
     st.session_state[CANCELLED] = True

@@ -53,7 +53,7 @@ def around(pages: list[str]) -> dict:
             Route(qr.PATH, qr.give, methods=["POST"]),
         ],
         "middleware": [
-            Middleware(request_gate.Gate, pages=addresses, document=first),
+            Middleware(request_gate.RequestGate, pages=addresses, document=first),
             Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=LEVEL),
         ],
         "lifespan": lifespan,

@@ -15,8 +15,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.server import hosts, uploads
-from pages.server.uploads import Uploads
-from pages.server.websockets import Sockets, address_of
+from pages.server.uploads import UploadStore
+from pages.server.websockets import SocketLimits, address_of
 from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
@@ -52,12 +52,12 @@ def policy(document: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-class Gate:
+class RequestGate:
     """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` is what they serve."""
 
     def __init__(self, app: ASGIApp, *, pages: tuple[str, ...], document: str):
         self.app, self.pages = app, pages
-        self.sockets, self.uploads = Sockets(), Uploads()
+        self.sockets, self.uploads = SocketLimits(), UploadStore()
         self.headers = {
             "Content-Security-Policy": policy(document),
             "X-Content-Type-Options": "nosniff",

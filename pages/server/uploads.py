@@ -25,7 +25,7 @@ PATIENCE = 120.0
 """Seconds that a file may take to arrive."""
 
 
-class Uploads:
+class UploadStore:
     """The files that arrive now, and those that wait to be read; `arriving` are the bytes of each session."""
 
     def __init__(self):

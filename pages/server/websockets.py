@@ -33,7 +33,7 @@ REMEMBERED = 4_000
 """Addresses of which is known how many sockets they opened."""
 
 
-class Pace:
+class TokenBucket:
     """A token bucket: a burst, and then a number in a second."""
 
     def __init__(self, rate: float, burst: float):
@@ -55,7 +55,7 @@ class Pace:
         return True
 
 
-class Sockets:
+class SocketLimits:
     """The open sockets, of each address and of all."""
 
     def __init__(self):
@@ -74,9 +74,9 @@ class Sockets:
             return "Your address opens pages faster than this server serves them: try again in a minute."
         return ""
 
-    def _pace(self, address: str, bound: int) -> Pace:
+    def _pace(self, address: str, bound: int) -> TokenBucket:
         if (pace := self._opened.get(address)) is None:
-            self._opened.put(address, pace := Pace(OPENED, bound))
+            self._opened.put(address, pace := TokenBucket(OPENED, bound))
         return pace
 
     async def serve(self, app, address: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +94,7 @@ class SocketGuard:
 
     def __init__(self, receive: Receive, send: Send):
         self._receive, self._send = receive, send
-        self._pace, self._deadline = Pace(RATE, BURST), monotonic() + FIRST
+        self._pace, self._deadline = TokenBucket(RATE, BURST), monotonic() + FIRST
         self._connected = self._spoke = False
 
     async def receive(self) -> Message:

@@ -209,7 +209,7 @@ def trace() -> Trace:
         try:
             with progress_bar.within(slots), progress_bar.keep_page(was_run()):
                 run = _find_run(*key, chosen)
-        except rate_limit.Full:
+        except rate_limit.ServerFull:
             raise
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
             if changes():

@@ -26,14 +26,14 @@ SURVEYS = (".parquet", ".arrow")
 STYLES = [ui.STYLES / f"{name}.css" for name in ("style", "present", "print")]
 
 
-class Slots(NamedTuple):
+class SidebarSlots(NamedTuple):
     """The containers that `run` fills with the model card, and with the samples where they come after the page."""
 
     origin: DeltaGenerator
     samples: DeltaGenerator
 
 
-def choices(pages: list, page: str) -> Slots:
+def choices(pages: list, page: str) -> SidebarSlots:
     """Draw the links to all pages, and the choice of model and input. Messages and questions stand above the page of
     this address. Return the containers that `run` fills."""
     for style in STYLES:
@@ -53,7 +53,7 @@ def choices(pages: list, page: str) -> Slots:
             st.selectbox("Model", [chosen_input.trace.model], disabled=True, help="The model of the saved run.")
         else:
             _model()
-        slots = Slots(st.container(), st.container())
+        slots = SidebarSlots(st.container(), st.container())
         if not _lesson(page):
             with slots.samples:
                 _samples(chosen_input)
@@ -204,7 +204,7 @@ def take_upload(data: bytes, name: str) -> bool:
     return False
 
 
-def run(slots: Slots, page: str) -> None:
+def run(slots: SidebarSlots, page: str) -> None:
     """Draw the model card, the buttons to save the run, and the legend of its symbols. Nothing where there is no run,
     or another one is shown. Messages have been shown by now."""
     visitor().refused_on = page if visitor().refusal else None

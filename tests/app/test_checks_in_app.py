@@ -25,7 +25,7 @@ from tracer.lessons.notes import evaluate, statements
 from tracer.record import serialization
 from tracer.tracing.proofs import counterfactual_budget as bounded
 from tracer.tracing.trim import lighten
-from tracer.utils.job_queue import JobEnd, Line
+from tracer.utils.job_queue import JobEnd, JobQueue
 from tracer.utils.progress import listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -68,7 +68,7 @@ def nothing_known(monkeypatch):
         assert task.wait(60)
     go, made = threading.Event(), background_checks._run_check
     monkeypatch.setattr(background_checks, "_run_check", lambda *key: (go.wait(60), made(*key))[1])
-    monkeypatch.setattr(background_checks, "line", Line(1))
+    monkeypatch.setattr(background_checks, "line", JobQueue(1))
     for kept in (background_checks._results, background_checks._tasks, background_checks._shown):
         kept.clear()
     yield go
@@ -199,7 +199,7 @@ def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
 
 
 def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):
-    monkeypatch.setattr(single_flight, "line", Line(2))
+    monkeypatch.setattr(single_flight, "line", JobQueue(2))
     go, begun, done = threading.Event(), threading.Event(), []
     visitor = single_flight.line.join(lambda: (begun.set(), go.wait(60)))
     assert begun.wait(10) and not single_flight.line.wait_for_visitors(0.01)
@@ -224,7 +224,7 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
 
 
 def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch):
-    monkeypatch.setattr(single_flight, "line", Line(2))
+    monkeypatch.setattr(single_flight, "line", JobQueue(2))
     monkeypatch.setattr(background_checks, "stopped", threading.Event())
     go, begun, told = threading.Event(), threading.Event(), []
     visitor = single_flight.line.join(lambda: (begun.set(), go.wait(60)))

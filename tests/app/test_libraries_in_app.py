@@ -259,8 +259,8 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
     monkeypatch.setattr(hub, "offline", lambda: False)
-    monkeypatch.setattr(hub.Files, "exist", True)
-    monkeypatch.setattr(hub.Files, "path", lambda self, name, local=False: None)
+    monkeypatch.setattr(hub.CheckpointFiles, "exist", True)
+    monkeypatch.setattr(hub.CheckpointFiles, "path", lambda self, name, local=False: None)
     assert hub.download("someone/model").size == 500
     assert hub.download("someone/model").folder.endswith("models--someone--model")
     monkeypatch.setattr(Hub, "model_info", lambda *given, **asked: 1 / 0)

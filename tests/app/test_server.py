@@ -17,7 +17,7 @@ from pages.state import session
 from tests.app.test_app import picture
 from tracer import models
 from tracer.utils.cache import Cache
-from tracer.utils.job_queue import BACKGROUND, JobEnd, Line, NoWaiters, position_text
+from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, NoWaiters, position_text
 from tracer.utils.progress import Progress, doing, listen, tell
 
 
@@ -105,7 +105,7 @@ def test_runs_together_are_held_to_a_bound_and_the_oldest_go_first():
 
 
 def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
-    line, begun, order = Line(1), threading.Event(), []
+    line, begun, order = JobQueue(1), threading.Event(), []
     first = line.join(begun.wait)
     ahead = line.join(lambda: order.append("ahead"), BACKGROUND)
     visitors = [line.join(lambda number=number: order.append(number)) for number in range(3)]
@@ -120,7 +120,7 @@ def test_visitors_go_before_what_nobody_waits_for_and_see_their_place():
 
 
 def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
-    line, going, most, go = Line(2, patience=60), [], [], threading.Event()
+    line, going, most, go = JobQueue(2, patience=60), [], [], threading.Event()
 
     def short():
         going.append(1)
@@ -131,7 +131,7 @@ def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
     for task in [line.join(short) for _ in range(8)]:
         assert task.wait(10)
     assert max(most) == 1 and len(most) == 8
-    line, began = Line(2, patience=0.3), time.monotonic()
+    line, began = JobQueue(2, patience=0.3), time.monotonic()
     long = line.join(go.wait)
     while line.place(long):
         time.sleep(0.001)
@@ -141,7 +141,7 @@ def test_short_work_goes_one_after_the_other_and_long_work_holds_nobody_up():
 
 
 def test_no_visitor_waits_for_work_in_the_background():
-    line, go = Line(2, patience=60), threading.Event()
+    line, go = JobQueue(2, patience=60), threading.Event()
     ahead = line.join(go.wait, BACKGROUND)
     while line.place(ahead):
         time.sleep(0.001)
@@ -235,7 +235,7 @@ def test_of_a_model_whose_runs_are_large_one_is_made_ahead(monkeypatch):
 
 
 def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
-    line, kept, told = Line(1), Cache(10), threading.Event()
+    line, kept, told = JobQueue(1), Cache(10), threading.Event()
 
     def works():
         with doing("Running the model"):
@@ -253,7 +253,7 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
 
 
 def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
-    line, go = Line(1), threading.Event()
+    line, go = JobQueue(1), threading.Event()
     task = line.join(go.wait)
     task.waiting = 1  # of another visitor
     single_flight.cancel(line, weakref.ref(task))

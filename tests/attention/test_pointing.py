@@ -30,7 +30,7 @@ class Pointing(torch.nn.Module):
 
 def test_pointing_is_counted_by_hand():
     """One large circle in the middle of the picture overlaps the four patches in the middle, not the corner."""
-    middle = scenes.Scene((scenes.Thing("circle", "red", "large", 32.0, 32.0, 10.0),))
+    middle = scenes.Scene((scenes.SceneObject("circle", "red", "large", 32.0, 32.0, 10.0),))
     for patch, share in ((5, 1.0), (0, 0.0)):
         figures = pointing(Pointing(patch), [scenes.gather([middle] * 2)])
         assert figures["pointing, mean over heads"] == {"layer": 0, "share": share}

@@ -31,7 +31,7 @@ from tests.support.hazards import (
 from tests.support.sweeping import cases
 from tracer.capture import record
 from tracer.capture.tensors.tensor_store import TensorStore
-from tracer.capture.tensors.value_versions import Values
+from tracer.capture.tensors.value_versions import ValueVersions
 
 HAZARDS = {
     "in-place": (InPlace, torch.randn(4, 5)),
@@ -286,7 +286,7 @@ def test_grad_still_flows_through_a_traced_module_afterwards():
 
 def test_a_new_tensor_where_a_written_one_lay_was_not_written_into():
     told = []
-    values = Values({}, TensorStore(0), lambda *write: told.append(write))
+    values = ValueVersions({}, TensorStore(0), lambda *write: told.append(write))
     for _ in range(50):
         written = torch.zeros(4)
         values.wrote(written, "0.0")

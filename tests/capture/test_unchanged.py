@@ -15,7 +15,7 @@ from tests.support.hazards import FusedAttention
 from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.capture import fast_paths, record
-from tracer.capture.tensors.module_state import State
+from tracer.capture.tensors.module_state import StateSnapshot
 
 
 class Remembers(nn.Module):
@@ -229,7 +229,7 @@ def test_a_fast_path_is_compared_once(monkeypatch):
 
 def test_state_looks_at_no_more_than_it_may():
     held = {str(i): [i] for i in range(30_000)}
-    before = State(held)
+    before = StateSnapshot(held)
     held["0"].append(1)
     held["new"] = 2
     before.restore()

@@ -26,7 +26,7 @@ from tracer.expr import (
     weight,
 )
 from tracer.symbols.notation import symbol
-from tracer.textbook.steps import DerivedStep, Line, Place, owners
+from tracer.textbook.steps import DerivedStep, Line, StepOrigin, owners
 from tracer.tracing.proofs.step_proof import relative_error
 
 EXAMPLES = examples()
@@ -168,7 +168,7 @@ def test_an_op_in_two_steps_is_refused():
         layout, name, inputs = False, "mm", ()
 
     def line(name):
-        return Line(name, "mlp", "", X, X, Place("m"), "")
+        return Line(name, "mlp", "", X, X, StepOrigin("m"), "")
 
     with pytest.raises(ValueError, match=r"op 0 \(mm\) belongs to both 'a' and 'b'"):
         owners([DerivedStep(line("a"), 0, (0,)), DerivedStep(line("b"), 0, (0,))], [Seen])

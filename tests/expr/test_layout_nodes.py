@@ -51,7 +51,7 @@ from tracer.expr import (
     latex,
 )
 from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
@@ -177,7 +177,7 @@ def test_a_place_in_a_vector_is_no_row():
 )
 def test_what_can_not_be_is_refused(printed, said):
     names = {r"\mathbf{Z}", r"\mathbf{X}", *SIZES}
-    with pytest.raises(Unread, match=said):
+    with pytest.raises(UnreadableLatex, match=said):
         line = read(rf"\mathbf{{Z}} = {printed}", names)
         evaluate(line, lambda name: np.ones((2, 5)) if "X" in name else np.asarray(SIZES[name]), (2, 5))
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import tracer
-from tracer.attention.masks import Rows, row, visible
+from tracer.attention.masks import RowSums, row, visible
 from tracer.figures.attention import mask_payload
 from tracer.figures.palette import MASK
 from tracer.figures.predictions import model_output
@@ -195,7 +195,7 @@ def test_a_mask_of_many_numbers_names_none():
 
 
 def test_what_the_rows_keep_to_is_said_of_each_head(monkeypatch):
-    monkeypatch.setattr("tracer.attention.masks.rows", lambda *a, head, **k: Rows(float(head), None))
+    monkeypatch.setattr("tracer.attention.masks.rows", lambda *a, head, **k: RowSums(float(head), None))
     trace = tracer.load("nanogpt", D=9, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
     header, _ = unpacked(mask_payload.pack(trace, visible(trace)))
     assert list(header["kept"]) == ["0", "1", "2"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tracer
-from pages.sections.lessons.note_statements import Card, Read
+from pages.sections.lessons.note_statements import NoteResults, StatementCard
 from tests.app.test_app import visited
 from tests.support.note_runs import run, same_blocks, whole
 from tests.support.sweeping import cases
@@ -233,7 +233,7 @@ def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
 
 
 def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
-    made = Read((Card("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
+    made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
     monkeypatch.setattr("pages.sections.lessons.note_statements._read", lambda note: made)
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": Cache(4)})
     table = visited("notes", note="003", of="transformer", block="1").table[0].value

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.record.comparison import Relation, Spelling
+from tracer.record.comparison import EquationRelation, Relation
 from tracer.tracing import LATER
 
 QUERY, KEY = "attention.query", "attention.key"
@@ -72,7 +72,7 @@ def test_a_run_equals_itself(net, plain):
     comparison = tracer.compare(plain, run(net))
     assert comparison.equal and comparison.first is None
     assert {one.values.relation for one in comparison.rows} == {Relation.IDENTICAL}
-    assert {one.equations for one in comparison.rows} == {Spelling.SAME}
+    assert {one.equations for one in comparison.rows} == {EquationRelation.SAME}
     assert all(one.same_shape and one.same_symbols and not one.alone for one in comparison.rows)
     assert comparison.counts() == {"equal bit by bit": len(plain.steps)}
     assert [one.values.difference for one in comparison.attention] == [0.0]
@@ -87,7 +87,7 @@ def test_one_changed_weight_is_found_in_its_line(net, plain):
     assert comparison.first.id.endswith(KEY)
     difference = (plain.value(comparison.first.a) - comparison.b.value(comparison.first.b)).abs().max().item()
     assert comparison.first.values.difference == pytest.approx(difference)
-    assert comparison.first.equations is Spelling.SAME
+    assert comparison.first.equations is EquationRelation.SAME
     assert comparison.output.relation is Relation.DIFFERENT and comparison.attention[0].values.difference > 0
 
 
@@ -109,7 +109,7 @@ def test_exchanged_queries_and_keys_are_found_in_values_and_in_the_equation(net,
     exchanged = Exchanged().eval()
     exchanged.load_state_dict(net.state_dict())
     comparison = tracer.compare(plain, run(exchanged))
-    assert comparison.first.id.endswith(QUERY) and comparison.first.equations is Spelling.DIFFERENT
+    assert comparison.first.id.endswith(QUERY) and comparison.first.equations is EquationRelation.DIFFERENT
 
 
 def test_a_replaced_op_is_found_in_its_line(net, plain):
@@ -118,7 +118,7 @@ def test_a_replaced_op_is_found_in_its_line(net, plain):
 
     first = tracer.compare(plain, run(edited(net, edit))).first
     assert first.a.latex.startswith(first.b.symbol) and "GELU" in first.a.latex and "ReLU" in first.b.latex
-    assert first.equations is Spelling.DIFFERENT
+    assert first.equations is EquationRelation.DIFFERENT
 
 
 def test_a_replaced_op_is_found_where_no_value_was_kept(net):
@@ -133,7 +133,7 @@ def test_a_replaced_op_is_found_where_no_value_was_kept(net):
 def test_another_input_differs_from_the_first_line_on(net, plain):
     comparison = tracer.compare(plain, run(net, seed=1))
     assert comparison.first is comparison.rows[0] and not any(one.values.relation.equal for one in comparison.rows)
-    assert {one.equations for one in comparison.rows} == {Spelling.SAME}
+    assert {one.equations for one in comparison.rows} == {EquationRelation.SAME}
 
 
 def test_eager_and_fused_attention_are_equal_with_what_the_kernel_never_held(net, plain):
@@ -169,7 +169,7 @@ def test_a_changed_line_stands_beside_the_line_that_it_changes(net, plain):
     assert comparison.first.id == f"{line}.changed" and comparison.first.a is None and comparison.first.alone
     assert comparison.first.values.relative == pytest.approx(0.5) and comparison.first.beside.id == line
     assert [one.id for one in comparison.rows if one.alone] == [f"{line}.changed"]
-    assert row(comparison, "context").equations is Spelling.DIFFERENT
+    assert row(comparison, "context").equations is EquationRelation.DIFFERENT
     assert tracer.compare(changed, changed).equal
 
 
@@ -185,7 +185,7 @@ def test_two_models_are_aligned_by_what_their_lines_are(net, plain):
     comparison = tracer.compare(plain, run(Renamed().eval()))
     assert comparison.equal and not any(one.alone for one in comparison.rows)
     assert any(one.a.id != one.b.id for one in comparison.rows)
-    assert {one.equations for one in comparison.rows} <= {Spelling.SAME, Spelling.RESPELLED}
+    assert {one.equations for one in comparison.rows} <= {EquationRelation.SAME, EquationRelation.RESPELLED}
 
 
 def test_saved_runs_are_compared_without_their_model(net, plain, tmp_path):

@@ -15,7 +15,7 @@ from tracer import models, verify, zoo
 from tracer.export import to_html
 from tracer.record import latex_reader
 from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.operands import names
 from tracer.record.latex_reader.parser import read
 from tracer.verify.checks.printed.printed_equations import differences, problems
@@ -270,5 +270,5 @@ UNREAD = {
 
 @pytest.mark.parametrize("latex", UNREAD)
 def test_what_can_not_be_read_is_told_in_a_sentence(latex):
-    with pytest.raises(Unread, match=UNREAD[latex]):
+    with pytest.raises(UnreadableLatex, match=UNREAD[latex]):
         evaluate(read(f"Y = {latex}", [*VALUES, "Y"]), VALUES.__getitem__, (4, 3))

@@ -8,7 +8,7 @@ import torch
 from tests.support.handmade import sample
 from tracer.record import Name, Symbol, Trace
 from tracer.record.comparison.answers import compare_answers
-from tracer.record.comparison.equations import Equations, Spelling
+from tracer.record.comparison.equations import EquationComparison, EquationRelation
 from tracer.record.comparison.tensors import Relation, compare_outputs, compare_tensors
 
 X = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
@@ -76,12 +76,12 @@ def book(latex: str, path: str) -> Trace:
     return replace(sample(), steps=(step,), symbols=SIZES)
 
 
-def relation(one: str, two: str, path: str = "net") -> Spelling:
+def relation(one: str, two: str, path: str = "net") -> EquationRelation:
     """Return the relation of two equations of aligned lines, of models whose parameters are at `net` and `path`."""
     letters = {letter: rf"\mathbf{{{letter}}}" for letter in "ABC"}
     one, two = ("".join(letters.get(sign, sign) for sign in text) for text in (one, two))
     a, b = book(one, "net"), book(two, path)
-    return Equations(a, b, [(a.steps[0], b.steps[0])]).relation(a.steps[0], b.steps[0])
+    return EquationComparison(a, b, [(a.steps[0], b.steps[0])]).relation(a.steps[0], b.steps[0])
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def relation(one: str, two: str, path: str = "net") -> Spelling:
     ],
 )
 def test_the_same_mathematics_in_another_spelling(one, two):
-    assert relation(one, two) is Spelling.RESPELLED
-    assert relation(one, one) is Spelling.SAME
-    assert relation(one, two, "model") is not Spelling.DIFFERENT
+    assert relation(one, two) is EquationRelation.RESPELLED
+    assert relation(one, one) is EquationRelation.SAME
+    assert relation(one, two, "model") is not EquationRelation.DIFFERENT
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_the_same_mathematics_in_another_spelling(one, two):
     ],
 )
 def test_another_equation_is_different(one, two):
-    assert relation(one, two) is Spelling.DIFFERENT
+    assert relation(one, two) is EquationRelation.DIFFERENT
 
 
 def test_parameters_of_two_models_stand_for_each_other_always_alike():
-    assert relation("A + B", "A + C", "model") is Spelling.RESPELLED
-    assert relation("A + A", "A + B", "model") is Spelling.DIFFERENT
-    assert relation("A + B", "A + A", "model") is Spelling.DIFFERENT
+    assert relation("A + B", "A + C", "model") is EquationRelation.RESPELLED
+    assert relation("A + A", "A + B", "model") is EquationRelation.DIFFERENT
+    assert relation("A + B", "A + A", "model") is EquationRelation.DIFFERENT
 
 
 def test_what_the_reader_does_not_know_is_not_judged():
-    assert relation("A", r"\wp(A)") is Spelling.UNREAD
+    assert relation("A", r"\wp(A)") is EquationRelation.UNREAD
 
 
 def test_answers_have_the_probabilities_of_both():

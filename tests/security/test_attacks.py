@@ -25,7 +25,7 @@ import websockets
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from pages.server import app_factory
-from pages.server.websockets import NAMES, NOT_ALLOWED, Pace, SocketGuard
+from pages.server.websockets import NAMES, NOT_ALLOWED, SocketGuard, TokenBucket
 from tests.app.test_app import picture
 from tests.hosted.visitor import Visitor
 from tests.load import visitor as concurrent
@@ -191,10 +191,10 @@ def test_one_address_has_some_of_the_places_and_opens_them_no_faster(app):
 
 
 def test_messages_of_one_socket_are_read_at_a_pace():
-    pace = Pace(rate=10, burst=3)
+    pace = TokenBucket(rate=10, burst=3)
     waits = [pace.wait() for _ in range(5)]
     assert waits[:3] == [0, 0, 0] and 0 < waits[3] < waits[4] <= 0.2
-    pace = Pace(rate=0.001, burst=2)
+    pace = TokenBucket(rate=0.001, burst=2)
     assert [pace.take() for _ in range(4)] == [True, True, False, False]
 
 

@@ -14,7 +14,7 @@ from tracer.capture.callable_module import as_module
 from tracer.record import cost_breakdown
 from tracer.shapes import value_of
 from tracer.tracing.module_records import levels
-from tracer.tracing.op_records import Run, account
+from tracer.tracing.op_records import OpSequence, account
 from tracer.verify.checks.run import module_records as checked
 
 
@@ -48,7 +48,7 @@ def recorded():
     """A recording of one module in another, and its ops."""
     with torch.no_grad():
         found = record(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (torch.randn(2, 3),), calls=True)
-    return found.calls, account(Run(found.ops), (), (), None, (), ()).ops
+    return found.calls, account(OpSequence(found.ops), (), (), None, (), ()).ops
 
 
 def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):

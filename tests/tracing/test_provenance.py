@@ -69,7 +69,7 @@ def test_what_is_computed_is_what_ran_and_shares_add_up_to_it(runs, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_terms_are_what_the_equation_has_gradients_for(runs, name):
     trace = runs[name]
-    value = trace.later.values(provenance_walk.Chain)
+    value = trace.later.values(provenance_walk.RecomputedValues)
     for step in trace.steps:
         equation = value.equations[step.id]
         (index,) = some(step.shape, 1, step.id)

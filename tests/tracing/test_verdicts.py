@@ -16,7 +16,7 @@ from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.export import render
 from tracer.expr import ArgTopK, Tensor
 from tracer.textbook.derivation import derive
-from tracer.textbook.steps import DerivedStep, Line, Place
+from tracer.textbook.steps import DerivedStep, Line, StepOrigin
 from tracer.tracing.proofs.step_proof import Values, prove
 from tracer.utils.tensor_diff import first_beyond, identical, margins, relative_difference
 
@@ -131,7 +131,7 @@ def proof(computed: list[float], traced: list[float]):
     for op, (name, numbers) in enumerate({"x": computed, "y": traced}.items()):
         kept.offer(f"{op}.0", torch.tensor(numbers))
         made = Tensor(name, (sympy.Symbol("T"),), name)
-        line = Line(name, "norm", "", made, found[0].line.tensor if found else made, Place("m"), "")
+        line = Line(name, "norm", "", made, found[0].line.tensor if found else made, StepOrigin("m"), "")
         found.append(DerivedStep(line, op, ()))
     return prove(found[1], Values(torch.nn.Module(), kept, found, [step.line for step in found], {}), {})
 

@@ -12,7 +12,7 @@ from pages.state.visitor import FIRST_MODEL
 from tests.app.test_app import opened, picture, text, upload
 from tests.app.test_libraries_in_app import typed
 from tracer import models, zoo
-from tracer.utils.job_queue import Line
+from tracer.utils.job_queue import JobQueue
 from tracer.utils.limits import BOUNDS, limits
 
 
@@ -105,7 +105,7 @@ def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable,
     monkeypatch.setenv(variable, "3")
     asks, go, begun = cycle(map(tuple, visitors)), threading.Event(), threading.Semaphore(0)
     monkeypatch.setattr(rate_limit, "owner", lambda: next(asks))
-    monkeypatch.setattr(single_flight, "line", Line(3))
+    monkeypatch.setattr(single_flight, "line", JobQueue(3))
 
     def make():
         begun.release()
@@ -115,7 +115,7 @@ def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable,
     for thread in threads:
         thread.start()
         assert begun.acquire(timeout=30)
-    with pytest.raises(rate_limit.Full, match=expected):
+    with pytest.raises(rate_limit.ServerFull, match=expected):
         single_flight.in_turn(lambda: pytest.fail("the fourth run was let in"), "Running")
     go.set()
     for thread in threads:
@@ -126,7 +126,7 @@ def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable,
 
 def test_no_run_is_taken_while_the_memory_is_full(monkeypatch):
     monkeypatch.setenv("TRACER_MEMORY_GB", "0.001")
-    with pytest.raises(rate_limit.Full, match="The server’s memory is full"):
+    with pytest.raises(rate_limit.ServerFull, match="The server’s memory is full"):
         single_flight.in_turn(lambda: pytest.fail("the run was let in"), "Running")
     assert rate_limit.count() == 0
 
@@ -162,7 +162,7 @@ def test_the_default_sample_still_opens(monkeypatch):
 
 
 def test_addresses_are_served_in_turn_and_in_each_its_sessions():
-    line, go, order = Line(1), threading.Event(), []
+    line, go, order = JobQueue(1), threading.Event(), []
     first = line.join(go.wait)
     while line.place(first):
         threading.Event().wait(0.001)
@@ -177,7 +177,7 @@ def test_addresses_are_served_in_turn_and_in_each_its_sessions():
 
 
 def test_work_that_several_wait_for_goes_with_the_one_who_has_less_in_the_line():
-    line, go = Line(1), threading.Event()
+    line, go = JobQueue(1), threading.Event()
     first = line.join(go.wait)
     while line.place(first):
         threading.Event().wait(0.001)

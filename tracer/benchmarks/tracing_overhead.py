@@ -33,7 +33,7 @@ from tracer.record import Trace
 from tracer.shapes import solve
 from tracer.tracing import LATER, assemble
 from tracer.utils.internals.torch_internals import storage_id
-from tracer.utils.job_queue import PATIENCE, Line
+from tracer.utils.job_queue import PATIENCE, JobQueue
 from tracer.verify import Transparent
 
 PAIRS = 15
@@ -278,7 +278,7 @@ def deriving_library() -> float:
 def _threads() -> Iterator[dict]:
     """Measure runs in threads, all at once, and through the app's queue. With one thread inside each op, as in the
     app."""
-    model, line = tracer.load("vit"), Line(2, PATIENCE)
+    model, line = tracer.load("vit"), JobQueue(2, PATIENCE)
 
     def at_once():
         with ThreadPoolExecutor(THREADS) as pool:

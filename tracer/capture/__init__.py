@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from tracer.capture.attention.detector import Attentions
-from tracer.capture.composite_calls import CallRecorder, Calls
+from tracer.capture.attention.detector import AttentionDetector
+from tracer.capture.composite_calls import CallLog, CallRecorder
 from tracer.capture.dispatch_modes import CallMode, observe_ops, push_mode
 from tracer.capture.higher_order_ops import written_out
 from tracer.capture.module_hooks import following
@@ -27,7 +27,7 @@ from tracer.capture.op_schema import written_tensors as written_to
 from tracer.capture.python_scalars import ScalarRecorder, Scalars, digesting
 from tracer.capture.source_lines import locate
 from tracer.capture.tensors.module_state import restoring
-from tracer.capture.tensors.producers import Makers
+from tracer.capture.tensors.producers import ProducerIndex
 from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
 from tracer.capture.tensors.tensor_store import InputGuard, TensorStore
 from tracer.utils.error_text import quote
@@ -67,13 +67,13 @@ class Recording:
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
-    attentions: Attentions | None = None
+    attentions: AttentionDetector | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
     opened: list = field(default_factory=list)
     notes: tuple[str, ...] = ()
     opened_error: float | None = None
-    calls: Calls | None = None
+    calls: CallLog | None = None
     numbers: list[int] = field(default_factory=list)
     arguments: tuple[tuple, dict[str, Any]] = ((), {})
     grad: bool = False
@@ -121,7 +121,7 @@ def record(
     recording.arguments, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
-    makers = Makers(weights | inputs)
+    makers = ProducerIndex(weights | inputs)
     keeping = cap > 0 or store is not None
     if keeping:
         for name, tensor in inputs.items():
@@ -136,7 +136,7 @@ def record(
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
         if attention:
-            recording.attentions = Attentions(recording.ops, recording.store, recording.inputs)
+            recording.attentions = AttentionDetector(recording.ops, recording.store, recording.inputs)
             stack.callback(recording.attentions.over)
         names = stack.enter_context(CallMode())
         untouched = InputGuard(theirs, recording.store)
@@ -226,7 +226,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
     return observe
 
 
-def _note_positions(recording: Recording, makers: Makers, op: int, operands: Iterable[Tensor]) -> None:
+def _note_positions(recording: Recording, makers: ProducerIndex, op: int, operands: Iterable[Tensor]) -> None:
     """Note the operands of an op that are tensors of a list that an op returned."""
     for place, tensor in enumerate(operands):
         if (position := makers.position(tensor)) is not None:

@@ -20,7 +20,7 @@ from tracer.capture.op_schema import OpKind, kind, tensors, written_tensors
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.capture.tensors.pytree import output_tensors as returned_tensors
 from tracer.capture.tensors.tensor_store import address
-from tracer.capture.tensors.value_versions import Layout, Ref, Values
+from tracer.capture.tensors.value_versions import Layout, Ref, ValueVersions
 from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
 from tracer.utils.internals.torch_internals import pop_dispatch_mode, push_dispatch_mode, restore_autograd_keys
 
@@ -90,7 +90,7 @@ class ChangedValue(NamedTuple):
 
 
 @dataclass
-class Calls:
+class CallLog:
     """The calls of one run and the calls of its modules, both in order. `changes` are the values that interventions
     replaced."""
 
@@ -104,7 +104,7 @@ class Calls:
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
     changes: list[ChangedValue] = field(default_factory=list)
 
-    def without_changes(self) -> Calls:
+    def without_changes(self) -> CallLog:
         """Return the calls as if no value had been replaced: changed values are read as those before the change, and
         the calls that computed them are left out."""
         if not self.changes:
@@ -128,7 +128,7 @@ class Calls:
             for module in self.modules
         ]
         restored_calls = [restored(call) for index, call in enumerate(self.entries) if index not in gone]
-        return Calls(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
+        return CallLog(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
 
     @cached_property
     def signature(self) -> int:
@@ -209,10 +209,10 @@ class CallRecorder(CallRunner):
     """The recorder of calls: builds an observer of ops that also sees calls."""
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
-        self.calls = Calls()
+        self.calls = CallLog()
         self._ops, self._store, self._modules = recording.ops, recording.store, modules
         with torch.DisableTorchFunction():
-            self._values = Values(makers_named, recording.store, self._record_overwrite)
+            self._values = ValueVersions(makers_named, recording.store, self._record_overwrite)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []

@@ -13,14 +13,14 @@ import torch
 
 from tracer.capture.dispatch_modes import observe_ops
 from tracer.capture.op_schema import kind, tensors
-from tracer.capture.tensors.producers import Makers
+from tracer.capture.tensors.producers import ProducerIndex
 from tracer.utils.internals.torch_internals import is_decomposable, op_decomposition
 
 ELEMENTARY = "PyTorch does not open it any further"
 RANDOM = "its results are random, so it is not run a second time"
 
 
-class Part(NamedTuple):
+class PrimitiveEvent(NamedTuple):
     """One primitive as it ran: tensors by (shape, dtype, maker). The maker is the number of the primitive that made the
     tensor, or says which of the op's inputs it is: `"input 0"`. `within` names the ops that were opened to get here."""
 
@@ -34,11 +34,11 @@ class NoDecomposition(Exception):
     """An op that is not opened, and the reason."""
 
 
-class Elementary(Exception):
+class DownToPrims(Exception):
     """A decomposition that went down to `prims`."""
 
 
-def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[Part, ...], object]:
+def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[PrimitiveEvent, ...], object]:
     """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `NoDecomposition` if it has no others.
     `NoDecomposition` where it has no others.
 
@@ -46,26 +46,26 @@ def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[Part, ...], object
     """
     function, random = op_decomposition(func), torch.Tag.nondeterministic_seeded in func.tags
     if function is not None:
-        lister = Lister(args, kwargs)
+        lister = PrimitiveRecorder(args, kwargs)
         try:
             with torch.DisableTorchFunction():
                 result = lister.run(function, args, kwargs)
             if result is not NotImplemented:
                 return tuple(lister.parts), result
-        except Elementary:
+        except DownToPrims:
             pass
     raise NoDecomposition(RANDOM if random else ELEMENTARY)
 
 
-class Lister:
+class PrimitiveRecorder:
     """The primitives of one op: its decomposition, with the decompositions of the ops in it."""
 
     def __init__(self, args: tuple, kwargs: dict):
-        self.parts: list[Part] = []
+        self.parts: list[PrimitiveEvent] = []
         self._within: list[str] = []
         inputs = tensors((*args, *kwargs.values()))
         numbers = reversed(range(len(inputs)))  # what is given twice is the first of the two
-        self._makers = Makers({f"input {number}": inputs[number] for number in numbers})
+        self._makers = ProducerIndex({f"input {number}": inputs[number] for number in numbers})
 
     def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
         """Run a decomposition and list its ops."""
@@ -75,7 +75,7 @@ class Lister:
     def _see(self, mode, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func.namespace == "prims":
-            raise Elementary
+            raise DownToPrims
         facts = kind(func)
         if not facts.written and (not facts.layout or is_decomposable(func)):
             opened, result = self._open(func, facts, args, kwargs)
@@ -90,7 +90,7 @@ class Lister:
             self._makers.wrote(tensor, number)
         outputs = tuple(self._makers.record(tensor, number) for tensor in tensors((result,)))
         within = self._within[:-1] if self._within[-1:] == [facts.name] else self._within  # one overload by another
-        self.parts.append(Part(facts.name, "/".join(within), inputs, outputs))
+        self.parts.append(PrimitiveEvent(facts.name, "/".join(within), inputs, outputs))
         return result
 
     def _open(self, func, facts, args, kwargs) -> tuple[bool, object]:
@@ -104,7 +104,7 @@ class Lister:
             result = self.run(function, args, kwargs)
             if result is not NotImplemented:
                 return True, result
-        except Elementary:
+        except DownToPrims:
             pass
         finally:
             del self._within[depth - (not facts.layout) :]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.capture.decomposition import ELEMENTARY, NoDecomposition, Part, decompose
+from tracer.capture.decomposition import ELEMENTARY, NoDecomposition, PrimitiveEvent, decompose
 from tracer.capture.op_schema import kind, tensors
 from tracer.utils.devices import to_cpu
 from tracer.utils.internals.torch_internals import function_schema, storage_id, tree_map_only
@@ -20,7 +20,7 @@ class OpDecomposition(NamedTuple):
     """The primitives of one op. `error` is the relative difference between their result and the op's, or None if the op
     is its own only primitive; `note` says why."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PrimitiveEvent, ...]
     error: float | None
     note: str
 
@@ -87,7 +87,7 @@ def _alone(event, note: str) -> OpDecomposition:
     """Return an op that is its own only primitive."""
     inputs = tuple((shape, dtype, f"input {i}") for i, (shape, dtype, _) in enumerate(event.inputs))
     outputs = tuple((shape, dtype, 0) for shape, dtype, _ in event.outputs)
-    return OpDecomposition((Part(event.name, "", inputs, outputs),), None, note)
+    return OpDecomposition((PrimitiveEvent(event.name, "", inputs, outputs),), None, note)
 
 
 def _error(name: str, recomputed: list[Tensor], ran: list[Tensor]) -> float | None:

@@ -18,7 +18,7 @@ from tracer.figures.payload_budget import ROWS, can_draw
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 from tracer.record import AttentionRecord, Step, Trace
-from tracer.record.comparison import Comparison, LayerAttention, Relation, Row, Spelling
+from tracer.record.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
 from tracer.record.comparison.alignment import CHANGED
 from tracer.symbols import notation
 
@@ -31,7 +31,7 @@ MAPS = 1_500_000
 SIDES = ("left", "right")
 
 
-class Payload(NamedTuple):
+class ComparisonPayload(NamedTuple):
     """The packed comparison, and in sentences what it comes to."""
 
     packed: bytes
@@ -42,7 +42,7 @@ class Payload(NamedTuple):
         return len(self.packed) + sum(map(len, self.summary))
 
 
-def pack(comparison: Comparison) -> Payload:
+def pack(comparison: Comparison) -> ComparisonPayload:
     """Return a comparison for drawing: the length of the JSON in four bytes, little end first, the JSON, two colour
     scales of 256 RGB triples, and the cells of the maps."""
     maps, places, cells = _maps(comparison)
@@ -57,7 +57,7 @@ def pack(comparison: Comparison) -> Payload:
     header = json.dumps(facts, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 4)
     packed = b"".join((len(header).to_bytes(4, "little"), header, table(SEQUENTIAL), table(DIVERGING), *cells))
-    return Payload(packed, tuple(summary(comparison)))
+    return ComparisonPayload(packed, tuple(summary(comparison)))
 
 
 def _letters(trace: Trace) -> Iterator[str]:
@@ -84,8 +84,8 @@ def summary(comparison: Comparison) -> Iterator[str]:
     phrases = [f"{number:,} {'is' if number == 1 else 'are'} {what}" for number, what in parts if number]
     summary = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
     yield f"{summary}: {_listed(phrases)}." if phrases else f"{summary}."
-    spelled = sum(row.equations is Spelling.RESPELLED for row in pairs)
-    different = sum(row.equations is Spelling.DIFFERENT for row in pairs)
+    spelled = sum(row.equations is EquationRelation.RESPELLED for row in pairs)
+    different = sum(row.equations is EquationRelation.DIFFERENT for row in pairs)
     if not different:
         yield f"All {count:,} equations are the same mathematics." if count else "No equations can be compared."
     else:
@@ -101,11 +101,11 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _row(row: Row, names: frozenset[str]) -> dict[str, Any]:
+def _row(row: LinePair, names: frozenset[str]) -> dict[str, Any]:
     step, values = row.step, row.values
     sides = row.a or row.beside, row.b or row.beside
     marked = [side and _latex(side) for side in sides]
-    if row.a and row.b and row.equations is not Spelling.SAME and None not in marked:
+    if row.a and row.b and row.equations is not EquationRelation.SAME and None not in marked:
         marked = list(mark_differences(row.a.latex, row.b.latex, names))
     return {
         "id": step.id,
@@ -141,7 +141,7 @@ def _inside(step: Step) -> str:
     return rf"{step.symbol} \in {notation.shape_latex(step.symbolic)} = {text.numbers(step.shape)}"
 
 
-def _values_text(row: Row) -> str:
+def _values_text(row: LinePair) -> str:
     """Return the relation of the values of a pair as a sentence."""
     values, beside = row.values, ""
     if row.alone:
@@ -170,17 +170,19 @@ def _values_text(row: Row) -> str:
     return "The values were not kept in at least one of the runs."
 
 
-def _equations_text(row: Row) -> str:
+def _equations_text(row: LinePair) -> str:
     return {
         None: "",
-        Spelling.SAME: "The equations have the same text.",
-        Spelling.RESPELLED: "The equations are the same mathematics, written differently.",
-        Spelling.DIFFERENT: "The equations differ mathematically.",
-        Spelling.UNREAD: "The equations are written differently; whether they are the same mathematics is not known.",
+        EquationRelation.SAME: "The equations have the same text.",
+        EquationRelation.RESPELLED: "The equations are the same mathematics, written differently.",
+        EquationRelation.DIFFERENT: "The equations differ mathematically.",
+        EquationRelation.UNREAD: (
+            "The equations are written differently; whether they are the same mathematics is not known."
+        ),
     }[row.equations]
 
 
-def _shapes_text(row: Row) -> str:
+def _shapes_text(row: LinePair) -> str:
     if row.alone or (row.same_shape and row.same_symbols):
         return ""
     if row.same_symbols:

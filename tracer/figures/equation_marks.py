@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 
-from tracer.record.latex_reader.lexer import Signs
+from tracer.record.latex_reader.lexer import TokenCursor
 
 MARK = "#d8486b"
 """The colour of a part that differs; a page replaces it by its own."""
@@ -34,7 +34,7 @@ def mark_differences(a: str, b: str, names: Collection[str]) -> tuple[str, str]:
 
 def _units(latex: str, names: Collection[str]) -> list[str]:
     """Return the letters of tensors, and the other signs, of a line."""
-    signs, spans = Signs(latex, names), []
+    signs, spans = TokenCursor(latex, names), []
     while signs.next:
         if name := signs.name():
             spans.append(name)

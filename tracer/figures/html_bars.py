@@ -9,7 +9,7 @@ MANY = 12
 """Number of rows from which on they are closer together."""
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """A part of a bar: its length on the axis, its colour, and its text under the pointer."""
 
     size: float
@@ -17,16 +17,16 @@ class Part(NamedTuple):
     tooltip: str
 
 
-class Row(NamedTuple):
+class Bar(NamedTuple):
     """A bar: its name, its parts from left to right, and the number behind them."""
 
     name: str
-    parts: Sequence[Part]
+    parts: Sequence[BarPart]
     number: str
 
 
 def bars(
-    rows: Sequence[Row], ticks: Mapping[float, str], axes: tuple[str, str], caption: str, figure: str, keys=()
+    rows: Sequence[Bar], ticks: Mapping[float, str], axes: tuple[str, str], caption: str, figure: str, keys=()
 ) -> str:
     """Return rows over an axis that ends at the last of `ticks`, {position: label}, as HTML.
 
@@ -52,12 +52,12 @@ def legend(keys: Iterable[tuple[str, str]]) -> str:
     return rows and f'<ul class="keys">{rows}</ul>'
 
 
-def _row(row: Row, end: float) -> str:
+def _row(row: Bar, end: float) -> str:
     bar = "".join(_part(part, end) for part in row.parts if part.size or len(row.parts) == 1)
     return f"<b>{html.escape(row.name)}</b><span>{bar}<em>{html.escape(row.number)}</em></span>"
 
 
-def _part(part: Part, end: float) -> str:
+def _part(part: BarPart, end: float) -> str:
     width = f"width:{100 * part.size / end:.2f}%"
     return f'<i title="{html.escape(part.tooltip)}" style="{width};background:{part.colour}"></i>'
 

@@ -9,7 +9,7 @@ from math import prod
 
 import torch
 
-from tracer.capture.composite_calls import Call, Calls, Ref, refs
+from tracer.capture.composite_calls import Call, CallLog, Ref, refs
 from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
 
 
@@ -31,7 +31,7 @@ class Graph:
     (`replace`). Derived properties, such as liveness, are computed on first use.
     """
 
-    def __init__(self, calls: Iterable[Call], run: Calls):
+    def __init__(self, calls: Iterable[Call], run: CallLog):
         self.calls, self.run = tuple(calls), run
         self.placeholders, self.outputs, self.modules = run.inputs, run.outputs, run.modules
         self.returned = frozenset(ref.key for ref in run.outputs)
@@ -50,7 +50,7 @@ class Graph:
                     self.ref[ref.key] = ref
 
     @classmethod
-    def of(cls, run: Calls, known: Callable[[str], bool]) -> Graph:
+    def of(cls, run: CallLog, known: Callable[[str], bool]) -> Graph:
         """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls."""
         taken = {ref.key for call in run.entries for ref in refs(call.arguments)}
         return cls(cls._expand(run.entries, known, taken), run)

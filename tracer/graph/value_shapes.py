@@ -10,7 +10,7 @@ from math import prod
 
 import sympy
 
-from tracer.capture.composite_calls import Call, Calls, refs
+from tracer.capture.composite_calls import Call, CallLog, refs
 from tracer.expr.nn.scan import PARTS
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
@@ -36,7 +36,7 @@ TRIES = 400
 
 
 def solved_shapes(
-    calls: Calls, solution: Solution | None, apart: frozenset[int] = frozenset()
+    calls: CallLog, solution: Solution | None, apart: frozenset[int] = frozenset()
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, set[int]]]:
     """Return the solved shape of each value by its key, and the values whose shape differs at some ops, with these ops.
 
@@ -64,7 +64,7 @@ def solved_shapes(
     return solved, differ
 
 
-def _external_keys(calls: Calls, operands: Collection[tuple[int, int]]) -> frozenset[str]:
+def _external_keys(calls: CallLog, operands: Collection[tuple[int, int]]) -> frozenset[str]:
     """Return the keys of tensors that nothing in the run computed, from the ops that take them and their places."""
     if not operands:
         return frozenset()
@@ -113,7 +113,7 @@ def _sort_factors(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Se
 class Shapes:
     """Symbolic shapes: `of(key)` is the shape of a value. A size without a symbol is its number."""
 
-    def __init__(self, graph: Graph, calls: Calls, solution: Solution | None, sizes: dict[str, int], same):
+    def __init__(self, graph: Graph, calls: CallLog, solution: Solution | None, sizes: dict[str, int], same):
         self._graph, self.sizes = graph, sizes
         units = solution.units(sizes) if solution is not None else ()
         self.same = lambda a, b: same(a, b) or equal_at(sympy.sympify(a), sympy.sympify(b), units)

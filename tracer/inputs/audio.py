@@ -36,7 +36,7 @@ _EXPECTED = "expected a WAV file (PCM, 8, 16, 24 or 32 bit, mono or stereo)"
 _OTHERS = {"an MP3 file": b"ID3", "an Ogg file": b"OggS", "a FLAC file": b"fLaC", "a big-endian WAV file": b"RIFX"}
 
 
-class Format(NamedTuple):
+class WavHeader(NamedTuple):
     """The header of a WAV file: channels, samples a second, bytes of a number."""
 
     channels: int
@@ -64,7 +64,7 @@ def open_sound(data: bytes) -> np.ndarray:
     return resample(numbers.reshape(whole, form.channels).mean(axis=1), form.rate)
 
 
-def _chunks(data: bytes) -> tuple[Format, bytes]:
+def _chunks(data: bytes) -> tuple[WavHeader, bytes]:
     """Return the header, and the bytes of the samples. Raise ValueError for an unsupported file."""
     if not data:
         raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
@@ -91,7 +91,7 @@ def _chunks(data: bytes) -> tuple[Format, bytes]:
     raise ValueError(f"This WAV file of {len(data):,} bytes has no {missing}: it is cut off or damaged")
 
 
-def _format(body: bytes) -> Format:
+def _format(body: bytes) -> WavHeader:
     """Return the content of the `fmt ` chunk. Raise ValueError for another codec, or for unsupported numbers."""
     if len(body) < 16:
         raise ValueError(f"This WAV file's format has {len(body)} bytes; expected at least 16")
@@ -109,7 +109,7 @@ def _format(body: bytes) -> Format:
         raise ValueError(f"This WAV file has {rate:,} samples a second; expected {RATES[0]:,} to {RATES[1]:,}")
     if block != channels * bits // 8:
         raise ValueError(f"This WAV file says {block} bytes for {channels} × {bits} bits: its header is damaged")
-    return Format(channels, rate, bits // 8)
+    return WavHeader(channels, rate, bits // 8)
 
 
 def _numbers(samples: bytes, width: int) -> np.ndarray:

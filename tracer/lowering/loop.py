@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracer.capture.composite_calls import Call, Calls, Ref
+from tracer.capture.composite_calls import Call, CallLog, Ref
 from tracer.expr import Node, Scan, Slice, Tensor, infer, latex
 from tracer.expr.function_call import Scalar, tight
 from tracer.expr.layout.concat_stack_pad import Full
@@ -71,5 +71,5 @@ def _is(value, key: str) -> bool:
 def _lower_body(writer, body, parts: dict[str, Tensor]) -> Node:
     """Lower one iteration, with these placeholders for its operands."""
     outputs = tuple(ref for call in body.calls for ref in call.outputs if ref.key == body.key)
-    graph = Graph.of(Calls(entries=list(body.calls), outputs=outputs), has_lowering)
+    graph = Graph.of(CallLog(entries=list(body.calls), outputs=outputs), has_lowering)
     return writer.within(graph, NoSteps(graph), parts).value(body.key)

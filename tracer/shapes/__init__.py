@@ -17,7 +17,7 @@ from math import nan
 import torch
 
 from tracer.capture import OpEvent, Recording, record
-from tracer.capture.composite_calls import Call, Calls
+from tracer.capture.composite_calls import Call, CallLog
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
@@ -237,7 +237,7 @@ def solve(
     vocabulary: Vocabulary,
     probes: list[dict[str, int]],
     opened=(),
-    calls: Calls | None = None,
+    calls: CallLog | None = None,
     returned: Sequence[int | str] = (),
     constants: Digests | None = None,
     positions: Mapping[Operand, int] | None = None,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.capture.callable_module import Function
-from tracer.capture.tensors.module_state import State
+from tracer.capture.tensors.module_state import StateSnapshot
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.shapes.shadow_module import shadow_copy
 from tracer.utils.tensor_diff import FAR
@@ -60,7 +60,7 @@ def vary(
         elif type(parameter) is nn.Parameter:
             varied = other_weights(parameter, generator, how.wide) if how.weights else _cast(parameter, how.wide)
             memo[id(parameter)] = nn.Parameter(varied, requires_grad=parameter.requires_grad)
-    for tensor in (*module.buffers(), *State(module).tensors):  # also those that are plain attributes
+    for tensor in (*module.buffers(), *StateSnapshot(module).tensors):  # also those that are plain attributes
         if id(tensor) not in memo and type(tensor) is Tensor:
             memo[id(tensor)] = _cast(tensor, how.wide)
     return shadow_copy((module, tuple(args), dict(kwargs)), memo)

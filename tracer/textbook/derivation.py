@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.composite_calls import Calls, ChangedValue, refs
+from tracer.capture.composite_calls import CallLog, ChangedValue, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
 from tracer.expr.function_call import Opaque, Scalar
 from tracer.expr.layout.projection_layouts import IsContiguous
@@ -32,10 +32,10 @@ from tracer.textbook.explanation_rules import why
 from tracer.textbook.expression_builder import ExpressionBuilder
 from tracer.textbook.fused_attention import fused_lines
 from tracer.textbook.hints import Hint, Hints
-from tracer.textbook.parameter_symbols import Names
+from tracer.textbook.parameter_symbols import ParameterSymbols
 from tracer.textbook.roles import Roles
 from tracer.textbook.step_selection import StepPlan
-from tracer.textbook.steps import DerivedStep, Line, Place, opaque
+from tracer.textbook.steps import DerivedStep, Line, StepOrigin, opaque
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import describe_error
 
@@ -75,7 +75,7 @@ class Textbook:
     idioms: frozenset[int] = frozenset()
     """The ops of calls that were recognised as a named function."""
 
-    def at(self, calls: Calls) -> Textbook | None:
+    def at(self, calls: CallLog) -> Textbook | None:
         """Return the book for a run of the same request at other sizes; None if that lacks one of its values."""
         every = (ref for call in calls.entries for inner_call in (call, *call.inner) for ref in inner_call.outputs)
         shapes = {ref.key: ref.shape for ref in every}
@@ -141,7 +141,7 @@ def derive(
     return entry[1]
 
 
-def _borrow(outline, calls: Calls, solution: Solution | None, sizes: dict[str, int]) -> Textbook | None:
+def _borrow(outline, calls: CallLog, solution: Solution | None, sizes: dict[str, int]) -> Textbook | None:
     lender = _lenders.get(outline)
     return lender.book.at(calls) if lender and lender.solution is solution and lender.lends(sizes) else None
 
@@ -153,7 +153,7 @@ def _anywhere(book: Textbook) -> bool:
 
 def _derive(
     recording: Recording,
-    calls: Calls,
+    calls: CallLog,
     solution: Solution | None,
     sizes: dict[str, int],
     same,
@@ -173,7 +173,7 @@ def _derive(
     first = step_labels.ids(roles, parts)
     hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in first.items()}
     ids = step_labels.apply_hint_ids(roles, first, hinted)
-    writer = ExpressionBuilder(graph, plan, Names(roles, shapes, hinted, hints), shapes, fits)
+    writer = ExpressionBuilder(graph, plan, ParameterSymbols(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     changes = {change.before.key: change for change in recorded.changes}
     writer.changed = {
@@ -237,7 +237,7 @@ def _derive(
             hint.title or step_labels.title(part, roles.last_name(key), equation, roles.result(key)),
             writer.line(key),
             equation,
-            Place(module, output=_output(key)),
+            StepOrigin(module, output=_output(key)),
             explanation.text,
             layer=layer,
             note=note,
@@ -268,7 +268,7 @@ def _mark_changed(line: Tensor) -> Tensor:
 
 
 def _add_changed_parameter(
-    writer: ExpressionBuilder, book: Textbook, change: ChangedValue, calls: Calls, shapes: Shapes
+    writer: ExpressionBuilder, book: Textbook, change: ChangedValue, calls: CallLog, shapes: Shapes
 ) -> None:
     """Add the line of a changed parameter to a book, in front of the first line that reads it."""
     key = change.before.key
@@ -280,13 +280,13 @@ def _add_changed_parameter(
     writer.transposed = read | {key for equation in equations if equation.has(changed.T)}
     first, path = book.steps[readers[0]].line, key.removeprefix(PARAMETER)
     tensor = Tensor(writer.names.parameter(key), changed.shape, key)
-    place = Place(path.rpartition(".")[0])
+    place = StepOrigin(path.rpartition(".")[0])
     line = Line(f"parameters.{path}", first.stage, path, tensor, tensor, place, "", layer=first.layer)
     book.steps.insert(readers[0], _changed_line(writer, line, change, calls, shapes))
 
 
 def _changed_line(
-    writer: ExpressionBuilder, line: Line, change: ChangedValue, calls: Calls, shapes: Shapes
+    writer: ExpressionBuilder, line: Line, change: ChangedValue, calls: CallLog, shapes: Shapes
 ) -> DerivedStep:
     """Return the line of a changed value, which stands after the line that was changed."""
     key = change.after.key
@@ -330,7 +330,7 @@ def _block(book: Textbook, places: ModuleTree, module: str, layer: int | None) -
     return len(book.steps)
 
 
-def _numbers(recording: Recording, calls: Calls) -> dict[str, float]:
+def _numbers(recording: Recording, calls: CallLog) -> dict[str, float]:
     """Return the scalar constants of a run by their keys."""
     keys = {ref.key for call in calls.entries for ref in refs(call.arguments) if not ref.shape}
     values = {key: recording.store.get(key) for key in sorted(keys) if key.startswith("constant ")}

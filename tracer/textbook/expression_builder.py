@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.capture.composite_calls import Call, Calls, ChangedValue, Layout, Ref, refs
+from tracer.capture.composite_calls import Call, CallLog, ChangedValue, Layout, Ref, refs
 from tracer.expr import Node, ShapeError, Tensor, infer
 from tracer.expr.function_call import Kernel, Opaque
 from tracer.expr.layout.gather_scatter import IndexPut
@@ -23,7 +23,7 @@ from tracer.lowering.rearrangements import RearrangePrinter
 from tracer.lowering.simplify_named import simplify
 from tracer.ops import base, having, schema
 from tracer.record import dtype_name
-from tracer.textbook.parameter_symbols import Names
+from tracer.textbook.parameter_symbols import ParameterSymbols
 from tracer.textbook.step_selection import StepPlan
 
 BROADCASTING = having("broadcast")
@@ -62,7 +62,7 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
 class ExpressionBuilder:
     """A builder of equations, with a `Tensor` for every named value of the run."""
 
-    def __init__(self, graph: Graph, plan: StepPlan, names: Names, shapes: Shapes, fits):
+    def __init__(self, graph: Graph, plan: StepPlan, names: ParameterSymbols, shapes: Shapes, fits):
         self.graph, self.plan, self.names, self.shapes, self.fits = graph, plan, names, shapes, fits
         self.ids: dict[str, str] = {}
         self.condition: Tensor | None = None
@@ -116,9 +116,9 @@ class ExpressionBuilder:
         name, shape = self.names.parameter(key), self.shapes.of(key)
         return Tensor(name, shape[::-1], key, transposed=True).T if key in self.transposed else Tensor(name, shape, key)
 
-    def change(self, change: ChangedValue, calls: Calls) -> Node:
+    def change(self, change: ChangedValue, calls: CallLog) -> Node:
         """Return the right side of the line of a changed value, from the calls that computed it."""
-        inside = Calls(calls.entries[change.first : change.last], outputs=(change.after,))
+        inside = CallLog(calls.entries[change.first : change.last], outputs=(change.after,))
         graph = Graph.of(inside, has_lowering)
         read = {key for key in graph.ref if key in self.plan.named}
         changed = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracer.capture.composite_calls import refs
 from tracer.graph.module_tree import TOWERS, own_name
 from tracer.ops import CONVOLUTIONS, LINEAR, MATMULS, NORMS, base
-from tracer.textbook.step_symbols import Letters, text, token
+from tracer.textbook.step_symbols import StepSymbols, text, token
 
 WEIGHTS = {"router": "r", "I": "E", "gate": "g", "U": "1", "F": "2", "Z": r"\mathrm{out}"}
 """Subscripts of the matrix of a role, if they differ from its letter."""
@@ -21,7 +21,7 @@ TOKENS = "input_ids", "ids", "tokens", "t"
 """Usual names of token ids in programs."""
 
 
-class Names(Letters):
+class ParameterSymbols(StepSymbols):
     """`of[key]` is the LaTeX of a line's tensor; `parameter(path)` that of a parameter or buffer."""
 
     def __init__(self, *hints):

@@ -61,7 +61,7 @@ TOKEN = {"cls": "cls", "class": "cls", "mask": "mask"}
 """Subscripts of parameter tokens, by the beginning of their names."""
 
 
-class Letters:
+class StepSymbols:
     """`of[key]` is the LaTeX of a line's tensor."""
 
     def __init__(self, roles: Roles, shapes: Shapes, hints: dict[str, Hint], hint_letters: Hints):

@@ -14,7 +14,7 @@ from tracer.expr import Node, Tensor
 from tracer.expr.function_call import Opaque
 
 
-class Place(NamedTuple):
+class StepOrigin(NamedTuple):
     """The source of a step's tensor: the path of the module, and the op's output position."""
 
     module: str
@@ -37,7 +37,7 @@ class Line:
     title: str
     tensor: Tensor
     equation: Node
-    place: Place | None
+    place: StepOrigin | None
     why: str
     layer: int | None = None
     note: str = ""

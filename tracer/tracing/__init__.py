@@ -12,7 +12,7 @@ import torch
 
 from tracer.capture import Recording, inputs_of, record
 from tracer.capture.callable_module import as_module, name_of
-from tracer.capture.composite_calls import Calls, refs
+from tracer.capture.composite_calls import CallLog, refs
 from tracer.capture.fast_paths import compare_fast_path, watched_notes
 from tracer.capture.interventions import Intervention, with_interventions
 from tracer.capture.tensors.tensor_store import TensorStore
@@ -34,7 +34,7 @@ from tracer.tracing.changed_runs import (
     with_changed_weights,
 )
 from tracer.tracing.module_records import levels
-from tracer.tracing.op_records import Run, limit_note, part_of
+from tracer.tracing.op_records import OpSequence, limit_note, part_of
 from tracer.tracing.op_records import account as account_of
 from tracer.tracing.primitive_records import decompositions
 from tracer.tracing.proofs.counterfactual import Replay
@@ -269,7 +269,7 @@ def assemble(
     layers = {line.id: line.layer for line in lines}
     depths = tuple((part, name, sizes[name]) for part, name in parts.items() if name in sizes)
     account = account_of(
-        Run(events),
+        OpSequence(events),
         tuple((name, tensor.numel()) for name, tensor in recording.parameters.items()),
         tuple((op, step, layers[step]) for op, step in owners(derived_steps, events).items()),
         solution,
@@ -358,7 +358,7 @@ def _respell(
     return assemble(module, recording, prove=LATER, spelled=spelled | ops, **facts)
 
 
-def _holding(recording: Recording, calls: Calls, values: dict[str, torch.Tensor]) -> Recording:
+def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tensor]) -> Recording:
     """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
     numbers = {ref.key for call in calls.entries for ref in refs(call.arguments) if not ref.shape}
     holds = TensorStore(0)
@@ -389,7 +389,7 @@ def _replay(
     return Replay(
         module,
         *recording.arguments,
-        recording.calls or Calls(),
+        recording.calls or CallLog(),
         steps,
         sizes,
         solution,

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from tracer.capture.dispatch_modes import observe_ops
 from tracer.capture.op_schema import kind, tensors
-from tracer.capture.tensors.producers import Makers
+from tracer.capture.tensors.producers import ProducerIndex
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.shapes import Vocabulary
 from tracer.tracing import assemble, record_or_explain, solve_first
@@ -35,7 +35,7 @@ PROBES = [
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class BackendRun:
     """One backend of an attention, and its ops in order.
 
     `need_weights` is what the module was asked for. `fast` is True for the run that nobody watched from within, which
@@ -50,7 +50,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BackendComparison:
     """All backends of the attention `module` on the same queries, keys and values.
 
     `outputs[i][j]` is max|output i - output j| / max|output j| of ways i and j. `weights[i][j]` is that of the
@@ -59,7 +59,7 @@ class Comparison:
     """
 
     module: str
-    ways: tuple[Way, ...]
+    ways: tuple[BackendRun, ...]
     outputs: tuple[tuple[float, ...], ...]
     weights: tuple[tuple[float | None, ...], ...]
 
@@ -70,7 +70,7 @@ def comparable(net: nn.Module, module: str) -> bool:
     return isinstance(attention, nn.MultiheadAttention) and not attention.training
 
 
-def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Comparison:
+def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> BackendComparison:
     """Run `net(*args, **kwargs)` once, and the inputs of one of its attentions again on every backend.
 
     `module` is the path of an `nn.MultiheadAttention` in `net`, by default the first that runs. Leaves the module and
@@ -99,7 +99,7 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Compa
             _run(name, attention, entered.tensors, entered.masks, need_weights, fast)
             for name, (need_weights, fast) in WAYS.items()
         ]
-    return Comparison(
+    return BackendComparison(
         entered.path,
         tuple(way for way, _, _ in runs),
         tuple(tuple(relative_difference(a, b) for _, b, _ in runs) for _, a, _ in runs),
@@ -156,7 +156,7 @@ def _run(name: str, attention, inputs, masks, need_weights: bool, fast: bool):
         ops, (output, weights) = run.ops, run.output
         if weights is None and run.attentions:
             weights = run.attention(0)
-    return Way(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
+    return BackendRun(name, need_weights, fast, ops), output, weights if weights is None or weights.numel() else None
 
 
 def _trace_twin(attention: nn.MultiheadAttention, inputs, arguments):
@@ -195,7 +195,7 @@ def _list_fast_ops(attention, inputs, arguments) -> tuple[tuple[Op, ...], tuple]
     named_inputs = zip(
         ("input value", "input key", "input query"), reversed(inputs), strict=True
     )  # one tensor is the queries
-    ops, makers = [], Makers(dict(attention.named_parameters()) | dict(named_inputs))
+    ops, makers = [], ProducerIndex(dict(attention.named_parameters()) | dict(named_inputs))
 
     def observe(mode, func, types, args=(), kwargs=None):
         before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.composite_calls import Calls, refs
+from tracer.capture.composite_calls import CallLog, refs
 from tracer.capture.interventions import CallSite, Intervention, ParameterSite, call_sites, with_interventions
 from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.changes import Change, TargetLine
@@ -43,7 +43,7 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
     """Return the parameters that a run reads, as `parameter PATH`, and all lines, by their ids; those without a site
     are computed inside of other calls. A fused attention with dropout stays closed: written out, values are multiplied
     by another line than its weights."""
-    calls = recording.calls or Calls()
+    calls = recording.calls or CallLog()
     sites, ids = call_sites(calls), {step.line.id for step in steps}
     kernels = {
         op: sites[call.outputs[0].key][0]
@@ -61,7 +61,7 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
     return lines
 
 
-def _parameter_sites(calls: Calls, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
+def _parameter_sites(calls: CallLog, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
     """Return the parameters and buffers that the calls of a run read."""
     symbolic = {
         tensor.key: tensor.shape[::-1] if tensor.transposed else tensor.shape

@@ -12,7 +12,7 @@ from threading import Lock
 
 import torch
 
-from tracer.capture.composite_calls import Call, Calls, ModuleCall, Ref, refs
+from tracer.capture.composite_calls import Call, CallLog, ModuleCall, Ref, refs
 from tracer.record import Argument, CallRecord, ModuleRecord, Op, TensorRecord, dtype_name
 from tracer.utils.error_text import shorten
 from tracer.utils.internals.torch_internals import function_schema
@@ -26,7 +26,7 @@ _records: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
 _lock = Lock()
 
 
-def levels(calls: Calls, ops: Sequence[Op]) -> Levels:
+def levels(calls: CallLog, ops: Sequence[Op]) -> Levels:
     """Return the records of all calls of modules, and of all composite ops, in the order in which they began. Runs of
     one model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
     key = calls.signature, id(ops)

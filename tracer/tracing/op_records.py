@@ -16,14 +16,14 @@ TRANSPOSED = 6
 """Which argument of a convolution says that it is a transposed one."""
 
 
-class Run(tuple):
+class OpSequence(tuple):
     """The ops of a run as seen. Equality compares all of it, the hash only the parts that are quick to hash."""
 
     def __hash__(self) -> int:
         return hash((len(self), self[-1])) if self else 0
 
 
-class Account(NamedTuple):
+class RunCost(NamedTuple):
     """All ops of a run and their total cost."""
 
     ops: tuple[Op, ...]
@@ -34,14 +34,14 @@ class Account(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def account(run: Run, parameters, owner, solution: Solution | None, parts, depths) -> Account:
+def account(run: OpSequence, parameters, owner, solution: Solution | None, parts, depths) -> RunCost:
     """Return the records of all ops. Runs of one model on other values have the same ones, and all visitors share
     them."""
     layers = {op: layer for op, _, layer in owner}
     ops = _ops(run, dict(parameters), {op: step for op, step, _ in owner}, solution)
     places = [(part_of(op.module, parts), layers.get(op.index)) for op in ops]
     depths = {part: depth for part, *depth in depths}
-    return Account(
+    return RunCost(
         ops,
         sum(op.params for op in ops),
         cost.total([(op.params_symbolic, *place) for op, place in zip(ops, places, strict=True)], depths),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracer.capture.composite_calls import Calls
+from tracer.capture.composite_calls import CallLog
 from tracer.record import ReturnedTensor, dtype_name
 from tracer.textbook.derivation import Textbook
 from tracer.textbook.steps import DerivedStep
@@ -14,7 +14,7 @@ MOST = 4
 """Tensors that a note names."""
 
 
-def returned_of(calls: Calls, book: Textbook, derived_steps: Sequence[DerivedStep]) -> tuple[ReturnedTensor, ...]:
+def returned_of(calls: CallLog, book: Textbook, derived_steps: Sequence[DerivedStep]) -> tuple[ReturnedTensor, ...]:
     """Return a record of each tensor that forward returned."""
     steps = {step.key: step.line.id for step in derived_steps if step.key}
     keys = book.returned or ("",) * len(calls.outputs)

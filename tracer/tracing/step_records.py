@@ -16,7 +16,7 @@ from tracer.shapes import Solution, value_of
 from tracer.textbook.steps import DerivedStep, Line, opaque
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, proven_shape
-from tracer.utils.cache import ById
+from tracer.utils.cache import IdentityKey
 from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
 
@@ -42,7 +42,7 @@ def steps_of(
     can't be said is only its call."""
     proof, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
-        steps, lines = _write_steps(ById(derived_steps), ById(ops), solution, at, same, proof, later)
+        steps, lines = _write_steps(IdentityKey(derived_steps), IdentityKey(ops), solution, at, same, proof, later)
     if not value:
         return steps, lines
     records = []
@@ -57,7 +57,7 @@ def steps_of(
 
 @lru_cache(maxsize=32)
 def _write_steps(
-    derived_steps: ById, ops: ById, solution, at, same: Same, proof: Proof, later: bool
+    derived_steps: IdentityKey, ops: IdentityKey, solution, at, same: Same, proof: Proof, later: bool
 ) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
     """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the
     same."""

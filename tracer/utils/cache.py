@@ -6,7 +6,7 @@ from threading import RLock
 from typing import Any
 
 
-class ById:
+class IdentityKey:
     """An object as a key by identity, whatever it holds; the key holds it, so that no other object gets its id."""
 
     __slots__ = ("it",)
@@ -18,7 +18,7 @@ class ById:
         return id(self.it)
 
     def __eq__(self, wrapper: object) -> bool:
-        return isinstance(wrapper, ById) and self.it is wrapper.it
+        return isinstance(wrapper, IdentityKey) and self.it is wrapper.it
 
 
 class Cache:

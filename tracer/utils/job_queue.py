@@ -59,7 +59,7 @@ class Task:
         self.progress = progress
 
 
-class Line:
+class JobQueue:
     """A queue of which at most `places` tasks run at once; visitors' go before background work. With `patience`, a task
     begins only when the running ones have been at it for that many seconds: short ones then run one after the other,
     and a long one holds nobody up."""

@@ -22,11 +22,11 @@ def seeded_draws(seed: int) -> Iterator[None]:
     in turns, and get other weights each time. The numbers are those that it would give to one thread alone, and the
     process's generator is neither read nor moved.
     """
-    with _Draws(torch.Generator().manual_seed(seed)):
+    with _SeededDraws(torch.Generator().manual_seed(seed)):
         yield
 
 
-class _Draws(DispatchMode):
+class _SeededDraws(DispatchMode):
     """A mode that passes the generator to each op that draws; it holds for its own thread."""
 
     def __init__(self, generator: torch.Generator):

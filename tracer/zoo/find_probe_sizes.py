@@ -1,7 +1,7 @@
 """Search for probe sizes of a generic model: sizes at which it runs.
 
-Sizes that are changed together, such as a photo's height and width, are a `Group`: rows of other sizes to try, the most
-telling first. What runs at none of them stays a number, and a sentence says so.
+Sizes that are changed together, such as a photo's height and width, are a `SizeGroup`: rows of other sizes to try, the
+most telling first. What runs at none of them stays a number, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROBES = 5
 """Runs at other sizes: four that solve, and one that is predicted."""
 
 
-class Group(NamedTuple):
+class SizeGroup(NamedTuple):
     """Sizes that are changed together: `choices` are columns of `PROBES` values for each of the symbols."""
 
     symbols: tuple[str, ...]
@@ -44,16 +44,16 @@ class Group(NamedTuple):
         return [symbol for symbol, column in zip(self.symbols, self.choices[choice], strict=True) if len({*column}) > 1]
 
 
-def group(symbol: str, *choices: tuple[int, ...]) -> Group:
+def group(symbol: str, *choices: tuple[int, ...]) -> SizeGroup:
     """Return the choices for a size that changes alone."""
-    return Group((symbol,), tuple((choice,) for choice in choices))
+    return SizeGroup((symbol,), tuple((choice,) for choice in choices))
 
 
 def find_probe_sizes(
     run: Recording,
     vocabulary: Vocabulary,
     base: dict[str, int],
-    groups: list[Group],
+    groups: list[SizeGroup],
 ) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
     """Ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else each
     group at the first choice at which it does while all else is as at `base`.
@@ -74,7 +74,7 @@ def find_probe_sizes(
             return
 
 
-def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
+def _together(groups: list[SizeGroup]) -> Iterator[dict[int, int]]:
     """Choices for all groups at once: the first of each, then the others of one of them."""
     first = dict.fromkeys(range(len(groups)), 0)
     yield first
@@ -83,7 +83,9 @@ def _together(groups: list[Group]) -> Iterator[dict[int, int]]:
             yield from ({**first, number: choice} for choice in range(1, len(sizes_group.choices)))
 
 
-def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[Group], rows: tuple[int, ...]):
+def _choose(
+    run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups: list[SizeGroup], rows: tuple[int, ...]
+):
     """Return the first choice of each group that runs, compared in these rows. An op that differs even at `base`
     differs at any choice."""
     others = _others(run, vocabulary, base)
@@ -116,7 +118,7 @@ def _choose(run: Recording, vocabulary: Vocabulary, base: dict[str, int], groups
         yield replace(left, missing_ops=True), _probes(base, groups, chosen)
 
 
-def _over(vocabulary: Vocabulary, groups: list[Group], chosen: dict[int, int]) -> Vocabulary:
+def _over(vocabulary: Vocabulary, groups: list[SizeGroup], chosen: dict[int, int]) -> Vocabulary:
     """Return the vocabulary over the sizes that the choices change; a size that equals another is derived from it."""
     equal = dict(pair for number, choice in chosen.items() for pair in groups[number].equal(choice))
     varied = {
@@ -179,7 +181,7 @@ class OnMeta(DispatchMode):
         return result
 
 
-def _probes(base: dict[str, int], groups: list[Group], chosen: dict[int, int]) -> list[dict[str, int]]:
+def _probes(base: dict[str, int], groups: list[SizeGroup], chosen: dict[int, int]) -> list[dict[str, int]]:
     rows = []
     for number in range(PROBES):
         changed = [groups[place].row(choice, number) for place, choice in chosen.items()]

@@ -14,7 +14,7 @@ from tracer.zoo import available, offline
 PYTORCH = "https://download.pytorch.org"
 
 
-class Offer(NamedTuple):
+class Recommendation(NamedTuple):
     """A model's name here, what people call it, what it is for, the licence and the bytes of its weights; `place` is
     where those are kept, a repository of the model hub or PyTorch's own host, in `file`."""
 
@@ -28,7 +28,7 @@ class Offer(NamedTuple):
 
 
 OFFERS = (
-    Offer(
+    Recommendation(
         "timm:deit_tiny_patch16_224",
         "DeiT-tiny",
         "recognises 1,000 classes of things",
@@ -37,7 +37,7 @@ OFFERS = (
         "timm/deit_tiny_patch16_224.fb_in1k",
         "model.safetensors",
     ),
-    Offer(
+    Recommendation(
         "hf:facebook/dinov2-small",
         "DINOv2-small",
         "trained without labels; its attention maps follow objects",
@@ -46,7 +46,7 @@ OFFERS = (
         "facebook/dinov2-small",
         "model.safetensors",
     ),
-    Offer(
+    Recommendation(
         "torchvision:vit_b_16",
         "ViT-B/16",
         "the ViT of the textbooks, 1,000 classes",
@@ -58,7 +58,7 @@ OFFERS = (
 )
 
 
-def offers() -> tuple[Offer, ...]:
+def offers() -> tuple[Recommendation, ...]:
     """Return the offers whose library is installed, on a server that lets visitors choose any model; a hosted one
     has none."""
     if limits().more is not None:
@@ -66,7 +66,7 @@ def offers() -> tuple[Offer, ...]:
     return tuple(offer for offer in OFFERS if available(offer.name.partition(":")[0]))
 
 
-def here(offer: Offer) -> bool:
+def here(offer: Recommendation) -> bool:
     """Return whether the weights are on this machine, without network, and importing nothing but the hub's client."""
     if offer.place == PYTORCH:
         return (folder(offer) / offer.file).is_file()
@@ -75,7 +75,7 @@ def here(offer: Offer) -> bool:
     return isinstance(try_to_load_from_cache(offer.place, offer.file), str)
 
 
-def folder(offer: Offer) -> Path:
+def folder(offer: Recommendation) -> Path:
     """Return the folder of the weights."""
     if offer.place == PYTORCH:
         import torch  # the page is drawn before it is there
@@ -87,7 +87,7 @@ def folder(offer: Offer) -> Path:
     return Path(HF_HUB_CACHE) / repo_folder_name(repo_id=offer.place, repo_type="model")
 
 
-def problem(offer: Offer) -> str:
+def problem(offer: Recommendation) -> str:
     """Why the weights can't be downloaded now, in one sentence; empty where they can."""
     if not (offline.cut_off(PYTORCH) if offer.place == PYTORCH else offline.offline()):
         return ""

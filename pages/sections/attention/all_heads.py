@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages import components
 from pages.sections.attention import head_measures, head_survey, mask_controls
-from pages.sections.attention.head_measures import NAMES, Unit
+from pages.sections.attention.head_measures import NAMES, MeasureUnit
 from pages.state import session, url_state
 from pages.ui import texts
 from tracer.attention import layers, places
@@ -81,7 +81,7 @@ def _show_one(trace: Trace, part: str) -> None:
     name = st.segmented_control(
         "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
     )
-    measure = head_measures.measure(name, _table(effects, name), Unit(trace.picture is not None, effects.points))
+    measure = head_measures.measure(name, _table(effects, name), MeasureUnit(trace.picture is not None, effects.points))
     components.head_grid(head_grid.grid(measure, effects.layers, effects.flips & (name == "effect")))
     st.markdown(texts.plain(_describe(trace, effects, measure, name)))
     head_survey.compare_recorded(trace, effects)

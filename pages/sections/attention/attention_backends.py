@@ -15,7 +15,7 @@ from tracer.ops import category
 from tracer.record import Op, Trace
 
 
-class Paths(NamedTuple):
+class BackendPaths(NamedTuple):
     """The ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
     largest value; of the weights too, where a backend returns them."""
 
@@ -65,7 +65,7 @@ def _comparable(module: str) -> bool:
     return "attention" in model.spec.options or comparable(model.net, module)
 
 
-def _run(trace: Trace, module: str) -> Paths:
+def _run(trace: Trace, module: str) -> BackendPaths:
     model = session.model()
     inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
     if "attention" in model.spec.options:
@@ -73,12 +73,12 @@ def _run(trace: Trace, module: str) -> Paths:
     from tracer.tracing.attention_backends import compare
 
     comparison = compare(model.net, *inputs, module=module, **inputs.named)
-    return Paths(
+    return BackendPaths(
         comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
     )
 
 
-def _settings(trace: Trace, model, module: str) -> Paths:
+def _settings(trace: Trace, model, module: str) -> BackendPaths:
     """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
     from tracer.utils.tensor_diff import relative_difference
 
@@ -94,7 +94,7 @@ def _settings(trace: Trace, model, module: str) -> Paths:
 
     ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, settings, strict=True)}
     outputs, weights = [_output(run.output) for run in settings], [_weights(run, module) for run in settings]
-    return Paths(
+    return BackendPaths(
         module,
         ops,
         [[relative_difference(a, b) for b in outputs] for a in outputs],
@@ -116,7 +116,7 @@ def _output(output):
     return values[0] if isinstance(values, (list, tuple)) else values
 
 
-def _beside(paths: Paths) -> None:
+def _beside(paths: BackendPaths) -> None:
     names = list(paths.ops)
     a, b = names.index("standard"), names.index("fused")
     weights = paths.weights[b][a]

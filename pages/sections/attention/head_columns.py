@@ -35,12 +35,12 @@ def show(trace: Trace, part: str) -> None:
     st.caption(f"{first}{caption} {_proof(matrices)}".strip())
 
 
-def _describe_separate(matrix: head_columns.Matrix) -> str:
+def _describe_separate(matrix: head_columns.ProjectionMatrix) -> str:
     each = matrix.bands[0].width
     return f"Each head reads {each} columns of one matrix." if matrix.heads > 1 else "The one head reads all columns."
 
 
-def _describe_packed(matrix: head_columns.Matrix) -> str:
+def _describe_packed(matrix: head_columns.ProjectionMatrix) -> str:
     counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
     many = ", ".join(f"{count} for {part}" for part, count in counts.items())
     return (
@@ -50,7 +50,7 @@ def _describe_packed(matrix: head_columns.Matrix) -> str:
     )
 
 
-def _proof(matrices: Sequence[head_columns.Matrix]) -> str:
+def _proof(matrices: Sequence[head_columns.ProjectionMatrix]) -> str:
     verdicts = {matrix.step.verdict for matrix in matrices}
     if len(verdicts) > 1:
         return ""

@@ -18,7 +18,7 @@ NAMES = {
 """The measures as addresses name them, with their titles."""
 
 
-class Unit(NamedTuple):
+class MeasureUnit(NamedTuple):
     """What a measure is counted in: `patches` where distances are widths of patches, else of tokens; `points` where
     effects are on a probability, in percentage points."""
 
@@ -26,7 +26,7 @@ class Unit(NamedTuple):
     points: bool
 
 
-def measure(name: str, values: np.ndarray, unit: Unit) -> Measure:
+def measure(name: str, values: np.ndarray, unit: MeasureUnit) -> Measure:
     """Return a measure of one run."""
     width = "patch widths" if unit.patches else "tokens"
     if name == "effect" and unit.points:
@@ -59,7 +59,7 @@ def spread(of: Measure, values: np.ndarray, count: int) -> Measure:
     )
 
 
-def axis(name: str, unit: Unit) -> str:
+def axis(name: str, unit: MeasureUnit) -> str:
     """Return the title of an axis of a measure's numbers."""
     return {
         "effect": "change of the probability, points" if unit.points else "change of the output, share",

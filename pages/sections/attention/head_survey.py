@@ -12,7 +12,7 @@ from pages import components
 from pages.jobs import run_cache
 from pages.jobs.render_cache import chart, of
 from pages.sections.attention import head_measures
-from pages.sections.attention.head_measures import NAMES, Unit
+from pages.sections.attention.head_measures import NAMES, MeasureUnit
 from pages.state import session, streamlit_sessions, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts
@@ -164,7 +164,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         **url_state.widget("statistic", list(STATISTICS), "mean"),
     )
     table = str(tables[name])
-    unit = Unit(True, table == "change")
+    unit = MeasureUnit(True, table == "change")
     mean = of(result, (table, "mean"), partial(result.mean, table))
     spread = of(result, (table, "spread"), partial(result.spread, table))
     of_mean = head_measures.measure(name, mean, unit)._replace(name=_titled(name, unit, mean, len(result)))
@@ -220,7 +220,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     _hiding(result)
 
 
-def _titled(name: str, unit: Unit, mean: np.ndarray, count: int) -> str:
+def _titled(name: str, unit: MeasureUnit, mean: np.ndarray, count: int) -> str:
     return f"{head_measures.measure(name, mean, unit).name}: mean over {count:,} photos"
 
 

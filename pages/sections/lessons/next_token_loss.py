@@ -23,7 +23,7 @@ from tracer.figures.predictions.model_output import visible_token
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.lessons.loss.gradient_flow import Highway
+    from tracer.lessons.loss.gradient_flow import GradientNorms
     from tracer.lessons.loss.next_token_loss import Loss
 
 FORETELLS = ("next", "caption")
@@ -34,11 +34,11 @@ SMALL = 1e-3
 """Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
 
 
-class Foretold(NamedTuple):
+class TextLoss(NamedTuple):
     """The loss of a text, its tokens, and the gradient that flows back; or why there is none."""
 
     loss: Loss | None
-    highway: Highway | None
+    highway: GradientNorms | None
     problem: str = ""
 
 
@@ -83,7 +83,7 @@ def _run() -> tuple[str, run_cache.Options, UserInput, Trace]:
         page_frame.leave()
 
 
-def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> Foretold:
+def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:
     """Return the loss of a run and its gradient; does not use the session."""
     from tracer.lessons.loss.gradient_flow import highway  # both load torch
     from tracer.lessons.loss.next_token_loss import loss
@@ -93,9 +93,9 @@ def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Tr
         tensor[:1] for tensor in model.inputs(**session.inputs(model, chosen, options))
     )  # the first of a batch
     try:
-        return Foretold(loss(logits[:1], inputs[-1]), highway(model.net, inputs, inputs[-1]))
+        return TextLoss(loss(logits[:1], inputs[-1]), highway(model.net, inputs, inputs[-1]))
     except ValueError as error:
-        return Foretold(None, None, str(error))
+        return TextLoss(None, None, str(error))
 
 
 def _nats(loss: float) -> str:
@@ -147,7 +147,7 @@ def _text(trace: Trace, loss: Loss) -> None:
         )
 
 
-def _gradient(trace: Trace, highway: Highway) -> None:
+def _gradient(trace: Trace, highway: GradientNorms) -> None:
     """Draw the norm of the gradient on its way back."""
     st.header("The gradient highway")
     whole, branches = highway.whole, highway.branches

@@ -41,7 +41,7 @@ MANY = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "e
 LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
 
 
-class Card(NamedTuple):
+class StatementCard(NamedTuple):
     """One statement, in markdown."""
 
     section: str
@@ -49,11 +49,11 @@ class Card(NamedTuple):
     text: str
 
 
-class Read(NamedTuple):
+class NoteResults(NamedTuple):
     """A note: its statements; the run that they were all looked up in, where it is not a sample's; and the kinds of
     operations of a block beside the note's counts, where it has some."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[StatementCard, ...]
     about: str
     kinds: Mapping[str, Counter[str]]
 
@@ -119,7 +119,7 @@ def provider() -> Provider:
     return made.provider(make)
 
 
-def _read(note: str) -> Read:
+def _read(note: str) -> NoteResults:
     """Read a note, in the queue for the cores."""
     from tracer.lessons.notes import evaluate, torchvision_block_counts  # loads torch
 
@@ -128,10 +128,11 @@ def _read(note: str) -> Read:
     about = {name: _about(name, run) for name in {result.row.run for result in results}}
     beside = about if len(set(about.values())) > 1 else {}
     cards = tuple(
-        Card(result.row.section, result.verdict, _text(result, beside.get(result.row.run, ""))) for result in results
+        StatementCard(result.row.section, result.verdict, _text(result, beside.get(result.row.run, "")))
+        for result in results
     )
     kinds = torchvision_block_counts.kinds(run) if "torchvision" in evaluate.runs_of(note) else {}
-    return Read(cards, "" if beside else next(iter(about.values())), kinds)
+    return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
 
 
 def _text(result: Result, beside: str) -> str:
@@ -212,7 +213,7 @@ def _is_offered(model: str) -> bool:
     return not model or offered is None or model in offered
 
 
-def _summary(cards: Iterable[Card]) -> None:
+def _summary(cards: Iterable[StatementCard]) -> None:
     """Draw a square for each statement, coloured by its verdict, section by section."""
     cards = list(cards)
     counts = Counter(card.verdict for card in cards)

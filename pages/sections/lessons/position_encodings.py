@@ -24,14 +24,14 @@ from tracer.lessons.positions import NONE, Kind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
-    from tracer.lessons.positions.experiments import Curve, Placement, ShuffleResult
+    from tracer.lessons.positions.experiments import Curve, PositionedModel, ShuffleResult
     from tracer.lessons.positions.learned_table_similarity import Grid
 
 LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
 DOING = "Running the model with these positions"
 
 
-class Sizes(NamedTuple):
+class PositionSizes(NamedTuple):
     """The visitor's choices for the model: tokens, width, heads, and whether a causal mask applies."""
 
     length: int
@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
     causal: bool
 
 
-def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
+def lesson(kind: Kind, sizes: PositionSizes, head: int) -> None:
     """Show the page below the controls."""
     placement = _measure(kind.name, sizes)
     _table(kind, placement, head, sizes.causal)
@@ -50,7 +50,7 @@ def lesson(kind: Kind, sizes: Sizes, head: int) -> None:
     _draw_learned()
 
 
-def _lines(placement: Placement) -> None:
+def _lines(placement: PositionedModel) -> None:
     """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
     st.header("The lines that the positions change")
     proven = sum(step.verdict == "proven" for step in placement.lines)
@@ -65,7 +65,7 @@ def _lines(placement: Placement) -> None:
         step_lines.show(placement.lines)
 
 
-def sizes() -> tuple[Sizes, int]:
+def sizes() -> tuple[PositionSizes, int]:
     """Return the sizes of the model and the head on screen, as the visitor chooses them."""
     with st.popover("Sizes and mask", icon=":material/tune:"):
         length = st.select_slider("Tokens T", LENGTHS, **url_state.widget("length", LENGTHS, 16))
@@ -79,7 +79,7 @@ def sizes() -> tuple[Sizes, int]:
         st.caption("The weights are random, all from one seed, and have learned nothing. Only the positions differ.")
     at = url_state.widget("head", range(heads), 0)
     head = st.segmented_control("Head", range(heads), required=True, **at)
-    return Sizes(length, width, heads, causal == "on"), head
+    return PositionSizes(length, width, heads, causal == "on"), head
 
 
 def own(known: Collection[str]) -> str | None:
@@ -97,16 +97,16 @@ def own(known: Collection[str]) -> str | None:
     return used(run.steps) if run else None
 
 
-def choices_text(kind: Kind, sizes: Sizes) -> str:
+def choices_text(kind: Kind, sizes: PositionSizes) -> str:
     """Return the current choices in words, for paper, which has no controls."""
     mask = "a causal mask" if sizes.causal else "no mask"
     return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
 
 
-def _measure(kind: str, sizes: Sizes) -> Placement:
+def _measure(kind: str, sizes: PositionSizes) -> PositionedModel:
     """Return the measurements of a kind, computed once for all visitors."""
 
-    def make() -> Placement:
+    def make() -> PositionedModel:
         from tracer.lessons.positions.experiments import placement  # loads torch
 
         return placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
@@ -114,7 +114,7 @@ def _measure(kind: str, sizes: Sizes) -> Placement:
     return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
 
 
-def _table(kind: Kind, placement: Placement, head: int, causal: bool) -> None:
+def _table(kind: Kind, placement: PositionedModel, head: int, causal: bool) -> None:
     """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
     the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
@@ -133,7 +133,7 @@ def _table(kind: Kind, placement: Placement, head: int, causal: bool) -> None:
         st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head}.")
 
 
-def _vectors(placement: Placement, head: int) -> list[Panel]:
+def _vectors(placement: PositionedModel, head: int) -> list[Panel]:
     """Return the table of a kind and its product with itself; for a kind without one, the bias that it adds to a head's
     scores."""
     if (table := placement.table) is None:
@@ -146,7 +146,7 @@ def _vectors(placement: Placement, head: int) -> list[Panel]:
     ]
 
 
-def _captions(placement: Placement) -> list[str]:
+def _captions(placement: PositionedModel) -> list[str]:
     """Return sentences on the pictures, from the measurements."""
     captions = []
     if placement.product is not None:
@@ -167,7 +167,7 @@ def _alone(what: str, curve: Curve) -> str:
     )
 
 
-def _apart(kind: Kind, placement: Placement, head: int) -> None:
+def _apart(kind: Kind, placement: PositionedModel, head: int) -> None:
     """Draw the terms that add up to the scores of a head."""
     st.header("A score, taken apart")
     st.markdown(kind.apart)
@@ -187,7 +187,7 @@ def _apart(kind: Kind, placement: Placement, head: int) -> None:
     )
 
 
-def _order(kind: Kind, placement: Placement) -> None:
+def _order(kind: Kind, placement: PositionedModel) -> None:
     """Show the effect of shuffled tokens on the outputs."""
     st.header("Does the order of the tokens matter?")
     names = {

@@ -12,7 +12,7 @@ from pages.sections.attention import mask_controls
 from pages.state import session
 from pages.ui import texts
 from tracer.attention import parts, places
-from tracer.figures.html_bars import Part, Row, bars
+from tracer.figures.html_bars import Bar, BarPart, bars
 from tracer.figures.palette import OTHER, stage_colour
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.predictions.model_output import visible_token
@@ -52,7 +52,7 @@ def show(trace: Trace) -> None:
     last = lens.answers[-1]
     answer = visible_token(last.answer)
     rows = [
-        Row(_depth(depth), [_part(depth, last)], f"{_short(depth.answer)} {percent(depth.probability)}")
+        Bar(_depth(depth), [_part(depth, last)], f"{_short(depth.answer)} {percent(depth.probability)}")
         for depth in lens.answers
     ]
     summary = "; ".join(
@@ -111,9 +111,9 @@ def _short(name: str) -> str:
     return shorten(str(visible_token(name)), 40)
 
 
-def _part(depth: LensAnswer, last: LensAnswer) -> Part:
+def _part(depth: LensAnswer, last: LensAnswer) -> BarPart:
     colour = stage_colour("head") if depth.answer == last.answer else OTHER
-    return Part(depth.probability, colour, f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}")
+    return BarPart(depth.probability, colour, f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}")
 
 
 def _describe(lens: LensAnswers, answer: str) -> str:

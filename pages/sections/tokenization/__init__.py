@@ -92,7 +92,7 @@ def choice(label: str, name: str, known: Iterable[Value], first: Value | None = 
     return st.segmented_control(label, known, required=True, **at, **more)
 
 
-class Run:
+class OwnedTrace:
     """A trace with the lifetime of its owner."""
 
     def __init__(self, trace: Trace):
@@ -112,7 +112,7 @@ def once(compute: Callable[..., Made], *arguments: Hashable) -> Made:
 def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """Return the run of an `owner`, such as `user_input().content`: computed once in the queue, and dropped with
     it."""
-    return of(owner, ("tokens", key), lambda: Run(single_flight.in_turn(make, RUNNING))).trace
+    return of(owner, ("tokens", key), lambda: OwnedTrace(single_flight.in_turn(make, RUNNING))).trace
 
 
 def show_run(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:

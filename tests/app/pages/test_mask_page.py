@@ -142,7 +142,7 @@ def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
     off = masks.rows(at.session_state["visitor"].run()).off
     said = f"the sum of a row differs from 1 by at most {scientific(off)}, and"
     assert 0 < off < 1e-6 and said in packed(at)["kept"]["0"]
-    monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.Rows(0.25, 0.5))
+    monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.RowSums(0.25, 0.5))
     at.text_area[0].set_value("A text that no other test draws").run()  # what is drawn stays in the cache
     said = packed(at)["kept"]["0"]
     assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said

@@ -99,7 +99,9 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
 def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
     monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
     read = []
-    monkeypatch.setattr(note_statements, "_read", lambda note: read.append(note) or note_statements.Read((), "", {}))
+    monkeypatch.setattr(
+        note_statements, "_read", lambda note: read.append(note) or note_statements.NoteResults((), "", {})
+    )
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(9)})
     for note in note_statements.titles():
         note_statements.ahead(note)
@@ -110,7 +112,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
 def test_what_a_note_that_is_read_ahead_lacks_is_said(monkeypatch):
     monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
 
-    def lacks(note: str) -> note_statements.Read:
+    def lacks(note: str) -> note_statements.NoteResults:
         raise ValueError("weights are damaged")
 
     monkeypatch.setattr(note_statements, "_read", lacks)

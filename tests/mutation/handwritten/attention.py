@@ -30,7 +30,7 @@ RULES = (
     code(
         "the wrong scale inside of fused attention",
         {"1 / sqrt($q.shape[-1]) if $x is None else $y": "1 / sqrt($q.shape[-1] + 1) if $x is None else $y"},
-        within="Attentions._record_fused",
+        within="AttentionDetector._record_fused",
     ),
     code("open for closed", {"$a - $b >= log($x)": "$a - $b < log($x)"}, within="inspection._open"),
     text("another word for a mask", {"prefix": "causal"}, within="inspection.kind"),

@@ -107,7 +107,7 @@ RULES = (
     code(
         "two tensors of one name",
         {"self._unlike($letter, *$rest, plain=True)": "$letter"},
-        within="Letters.__init__",
+        within="StepSymbols.__init__",
     ),
     code("γ and β exchanged", {"[$x[$n] for $n in $names], $y": "[$x[$n] for $n in $names[::-1]], $y"}, within="norms"),
     code(

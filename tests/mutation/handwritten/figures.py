@@ -74,7 +74,7 @@ RULES = (
     ),
     code(
         "the columns of a head one band on",
-        {"Band($start, $width, $head, $part)": "Band(($start + $width) % rows.shape[-1], $width, $head, $part)"},
+        {"HeadBand($x, $width, $head, $part)": "HeadBand(($x + $width) % rows.shape[-1], $width, $head, $part)"},
         within="head_columns._find_bands",
     ),
     code("the colours of a loss inverted", {"_shade($a / $b)": "_shade(1 - $a / $b)"}, within="predictions.token_loss"),

@@ -10,11 +10,11 @@ from tracer.attention.masks.ablation import AblationResult, close_picture
 from tracer.attention.masks.constructors import causal, padding, prefix
 from tracer.attention.masks.counterfactual_masks import Prediction, predict_under_mask
 from tracer.attention.masks.inspection import (
-    Block,
-    Numbers,
-    Row,
-    Rows,
-    Whole,
+    MaskedRow,
+    MaskValues,
+    RowsOfHeads,
+    RowSums,
+    SegmentVisibility,
     blocks,
     kind,
     largest_share,
@@ -29,14 +29,14 @@ from tracer.attention.masks.perturbation import ChangedPositions, Streams, influ
 
 __all__ = [
     "AblationResult",
-    "Block",
     "ChangedPositions",
-    "Numbers",
+    "MaskValues",
+    "MaskedRow",
     "Prediction",
-    "Row",
-    "Rows",
+    "RowSums",
+    "RowsOfHeads",
+    "SegmentVisibility",
     "Streams",
-    "Whole",
     "blocks",
     "causal",
     "close_picture",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracer.attention.masks.perturbation import ChangedPositions
 
 
-class Row(NamedTuple):
+class MaskedRow(NamedTuple):
     """One query's scores before the mask, the numbers of its mask and its attention weights, `[S_k]` each."""
 
     before: torch.Tensor
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     weights: torch.Tensor
 
 
-class Whole(NamedTuple):
+class RowsOfHeads(NamedTuple):
     """Rows of several queries in every head: scores before, whether a key is open, and weights, `[h, S_q, S_k]`."""
 
     before: torch.Tensor
@@ -32,7 +32,7 @@ class Whole(NamedTuple):
     weights: torch.Tensor
 
 
-class Numbers(NamedTuple):
+class MaskValues(NamedTuple):
     """The number that a mask has in every open cell, and in every closed one: 0 and -∞, or other numbers of the code.
 
     None where there is no such cell, or where the cells have different numbers.
@@ -42,7 +42,7 @@ class Numbers(NamedTuple):
     closed: float | None
 
 
-class Rows(NamedTuple):
+class RowSums(NamedTuple):
     """All rows of weights of one head: the largest deviation of their sums from 1, and the largest weight of a closed
     cell.
 
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     closed: float | None
 
 
-class Block(NamedTuple):
+class SegmentVisibility(NamedTuple):
     """The view of one segment on another: the share of (query, key) cells that are visible, 0 to 1."""
 
     queries: str
@@ -128,7 +128,9 @@ def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> to
     return scores.reshape(-1, record.heads, *scores.shape[-2:])
 
 
-def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Row:
+def row(
+    trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0
+) -> MaskedRow:
     """Return the effect of the mask on one query of an input of the batch: scores before it, the mask, weights after
     it.
 
@@ -137,30 +139,30 @@ def row(trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | 
     """
     record, weights = _record(trace, layer, part), trace.attention(layer, head, query, part=part)[batch]
     before = _own(_scores(trace, record, _without_masks(trace, record), [query]), trace, record)[batch, head, 0]
-    return Row(before, _mask(trace, record, [query])[batch, head, 0], weights)
+    return MaskedRow(before, _mask(trace, record, [query])[batch, head, 0], weights)
 
 
-def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Whole:
+def whole(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> RowsOfHeads:
     """Return `row` for several queries of an input of the batch, in all heads at once."""
     record = _record(trace, layer, part)
     before = _own(_scores(trace, record, _without_masks(trace, record), queries), trace, record)[batch]
     weights = trace.attention(layer, part=part)[batch][:, queries]
-    return Whole(before, _open(trace, record, queries)[batch], weights)
+    return RowsOfHeads(before, _open(trace, record, queries)[batch], weights)
 
 
-def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> Numbers:
+def numbers(trace: Trace, queries: list[int], layer: int = 0, *, part: str | None = None, batch: int = 0) -> MaskValues:
     """Return the numbers of the mask itself for these queries of an input of the batch, in all heads."""
     record = _record(trace, layer, part)
     mask, open = _mask(trace, record, queries)[batch], _open(trace, record, queries)[batch]
     distinct = (torch.unique(mask[cells]).tolist() for cells in (open, ~open))
-    return Numbers(*(values[0] if len(values) == 1 else None for values in distinct))
+    return MaskValues(*(values[0] if len(values) == 1 else None for values in distinct))
 
 
-def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> Rows:
+def rows(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0) -> RowSums:
     """Return bounds of the attention weights of one head, for an input of the batch, summed in float64."""
     weights = trace.attention(layer, head, part=part)[batch].double()
     closed = weights[~visible(trace, layer, head=head, part=part, batch=batch)]
-    return Rows(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
+    return RowSums(float((weights.sum(dim=-1) - 1).abs().max()), float(closed.max()) if len(closed) else None)
 
 
 def kind(cells: torch.Tensor) -> str:
@@ -186,10 +188,10 @@ def kind(cells: torch.Tensor) -> str:
     return "windows" if is_windowed(~cells) else "other"
 
 
-def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[Block, ...]:
+def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[SegmentVisibility, ...]:
     """Return the share of visible cells of `[S, S]` for each pair of segments, queries first."""
     return tuple(
-        Block(a.name, b.name, float(cells[a.start : a.stop, b.start : b.stop].float().mean()))
+        SegmentVisibility(a.name, b.name, float(cells[a.start : a.stop, b.start : b.stop].float().mean()))
         for a in segments
         for b in segments
     )

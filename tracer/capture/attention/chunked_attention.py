@@ -13,14 +13,14 @@ from typing import NamedTuple
 import torch
 
 from tracer.capture.attention.axis_tracking import Atom, Axes, axes_after, leaves
-from tracer.capture.attention.score_ops import Chains
+from tracer.capture.attention.score_ops import ScoreOpChains
 from tracer.capture.attention.score_replay import SCORES
 from tracer.record import AttentionRecord
 
 APART = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
 
 
-class Context(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries
     or features."""
 
@@ -31,13 +31,13 @@ class Context(NamedTuple):
     features: tuple[Atom, ...]
 
 
-class Pieces:
+class ChunkMerger:
     """The outputs of a run's attentions, followed to the op that concatenates several."""
 
     def __init__(self, ops: list, settings: dict[int, tuple]):
         self._ops, self._settings = ops, settings
         self._levels: list[int] = []
-        self._contexts: dict[int, Context] = {}
+        self._contexts: dict[int, AttentionOutput] = {}
         self._level: dict[int, int] = {}
         self._groups: list[tuple[str, list[int]]] = []
 
@@ -67,7 +67,7 @@ class Pieces:
         """Record that op `index` computed the output of an attention."""
         self._level[record] = self._levels[index]
         self._levels[index] += 1
-        self._contexts[index] = Context(record, self._ops[index].module, axes, tuple(queries), tuple(features))
+        self._contexts[index] = AttentionOutput(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
     def group_heads(self, records: list[int]) -> None:
         """Record that one product took values by the sum of these attentions: they are heads of one layer."""
@@ -76,7 +76,7 @@ class Pieces:
         if len(records) > 1:
             self._groups.append(("heads", records))
 
-    def _join(self, index: int, name: str, contexts: list[Context], inputs: tuple) -> None:
+    def _join(self, index: int, name: str, contexts: list[AttentionOutput], inputs: tuple) -> None:
         records = list(dict.fromkeys(context.record for context in contexts))
         if len(records) < 2 or len({self._level[record] for record in records}) > 1:
             return
@@ -104,7 +104,7 @@ class Pieces:
         return next((i for i, (size, part_size) in enumerate(zip(whole, part, strict=True)) if size != part_size), None)
 
     @staticmethod
-    def _kind(context: Context, axis: int | None) -> str:
+    def _kind(context: AttentionOutput, axis: int | None) -> str:
         """Return the kind of the axis along which outputs are concatenated."""
         if context.axes is None or axis is None or not -len(context.axes) <= axis < len(context.axes):
             return ""
@@ -115,7 +115,9 @@ class Pieces:
             return "heads"
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 
-    def merge(self, records: list[AttentionRecord], get: Callable, chains: Chains, batch: int) -> list[AttentionRecord]:
+    def merge(
+        self, records: list[AttentionRecord], get: Callable, chains: ScoreOpChains, batch: int
+    ) -> list[AttentionRecord]:
         """Return the records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
         merged: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
@@ -127,7 +129,7 @@ class Pieces:
         return [piece if piece.layer == layer else replace(piece, layer=layer) for layer, piece in enumerate(remaining)]
 
 
-def _together(pieces: list[AttentionRecord], kind: str, get, chains: Chains, batch: int) -> AttentionRecord:
+def _together(pieces: list[AttentionRecord], kind: str, get, chains: ScoreOpChains, batch: int) -> AttentionRecord:
     """Return one record of several pieces; without weights, and with the reason, if they do not make up one."""
     first, count = pieces[0], len(pieces)
     lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))

@@ -14,11 +14,11 @@ from math import sqrt
 import torch
 
 from tracer.capture.attention.axis_tracking import arrange, axes_of, leaves
-from tracer.capture.attention.chunked_attention import Pieces
-from tracer.capture.attention.score_ops import Chains
-from tracer.capture.attention.score_path import Call, PathLost, Reader
+from tracer.capture.attention.chunked_attention import ChunkMerger
+from tracer.capture.attention.score_ops import ScoreOpChains
+from tracer.capture.attention.score_path import OpCall, PathLost, ScoreReader
 from tracer.capture.attention.score_replay import SCORES, pick_rows, softmax_columns
-from tracer.capture.attention.weight_tracking import ConsumedWeights, Weights, WeightTracker
+from tracer.capture.attention.weight_tracking import AttentionWeights, ConsumedWeights, WeightTracker
 from tracer.capture.op_schema import OpKind
 from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.record import TOLERANCES, AttentionRecord
@@ -35,21 +35,21 @@ def _rows(queries: int) -> range:
     return range(0, queries, max(1, (queries - 1) // 2))
 
 
-class Attentions:
+class AttentionDetector:
     """The attention ops of one run, in order."""
 
     def __init__(self, ops: list, store: TensorStore, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []
         self._ops, self._store = ops, store
         self._settings: dict[int, tuple] = {}
-        self._recent: dict[int, Call] = {}
+        self._recent: dict[int, OpCall] = {}
         self._batch = lambda: next((t.shape[0] for t in inputs.values() if not t.is_nested and t.dim()), 1)
-        self._reader = Reader(ops, self._settings, self._recent, self._batch)
-        self._pieces = Pieces(ops, self._settings)
+        self._reader = ScoreReader(ops, self._settings, self._recent, self._batch)
+        self._pieces = ChunkMerger(ops, self._settings)
         self._waiting: dict[int, tuple[AttentionRecord, torch.Tensor | None]] = {}
         self._followed = WeightTracker(self._reader)
         self._observed: dict[int, torch.Tensor] = {}
-        self._chains = Chains(store)
+        self._chains = ScoreOpChains(store)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Inspect one op that has run; `facts.attention` names the part that it may have in attention."""
@@ -65,18 +65,18 @@ class Attentions:
         if not part or part == "reduction":
             return
         if part == "fused":
-            self._record_fused(Call(index, name, module, args, kwargs, inputs), facts, result)
+            self._record_fused(OpCall(index, name, module, args, kwargs, inputs), facts, result)
         elif part == "softmax":
             self._softmax(index, module, inputs[0], args[0], args[1], result, name == "_log_softmax")
         elif part == "product":
-            self._remember(Call(index, name, module, args, kwargs, inputs))
+            self._remember(OpCall(index, name, module, args, kwargs, inputs))
         elif part == "mixing":
             if args[2].numel() <= SMALL and self._reader.origin(inputs[1][2]) in self._recent:
-                self._remember(Call(index, name, module, args, kwargs, inputs))
+                self._remember(OpCall(index, name, module, args, kwargs, inputs))
         else:
-            self._elementwise(Call(index, name, module, args, kwargs, inputs), result)
+            self._elementwise(OpCall(index, name, module, args, kwargs, inputs), result)
 
-    def _elementwise(self, call: Call, result: torch.Tensor) -> None:
+    def _elementwise(self, call: OpCall, result: torch.Tensor) -> None:
         scored = [self._reader.origin(maker) in self._recent for _, _, maker in call.inputs]
         if not any(scored):
             return
@@ -88,7 +88,7 @@ class Attentions:
             call = call._replace(args=args)
         self._remember(call)
 
-    def _end_softmax(self, call: Call, result: torch.Tensor) -> bool:
+    def _end_softmax(self, call: OpCall, result: torch.Tensor) -> bool:
         """Return whether this op ends a softmax that is written out: its rows are exponentials that sum to 1."""
         shape, _, maker = call.inputs[0]
         axis = result.dim() - 1
@@ -115,12 +115,12 @@ class Attentions:
         self._softmax(call.index, call.module, (shape, None, maker), None, axis, result, False)
         return True
 
-    def _remember(self, call: Call) -> None:
+    def _remember(self, call: OpCall) -> None:
         self._recent[call.index] = call
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
 
-    def _record_fused(self, call: Call, facts: OpKind, result) -> None:
+    def _record_fused(self, call: OpCall, facts: OpKind, result) -> None:
         result = result[0] if isinstance(result, (list, tuple)) else result
         bound = dict(zip(facts.arguments, call.args, strict=False)) | call.kwargs
         q, k = bound["query"], bound["key"]
@@ -193,7 +193,7 @@ class Attentions:
         self._waiting[index] = record, ran
         heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
         keys = tuple(leaves(axes[axis]))
-        self._followed.begin(Weights(index, axes, keys, queries, heads, read=not record.problem))
+        self._followed.begin(AttentionWeights(index, axes, keys, queries, heads, read=not record.problem))
 
     def _took(self, index: int, taken: ConsumedWeights) -> None:
         """Record the attention of weights that an op has applied to values."""

@@ -9,7 +9,7 @@ from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.utils.internals.torch_internals import storage_id
 
 
-class Chains:
+class ScoreOpChains:
     """The chains of one run."""
 
     def __init__(self, store: TensorStore):

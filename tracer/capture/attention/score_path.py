@@ -38,7 +38,7 @@ class PathLost(Exception):
     """The reason why scores can't be read, in words."""
 
 
-class Call(NamedTuple):
+class OpCall(NamedTuple):
     """An op call; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
 
     index: int  # type: ignore[assignment]
@@ -49,17 +49,17 @@ class Call(NamedTuple):
     inputs: tuple
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One op on the path from the product to the softmax: scores are its tensor input number `order`; its output was
     read in this shape. `call` is None for an op that only lays out, or writes a part."""
 
     index: int  # type: ignore[assignment]
-    call: Call | None
+    call: OpCall | None
     order: int
     shape: tuple[int, ...]
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """One op of a chain, with the axes that the scores had there."""
 
     name: str
@@ -67,7 +67,7 @@ class Link(NamedTuple):
     axes: Axes
 
 
-class Scores(NamedTuple):
+class ScoreOperands(NamedTuple):
     """The operands of a softmax: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the links
     with their tensors arranged in the same way. `axes` are those of the softmax's input and `groups` how they are
     arranged; `edited` says that something was written into a part of the scores."""
@@ -85,7 +85,7 @@ class Scores(NamedTuple):
 class ScorePath:
     """The axes of scores and the ops on them, followed from their product to their use."""
 
-    def __init__(self, reader: Reader, product: Call, steps: list[Step]):
+    def __init__(self, reader: ScoreReader, product: OpCall, steps: list[PathStep]):
         self.reader, self._product = reader, product
         first = len(product.inputs) - 2
         self._operands = a, b = product.args[first : first + 2]
@@ -93,18 +93,18 @@ class ScorePath:
         *batch, self.rows, self.inner = axes_of(a.shape)
         self.batch, self.columns = (batch[0] if batch else ()), axes_of(b.shape)[-1]
         self.axes: Axes = (*batch, self.rows, self.columns)
-        self.links: list[Link] = []
+        self.links: list[ChainLink] = []
         self.replaced: list[tuple[int, list[Atom], list[Atom]]] = []  # from which link on, by what, what
         self.edited = False
         if product.name == "baddbmm":
             beta, alpha = product.kwargs.get("beta", 1), product.kwargs.get("alpha", 1)
-            self.links.append(Link("mul", (SCORES, alpha), self.axes))
+            self.links.append(ChainLink("mul", (SCORES, alpha), self.axes))
             if beta:
-                self.links.append(Link("add", (SCORES, product.args[0] * beta), self.axes))
+                self.links.append(ChainLink("add", (SCORES, product.args[0] * beta), self.axes))
         for step in steps:
             self._go(step)
 
-    def _go(self, step: Step) -> None:
+    def _go(self, step: PathStep) -> None:
         call, name = step.call, self.reader.ops[step.index].name.rstrip("_")
         if call is None and name in OVERWRITES:
             self.edited = True
@@ -120,14 +120,14 @@ class ScorePath:
         elif name == "cat":
             self._join(call, step.order)
         else:
-            self.links.append(Link(name, _arguments(call, step.order), self.axes))
+            self.links.append(ChainLink(name, _arguments(call, step.order), self.axes))
         if [size_of(leaves(axis)) for axis in self.axes] != list(step.shape):
             axes = reshape_axes(self.axes, step.shape)
             if axes is None:
                 raise PathLost(f"{name} gives its scores a shape that can't be followed")
             self.axes = axes
 
-    def _join(self, call: Call, order: int) -> None:
+    def _join(self, call: OpCall, order: int) -> None:
         """Add columns beside the scores, such as attention sinks."""
         tensors, axis = call.args[0], call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", 0)
         axis %= len(self.axes)
@@ -144,11 +144,11 @@ class ScorePath:
             if i != order:
                 beside = (*self.axes[:axis], (atom,), *self.axes[axis + 1 :])
                 operands = (SCORES, operand) if i > order else (operand, SCORES)
-                self.links.append(Link("cat", operands, beside))
+                self.links.append(ChainLink("cat", operands, beside))
         self.replaced.append((len(self.links), [new], old))
         self.axes = (*self.axes[:axis], (new,), *self.axes[axis + 1 :])
 
-    def _mix(self, call: Call, order: int) -> None:
+    def _mix(self, call: OpCall, order: int) -> None:
         """Add a link that mixes heads by a matrix (Shazeer et al. 2020)."""
         first = len(call.inputs) - 2
         matrix, axis = call.args[2 * first + 1 - order], -1 if order == first else -2
@@ -160,13 +160,13 @@ class ScorePath:
         if size_of(leaves(self.axes[axis])) != matrix.shape[0]:
             raise PathLost("its heads are mixed in a way that can't be followed")
         old, new = leaves(self.axes[axis]), Atom(matrix.shape[1])
-        self.links.append(Link("heads", (SCORES, matrix), self.axes))
+        self.links.append(ChainLink("heads", (SCORES, matrix), self.axes))
         self.replaced.append((len(self.links), [new], old))
         axes = list(self.axes)
         axes[axis] = (new,)
         self.axes = tuple(axes)
         if first:
-            self.links.append(Link("add", (SCORES, call.args[0]), self.axes))
+            self.links.append(ChainLink("add", (SCORES, call.args[0]), self.axes))
 
     def _was(self, group: list[Atom], link: int) -> list[Atom]:
         """Return the atoms that were a group before link number `link`."""
@@ -175,7 +175,7 @@ class ScorePath:
                 group = leaves(old)
         return group
 
-    def arrange(self, axis: int, shape: tuple[int, ...]) -> Scores:
+    def arrange(self, axis: int, shape: tuple[int, ...]) -> ScoreOperands:
         """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
         own = self._was(leaves(self.axes[axis]), -1)
         is_transposed = bool(own) and set(own) <= set(leaves(self.rows))
@@ -210,7 +210,7 @@ class ScorePath:
         links = [self._link(link, i, batch, heads, queries, keys) for i, link in enumerate(self.links)]
         channels = own_features is not None and bool(queries) and set(queries) <= own_features
         over = "channels" if channels else "tokens"
-        return Scores(q, k, links, self.axes, groups, size_of(heads), over, self.edited)
+        return ScoreOperands(q, k, links, self.axes, groups, size_of(heads), over, self.edited)
 
     @property
     def _batches(self) -> Axes:
@@ -242,7 +242,7 @@ class ScorePath:
                 return [heads]
         return []
 
-    def _link(self, link: Link, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
+    def _link(self, link: ChainLink, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
         """Return a link with its tensors arranged like the scores."""
         heads, keys = self._was(heads, number), self._was(keys, number)
         arguments = []
@@ -267,7 +267,7 @@ class ScorePath:
         return link.name, tuple(arguments)
 
 
-def _arguments(call: Call, order: int) -> tuple:
+def _arguments(call: OpCall, order: int) -> tuple:
     """Return the arguments of an element-wise op, with the scores marked."""
     arguments, tensor = [], -1
     for value in call.args:
@@ -307,11 +307,11 @@ DEPTH = 64
 NO_PRODUCT = "its scores could not be followed back to a product of queries and keys: they come from {origin}"
 
 
-class Reader:
+class ScoreReader:
     """A reader of scores, from the ops of a run as seen, their arguments, and the recent calls that may compute
     scores."""
 
-    def __init__(self, ops: list, settings: dict[int, tuple], recent: dict[int, Call], batch):
+    def __init__(self, ops: list, settings: dict[int, tuple], recent: dict[int, OpCall], batch):
         self.ops, self.settings, self.recent, self.batch = ops, settings, recent, batch
 
     def origin(self, maker) -> int | str:
@@ -325,7 +325,7 @@ class Reader:
         origin = self.origin(maker)
         return isinstance(origin, str) and origin != CONSTANT and not origin.startswith("input ")
 
-    def read(self, shape: tuple[int, ...], maker, axis: int) -> Scores:
+    def read(self, shape: tuple[int, ...], maker, axis: int) -> ScoreOperands:
         """Return the scores of this shape from op `maker`, for a softmax over `axis`. Raise `PathLost` if it fails."""
         path = self._path(shape, maker, 0)
         if path is None:
@@ -335,7 +335,7 @@ class Reader:
         way = ScorePath(self, *path)
         return way.arrange(axis, shape)
 
-    def _path(self, shape, maker, depth: int) -> tuple[Call, list[Step]] | None:
+    def _path(self, shape, maker, depth: int) -> tuple[OpCall, list[PathStep]] | None:
         """Return the product that scores come from, and the steps from it, in order."""
         if not isinstance(maker, int) or depth > DEPTH:
             return None
@@ -348,7 +348,7 @@ class Reader:
         if call is not None:
             for order, (input_shape, _, source) in enumerate(call.inputs):
                 if path := self._path(input_shape, source, depth + 1):
-                    path[1].append(Step(maker, call, order, shape))
+                    path[1].append(PathStep(maker, call, order, shape))
                     return path
             return None
         if not op.inputs:
@@ -365,10 +365,10 @@ class Reader:
             return None
         path = self._path(input_shape, source, depth + 1)
         if path:
-            path[1].append(Step(maker, None, 0, shape))
+            path[1].append(PathStep(maker, None, 0, shape))
         return path
 
-    def _through_mixing(self, call: Call, shape, depth: int) -> tuple[Call, list[Step]] | None:
+    def _through_mixing(self, call: OpCall, shape, depth: int) -> tuple[OpCall, list[PathStep]] | None:
         """Return the path through a product that only mixes the heads of scores, by a matrix of parameters."""
         first = len(call.inputs) - 2  # before the operands, a bias
         for operand in (0, 1):
@@ -385,7 +385,7 @@ class Reader:
                 continue
             inner = leaves(way.axes[-1 if operand == 0 else -2])
             if inner and all(atom.within(way.batch) for atom in inner):
-                steps.append(Step(call.index, call, first + operand, shape))
+                steps.append(PathStep(call.index, call, first + operand, shape))
                 return product, steps
         return None
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 
 from tracer.capture.attention.axis_tracking import Atom, Axes, axes_after, leaves
-from tracer.capture.attention.score_path import Reader
+from tracer.capture.attention.score_path import ScoreReader
 from tracer.capture.op_schema import PRODUCTS, OpKind
 from tracer.ops import SHAPE_ONLY, having
 
 MOVEMENTS = having("movement")
 
 
-class Weights(NamedTuple):
+class AttentionWeights(NamedTuple):
     """The weights of a softmax: its op, the axes (None if they are lost), which of their atoms are keys, queries and
     heads, whether they were `read` back to queries and keys, the ops that changed them, whether they were broadcast
     over values, and the other softmaxes that they are a sum with."""
@@ -33,18 +33,18 @@ class Weights(NamedTuple):
 class ConsumedWeights(NamedTuple):
     """Weights that an op multiplied values by, and the axes of its output; None if they are lost."""
 
-    weights: Weights
+    weights: AttentionWeights
     axes: Axes | None
 
 
 class WeightTracker:
     """The weights of one run that have not met values yet, by their op."""
 
-    def __init__(self, reader: Reader):
+    def __init__(self, reader: ScoreReader):
         self._reader = reader
-        self._weights: dict[int, Weights] = {}
+        self._weights: dict[int, AttentionWeights] = {}
 
-    def begin(self, weights: Weights) -> None:
+    def begin(self, weights: AttentionWeights) -> None:
         """Record a softmax."""
         self._weights[weights.softmax] = weights
 
@@ -89,7 +89,7 @@ class WeightTracker:
         return None
 
     def _product(
-        self, index: int, name: str, inputs: tuple, order: int, weights: Weights, shape
+        self, index: int, name: str, inputs: tuple, order: int, weights: AttentionWeights, shape
     ) -> ConsumedWeights | None:
         """Follow weights through a product: one over the keys takes values; one over the heads mixes them."""
         first, axes = 0 if name == "linear" else len(inputs) - 2, weights.axes
@@ -106,7 +106,7 @@ class WeightTracker:
         self._weights[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
         return None
 
-    def _sum(self, index: int, weights: Weights) -> ConsumedWeights | None:
+    def _sum(self, index: int, weights: AttentionWeights) -> ConsumedWeights | None:
         """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
         were read, since other softmaxes share things out among branches."""
         axes, settings = weights.axes or (), self._reader.settings.get(index, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from tracer.capture.composite_calls import Calls
+from tracer.capture.composite_calls import CallLog
 
 
 class CallSite(NamedTuple):
@@ -40,7 +40,7 @@ class SiteCounter:
         return CallSite(*key, self._counts[key] - 1)
 
 
-def call_sites(calls: Calls) -> dict[str, tuple[CallSite, int]]:
+def call_sites(calls: CallLog) -> dict[str, tuple[CallSite, int]]:
     """Return the site and the output position of each value of a run that a composite call returned, by its key."""
     counter, sites = SiteCounter(), {}
     for call in calls.entries:

@@ -33,7 +33,7 @@ _running: dict[int, list] = {}
 """By the id of a module whose traces run now: how many, and its state before the first."""
 
 
-class State:
+class StateSnapshot:
     """A snapshot of some objects and all that they hold; `tensors` are those among them."""
 
     def __init__(self, *roots):
@@ -122,9 +122,9 @@ def restoring(module: nn.Module, *values) -> Iterator[list[Tensor]]:
     with _lock:
         entry = _running.setdefault(id(module), [0, None])
         if entry[0] == 0:
-            entry[1] = State(module)
+            entry[1] = StateSnapshot(module)
         entry[0] += 1
-    inputs = State(values)
+    inputs = StateSnapshot(values)
     try:
         yield entry[1].tensors + inputs.tensors
     finally:

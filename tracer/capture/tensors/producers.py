@@ -13,7 +13,7 @@ CONSTANT = "constant"
 NESTED = "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
 
 
-class Makers:
+class ProducerIndex:
     """Descriptions of tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer
     or input. A description is made once for each tensor and handed out again.
 

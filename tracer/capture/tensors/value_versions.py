@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     offset: int
 
 
-class Values:
+class ValueVersions:
     """The key of every tensor that the run computed or received, also of those that were written into."""
 
     def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):

@@ -24,7 +24,7 @@ from tracer.record import Trace
 from tracer.utils.error_text import quote, shorten
 
 if TYPE_CHECKING:
-    from tracer.record.comparison import Comparison, Values
+    from tracer.record.comparison import Comparison, TensorRelation
 
 MOST = 5
 """Answers that are listed with their probabilities."""
@@ -126,7 +126,7 @@ def tree(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _values(values: Values) -> dict[str, Any]:
+def _values(values: TensorRelation) -> dict[str, Any]:
     return {
         "values": str(values.relation),
         "difference": _plain(values.difference),
@@ -176,14 +176,14 @@ def _changes(trace: Trace) -> str:
     return f" with {', '.join(trace.changes)}" if trace.changes else ""
 
 
-def _words(values: Values) -> str:
+def _words(values: TensorRelation) -> str:
     """Return the relation of values, with the difference and the note."""
     amount = "" if not values.difference else f", at most {scientific(values.difference)}"
     share = "" if not values.relative else f" ({scientific(values.relative)} of the largest value)"
     return f"{values.relation}{amount}{share}{f' ({values.note})' if values.note else ''}"
 
 
-def _number(difference: float | None, values: Values) -> str:
+def _number(difference: float | None, values: TensorRelation) -> str:
     return str(values.relation) if difference is None else f"{difference:.2g}"
 
 

@@ -24,7 +24,7 @@ PARTS = {r"\mathbf{Q}": "Q", r"\mathbf{K}": "K", r"\mathbf{V}": "V"}
 PACKED = r"\mathbf{QKV}"
 
 
-class Band(NamedTuple):
+class HeadBand(NamedTuple):
     """Columns of a matrix that belong to one head: the index of the first, and their number.
 
     `part` is "Q", "K" or "V" if the matrix computes all three.
@@ -36,7 +36,7 @@ class Band(NamedTuple):
     part: str = ""
 
 
-class Matrix(NamedTuple):
+class ProjectionMatrix(NamedTuple):
     """The matrix of queries, keys or values, or of all three.
 
     It has its symbol, the step that multiplies by it, the bands of its columns, and its sizes as in the equation, `[in,
@@ -45,7 +45,7 @@ class Matrix(NamedTuple):
 
     symbol: str
     step: Step
-    bands: tuple[Band, ...]
+    bands: tuple[HeadBand, ...]
     symbolic: tuple[str, str]
     shape: tuple[int, int]
     transposed: bool
@@ -61,7 +61,7 @@ class Matrix(NamedTuple):
         return bool(self.bands[0].part)
 
 
-def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
+def matrices(trace: Trace, record: AttentionRecord) -> list[ProjectionMatrix]:
     """Return the matrices of one attention, as many as the model has; none if the run does not name them."""
     inputs = {operand.maker: operand for op in trace.ops for operand in op.inputs if operand.maker in op.parameters}
     result = []
@@ -77,18 +77,18 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[Matrix]:
             bands = _packed_bands(trace, step) if step.symbol.startswith(PACKED) else _equal_bands(step, shape[columns])
             if 0 < len({band.head for band in bands}) <= MOST:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
-                result.append(Matrix(name.symbol, step, bands, own, numbers, name.transposed))
+                result.append(ProjectionMatrix(name.symbol, step, bands, own, numbers, name.transposed))
     return result
 
 
-def _equal_bands(step: Step, columns: int) -> tuple[Band, ...]:
+def _equal_bands(step: Step, columns: int) -> tuple[HeadBand, ...]:
     """Return the bands of a matrix whose columns go to the heads of its step one after the other."""
     heads = step.shape[-3] if len(step.shape) == 4 else 1
     each = columns // max(1, heads)
-    return tuple(Band(head * each, each, head) for head in range(heads)) if heads * each == columns else ()
+    return tuple(HeadBand(head * each, each, head) for head in range(heads)) if heads * each == columns else ()
 
 
-def _packed_bands(trace: Trace, step: Step) -> tuple[Band, ...]:
+def _packed_bands(trace: Trace, step: Step) -> tuple[HeadBand, ...]:
     """Return the bands of a product that computes queries, keys and values at once.
 
     A band is the columns that hold the very same numbers in this run. Return none if one head has no band.
@@ -107,17 +107,17 @@ def _packed_bands(trace: Trace, step: Step) -> tuple[Band, ...]:
     return next((bands for bands in candidates if sum(band.width for band in bands) == tensor.shape[-1]), ())
 
 
-def _find_bands(rows: torch.Tensor, tensors: dict[str, torch.Tensor]) -> Iterator[Band]:
+def _find_bands(rows: torch.Tensor, tensors: dict[str, torch.Tensor]) -> Iterator[HeadBand]:
     for part, tensor in tensors.items():
         for head, own in enumerate(tensor[0]):
             width = own.shape[-1]
             starts = (rows[0, : rows.shape[-1] - width + 1] == own[0, 0]).nonzero().flatten().tolist()
             start = next((at for at in starts if rows[:, at : at + width].equal(own)), None)
             if start is not None:
-                yield Band(start, width, head, part)
+                yield HeadBand(start, width, head, part)
 
 
-def drawing(matrix: Matrix) -> str:
+def drawing(matrix: ProjectionMatrix) -> str:
     """Draw the matrix as SVG, twice.
 
     A head's columns have one colour: as columns in the equation's layout, and as rows in PyTorch's.
@@ -143,7 +143,7 @@ def drawing(matrix: Matrix) -> str:
     )
 
 
-def describe(matrix: Matrix) -> str:
+def describe(matrix: ProjectionMatrix) -> str:
     """Return the text alternative: `W_Q [128 × 128]: 4 heads of 32 columns each`."""
     rows, columns = matrix.shape
     each = matrix.bands[0].width
@@ -155,13 +155,13 @@ def describe(matrix: Matrix) -> str:
     return f"{symbol_text(matrix.symbol)} [{rows} × {columns}]: {many}"
 
 
-def _groups(matrix: Matrix) -> list[tuple[str, Band, int]]:
+def _groups(matrix: ProjectionMatrix) -> list[tuple[str, HeadBand, int]]:
     """Return runs of columns for queries, for keys or for values alone: their part, first band, number of heads."""
     groups = [(part, list(group)) for part, group in groupby(sorted(matrix.bands), key=lambda band: band.part)]
     return [(part, group[0], sum(band.width for band in group)) for part, group in groups]
 
 
-def _bands(matrix: Matrix, unit: float, depth: float, across: bool) -> str:
+def _bands(matrix: ProjectionMatrix, unit: float, depth: float, across: bool) -> str:
     """Draw the bands, side by side or one above the other."""
     parts, bands = list(PARTS.values()), []
     for band in sorted(matrix.bands):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracer.figures.html_bars import Part, Row
+from tracer.figures.html_bars import Bar, BarPart
 from tracer.figures.html_bars import bars as drawn_bars
 from tracer.figures.palette import OTHER, stage_colour
 
@@ -24,7 +24,7 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
     end = scale_end(max((share for _, share in ranked), default=0))
     count = 4 if end == 1 else 2
     rows = [
-        Row(name, [Part(share, OTHER if place else stage_colour("head"), f"{name}: {share:.4f}")], percent(share))
+        Bar(name, [BarPart(share, OTHER if place else stage_colour("head"), f"{name}: {share:.4f}")], percent(share))
         for place, (name, share) in enumerate(ranked)
     ]
     ticks = {at: _tick(at) for at in (end * step / count for step in range(count + 1))}
@@ -53,8 +53,8 @@ def comparison(
         number = "not among the likeliest" if new is None else f"{percent(new)} {arrow(old, new)}".strip()
         tooltip = f"{name}: {old or 0:.4f} before, {new or 0:.4f} after"
         rows += [
-            Row(name, [Part(old or 0, OTHER, tooltip)], "" if old is None else percent(old)),
-            Row("", [Part(new or 0, stage_colour("head"), tooltip)], number),
+            Bar(name, [BarPart(old or 0, OTHER, tooltip)], "" if old is None else percent(old)),
+            Bar("", [BarPart(new or 0, stage_colour("head"), tooltip)], number),
         ]
     ticks = {at: _tick(at) for at in (end * step / 4 for step in range(5))}
     tooltip = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tracer.export.math_labels import amount
-from tracer.figures.html_bars import Part, Row, bars, round_ticks
+from tracer.figures.html_bars import Bar, BarPart, bars, round_ticks
 from tracer.figures.palette import stage_colour
 from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import Op, Trace
@@ -26,7 +26,7 @@ def counts(names: Sequence[str]) -> dict[str, int]:
 def categories(by_category: Mapping[str, int]) -> str:
     """Return the counts as horizontal bars in HTML; those of mere layout are paler."""
     rows = [
-        Row(name, [Part(count, _colour(name), f"{name}: {count:,}")], f"{count:,}")
+        Bar(name, [BarPart(count, _colour(name), f"{name}: {count:,}")], f"{count:,}")
         for name, count in by_category.items()
     ]
     ticks = {at: f"{at:,.0f}" for at in round_ticks(max(by_category.values(), default=1)) if at == int(at)}
@@ -98,10 +98,10 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
     stages = dict.fromkeys(stage for row in table.values() for stage in row)
     sums = {module: sum(row.values()) for module, row in table.items()}
     rows = [
-        Row(
+        Bar(
             module,
             [
-                Part(row[stage], stage_colour(stage), _tooltip(module, stage, row[stage]))
+                BarPart(row[stage], stage_colour(stage), _tooltip(module, stage, row[stage]))
                 for stage in stages
                 if stage in row
             ],

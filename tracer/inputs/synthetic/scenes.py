@@ -45,7 +45,7 @@ COLUMN, CLEAR, GAP = 3.0, 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class Thing:
+class SceneObject:
     """One object of a scene: its words, its centre and half its width in pixels, and its own RGB tint."""
 
     shape: str
@@ -70,7 +70,7 @@ class Thing:
 class Scene:
     """Objects from left to right, then from top to bottom, on a plain background (RGB)."""
 
-    things: tuple[Thing, ...]
+    things: tuple[SceneObject, ...]
     background: tuple[int, int, int] = (240, 240, 240)
 
     @property
@@ -137,7 +137,7 @@ class Scenes:
         if isinstance(index, slice):
             return Scenes(*(getattr(self, part.name)[index] for part in fields(self)))
         things = tuple(
-            Thing(
+            SceneObject(
                 tuple(SHAPES)[self.shape[index, i]],
                 tuple(COLOURS)[self.colour[index, i]],
                 tuple(SIZES)[self.size[index, i]],
@@ -274,4 +274,9 @@ def scene(seed: int, count: int | None = None) -> Scene:
 
 def sample_scene() -> Scene:
     """Return the scene that models show first: a large red circle left of a small blue square."""
-    return Scene((Thing("circle", "red", "large", 20.0, 26.0, 10.0), Thing("square", "blue", "small", 46.0, 38.0, 6.0)))
+    return Scene(
+        (
+            SceneObject("circle", "red", "large", 20.0, 26.0, 10.0),
+            SceneObject("square", "blue", "small", 46.0, 38.0, 6.0),
+        )
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracer.inputs.synthetic.scenes import SIDE, Scene, Thing, gather
+from tracer.inputs.synthetic.scenes import SIDE, Scene, SceneObject, gather
 
 FRAMES = 8
 """Frames of the clip."""
@@ -22,5 +22,5 @@ def clip() -> np.ndarray:
 
 
 def _scene(frame: int) -> Scene:
-    moving = Thing("circle", "red", "large", START + STEP * frame, 24.0, 9.0)
-    return Scene((moving, Thing("square", "blue", "small", 40.0, 46.0, 6.0)))
+    moving = SceneObject("circle", "red", "large", START + STEP * frame, 24.0, 9.0)
+    return Scene((moving, SceneObject("square", "blue", "small", 40.0, 46.0, 6.0)))

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
 
 
-class Highway(NamedTuple):
+class GradientNorms(NamedTuple):
     """The norms of ∂loss/∂X at the input of the first block and after each block, on both paths, and the loss.
 
     The paths are with the residual sums and without; the loss is the same number on both.
@@ -26,7 +26,7 @@ class Highway(NamedTuple):
     loss: float
 
 
-def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> Highway:
+def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> GradientNorms:
     """Return one backward pass each, from the mean loss of the next token of `tokens` `[1, T]`, of a net with `blocks`.
 
     The second is of the same forward pass, number by number; but at a sum of a block the gradient goes back through the
@@ -36,7 +36,7 @@ def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tens
     copy = deepcopy(net).requires_grad_(False)
     whole, loss = _norms(copy, inputs, tokens, cut=False)
     branches, _ = _norms(copy, inputs, tokens, cut=True)
-    return Highway(whole, branches, loss)
+    return GradientNorms(whole, branches, loss)
 
 
 def _norms(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tracer.lessons.notes.finding import Finding, Verdict
 from tracer.lessons.notes.lookup import look
 from tracer.lessons.notes.reference_runs import STANDARD, Provider
-from tracer.lessons.notes.statements import Row, rows
+from tracer.lessons.notes.statements import StatementRow, rows
 from tracer.utils.progress import tell
 
 WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
@@ -16,7 +16,7 @@ WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
 class Result(NamedTuple):
     """A statement, and all of its results."""
 
-    row: Row
+    row: StatementRow
     findings: tuple[Finding, ...]
 
     @property
@@ -39,7 +39,7 @@ def read(note: str, run: Provider) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def result(row: Row, run: Provider) -> Result:
+def result(row: StatementRow, run: Provider) -> Result:
     """Return the results of one statement."""
     return Result(row, tuple(look(row, place, run) for place in row.where))
 

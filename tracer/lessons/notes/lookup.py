@@ -10,7 +10,7 @@ from tracer.export.math_labels import scientific
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
 from tracer.lessons.notes.finding import Finding, Verdict, agreement, shape_markdown
 from tracer.lessons.notes.reference_runs import RUNS, STANDARD, Provider
-from tracer.lessons.notes.statements import Row, sections
+from tracer.lessons.notes.statements import StatementRow, sections
 from tracer.lessons.tokenization import text_tokenizers
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
@@ -23,7 +23,7 @@ LEGEND, BOTH = "Symbols of this run", "Run both paths"
 """Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
 
 
-def look(row: Row, place: str, run: Provider) -> Finding:
+def look(row: StatementRow, place: str, run: Provider) -> Finding:
     """Return the result of one `where` of a statement in its run.
 
     Raise ValueError for an unknown kind.
@@ -34,7 +34,7 @@ def look(row: Row, place: str, run: Provider) -> Finding:
     return KINDS[kind](row, run, *words)
 
 
-def address(row: Row, **place: object) -> tuple[tuple[str, str], ...]:
+def address(row: StatementRow, **place: object) -> tuple[tuple[str, str], ...]:
     """Return the query parameters of a row's run, and of a position in it."""
     run = RUNS["torchvision" if row.run == STANDARD else row.run]
     return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
@@ -48,7 +48,7 @@ def scene(model: str, options: Iterable[tuple[str, object]], measured: claims.Me
     return Finding("measured", measured.text, measured.verdict, page=measured.page, place=tuple(place.items()))
 
 
-def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
+def at(row: StatementRow, op: Op, zoom: str = "ops") -> dict[str, Any]:
     """Return the page and the position that show an op.
 
     They hold its number, or its step if the app runs the model at other sizes and so counts other ops.
@@ -62,19 +62,19 @@ def at(row: Row, op: Op, zoom: str = "ops") -> dict[str, Any]:
     return {"page": "trace", "place": address(row, step=op.step)}
 
 
-def sizes(row: Row, run: Provider, text: str) -> list[float]:
+def sizes(row: StatementRow, run: Provider, text: str) -> list[float]:
     """Return the sizes of a shape in a row, axes of size 1 left out."""
     values = {symbol.name: symbol.value for symbol in run(row.run)[1].symbols}
     return [size for size in (value_of(size, values) for size in text.split()) if size != 1]
 
 
-def fits(row: Row, run: Provider, shape: Sequence[int], shape_text: str | None = None) -> bool:
+def fits(row: StatementRow, run: Provider, shape: Sequence[int], shape_text: str | None = None) -> bool:
     """Return whether a shape is the row's, axes of size 1 left out; any shape fits a row without one."""
     shape_text = row.shape.rpartition(">")[2] if shape_text is None else shape_text
     return not shape_text or [size for size in shape if size != 1] == sizes(row, run, shape_text)
 
 
-def both_fit(row: Row, run: Provider, op: Op | Primitive) -> bool:
+def both_fit(row: StatementRow, run: Provider, op: Op | Primitive) -> bool:
     """Return whether the input and output of an op or a primitive have the row's shapes."""
     taken, arrow, _ = row.shape.rpartition(">")
     return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
@@ -89,7 +89,7 @@ def _record(tensor: TensorRecord) -> str:
     return shape_markdown(tensor.symbolic, tensor.shape)
 
 
-def _step(row: Row, run: Provider, name: str) -> Finding:
+def _step(row: StatementRow, run: Provider, name: str) -> Finding:
     trace = run(row.run)[1]
     match = next((step for step in trace.steps if step.id == name), None)
     if match is None:
@@ -99,7 +99,7 @@ def _step(row: Row, run: Provider, name: str) -> Finding:
     return Finding(f"step **{match.title}**", evidence, is_so(so), match.latex, "", "trace", address(row, step=name))
 
 
-def _param(row: Row, run: Provider, path: str) -> Finding:
+def _param(row: StatementRow, run: Provider, path: str) -> Finding:
     model, trace = run(row.run)
     shape = tuple(dict(model.net.named_parameters())[path].shape)
     reads = [(op, operand) for op in trace.ops for operand in op.inputs if operand.maker == path]
@@ -111,7 +111,7 @@ def _param(row: Row, run: Provider, path: str) -> Finding:
     return Finding(f"parameter `{path}`", evidence, is_so(so), **where)
 
 
-def _input(row: Row, run: Provider, name: str) -> Finding:
+def _input(row: StatementRow, run: Provider, name: str) -> Finding:
     trace = run(row.run)[1]
     op = next((op for op in trace.ops for operand in op.inputs if operand.maker == f"input {name}"), None)
     if op is None:
@@ -120,7 +120,7 @@ def _input(row: Row, run: Provider, name: str) -> Finding:
     return Finding(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
 
 
-def _size(row: Row, run: Provider, name: str) -> Finding:
+def _size(row: StatementRow, run: Provider, name: str) -> Finding:
     symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
     if symbol is None:
         return Finding(f"size {name}", NOWHERE, "not")
@@ -136,12 +136,12 @@ def _formula(text: str) -> str:
     return latex(text)
 
 
-def _ran(row: Row, run: Provider, name: str, place: str) -> Finding:
+def _ran(row: StatementRow, run: Provider, name: str, place: str) -> Finding:
     ops = [op for op in run(row.run)[1].ops if op.op == name and place in (op.module, op.step)]
     return _ran_as(row, f"op `{name}` in `{place}`", [op for op in ops if both_fit(row, run, op)])
 
 
-def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Finding:
+def _ran_as(row: StatementRow, what: str, fitting: Sequence[Op]) -> Finding:
     if not fitting:
         return Finding(what, NOWHERE, "not")
     op = fitting[0]
@@ -152,7 +152,7 @@ def _ran_as(row: Row, what: str, fitting: Sequence[Op]) -> Finding:
     return Finding(f"{what}{number}", evidence, **at(row, op))
 
 
-def _prim(row: Row, run: Provider, name: str, wanted: str) -> Finding:
+def _prim(row: StatementRow, run: Provider, name: str, wanted: str) -> Finding:
     """Look up a primitive in every op of that name."""
     trace = run(row.run)[1]
     ops = [op for op in trace.ops if op.op == name]
@@ -172,7 +172,7 @@ def _prim(row: Row, run: Provider, name: str, wanted: str) -> Finding:
     return Finding(f"primitive `{wanted}` of `{name}`", evidence, is_so(so), **at(row, ops[0], "primitives"))
 
 
-def _names(row: Row, run: Provider, *calls: str) -> Finding:
+def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
     runs = {call: sorted(torchvision_block_counts.dispatch_ops(call)) for call in calls}
     ran = torchvision_block_counts.ran_at_all(run)
     evidence = "; ".join(f"`{call}` runs {', '.join(f'`{name}`' for name in names)}" for call, names in runs.items())
@@ -186,18 +186,18 @@ def _names(row: Row, run: Provider, *calls: str) -> Finding:
     )
 
 
-def _count(row: Row, run: Provider, name: str) -> Finding:
+def _count(row: StatementRow, run: Provider, name: str) -> Finding:
     count = torchvision_block_counts.COUNTED[name](run)
     place = address(row, zoom="modules")
     return Finding("counted", count.sentence, is_so(count.holds), page="operations", place=place)
 
 
-def _open(row: Row, run: Provider, name: str) -> Finding:
+def _open(row: StatementRow, run: Provider, name: str) -> Finding:
     known = name in models.names()
     return Finding(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
 
 
-def _spell(row: Row, run: Provider, *ways: str) -> Finding:
+def _spell(row: StatementRow, run: Provider, *ways: str) -> Finding:
     spellers = {way: text_tokenizers.shipped_tokenizers()[way] for way in ways}
     pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
     whole = all(spellers[way].decode([token.id for token in tokens]) == SENTENCE for way, tokens in pieces.items())
@@ -209,19 +209,19 @@ def _spell(row: Row, run: Provider, *ways: str) -> Finding:
     return Finding("cut and looked up", evidence, is_so(whole and all(pieces.values())), page="tokens", place=place)
 
 
-def _page(row: Row, run: Provider, name: str, *place: str) -> Finding:
+def _page(row: StatementRow, run: Provider, name: str, *place: str) -> Finding:
     """Look up a page that runs it, and a position on it: `kind=text` and the like, as query parameters."""
     at = tuple((key, value) for key, _, value in (part.partition("=") for part in place))
     return Finding(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
 
 
-def _claim(row: Row, run: Provider, name: str) -> Finding:
+def _claim(row: StatementRow, run: Provider, name: str) -> Finding:
     measured = claims.measure(name, row.run, run)
     card = (("note", "claims"), ("of", row.run), ("claim", name))
     return Finding("measured", measured.text, measured.verdict, page="notes", place=card)
 
 
-def _slip(row: Row, run: Provider, name: str) -> Finding:
+def _slip(row: StatementRow, run: Provider, name: str) -> Finding:
     slip = errata.SLIPS[name]
     measured = slip.measure(run, row.run)
     place = (("note", row.note), ("section", str(sections(row.note).index(row.section) + 1)))

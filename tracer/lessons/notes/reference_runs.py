@@ -22,7 +22,7 @@ Provider = Callable[[str], Made]
 STANDARD = "torchvision-standard"
 
 
-class Run(NamedTuple):
+class ReferenceRun(NamedTuple):
     """A model with the options and sizes that the app offers, and a small run of it, all of whose sizes differ.
 
     The fields are the arguments of `load` and `Model.trace`. `shipped` says that the app's run is that of the model on
@@ -47,25 +47,27 @@ _REVERSE = {"V": 17, "T_max": 11, "D": 12, "h": 3, "d_ff": 23, "R": 2, "L": 1}, 
 _PATCHES = {"H": 12, "W": 20, "P": 4, "D": 14, "h": 2, "d_ff": 23, "K": 9, "L": 2}
 
 RUNS = {
-    "nanogpt": Run("nanogpt", (), *_GPT),
-    "nanogpt-single": Run("nanogpt", (("h", 1),), *_GPT),
-    "nanogpt-separate": Run("nanogpt", (("tied", False),), *_GPT),
-    "nanogpt-no-bias": Run("nanogpt", (("bias", False),), *_GPT),
-    "vit-text": Run("vit-text", (), *_TEXT),
-    "vit-text-single": Run("vit-text", (("h", 1),), *_TEXT),
-    "vit-text-types": Run("vit-text", (("types", True),), *_TEXT),
-    "vit-text-separate": Run("vit-text", (("tied", False),), *_TEXT),
-    "vit-note": Run("vit-note", (), {}, {}),
-    "segmenter": Run("segmenter", (), _PATCHES, {}),
-    "segmenter-note": Run("segmenter", _preset("segmenter", "Note 001: 14 × 14 × 768 to 224 × 224 × K"), {}, {}),
-    "mae": Run("mae", (), {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}, {}),
-    "clip": Run("clip", (), {"L": 1}, {}),
-    "vit": Run("vit", (), _PATCHES, {}),
-    "torchvision": Run("torchvision:vit_b_16", (), {"L": 1}, {"B": 2, "primitives": True}, shipped=False),
-    "transformer": Run("transformer", (), *_REVERSE),
-    "transformer-learned": Run("transformer", (("positions", "learned"),), *_REVERSE),
-    "transformer-relative": Run("transformer", (("positions", "relative"),), *_REVERSE),
-    "transformer-causal": Run("transformer", (("mask", "causal"),), *_REVERSE),
+    "nanogpt": ReferenceRun("nanogpt", (), *_GPT),
+    "nanogpt-single": ReferenceRun("nanogpt", (("h", 1),), *_GPT),
+    "nanogpt-separate": ReferenceRun("nanogpt", (("tied", False),), *_GPT),
+    "nanogpt-no-bias": ReferenceRun("nanogpt", (("bias", False),), *_GPT),
+    "vit-text": ReferenceRun("vit-text", (), *_TEXT),
+    "vit-text-single": ReferenceRun("vit-text", (("h", 1),), *_TEXT),
+    "vit-text-types": ReferenceRun("vit-text", (("types", True),), *_TEXT),
+    "vit-text-separate": ReferenceRun("vit-text", (("tied", False),), *_TEXT),
+    "vit-note": ReferenceRun("vit-note", (), {}, {}),
+    "segmenter": ReferenceRun("segmenter", (), _PATCHES, {}),
+    "segmenter-note": ReferenceRun(
+        "segmenter", _preset("segmenter", "Note 001: 14 × 14 × 768 to 224 × 224 × K"), {}, {}
+    ),
+    "mae": ReferenceRun("mae", (), {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}, {}),
+    "clip": ReferenceRun("clip", (), {"L": 1}, {}),
+    "vit": ReferenceRun("vit", (), _PATCHES, {}),
+    "torchvision": ReferenceRun("torchvision:vit_b_16", (), {"L": 1}, {"B": 2, "primitives": True}, shipped=False),
+    "transformer": ReferenceRun("transformer", (), *_REVERSE),
+    "transformer-learned": ReferenceRun("transformer", (("positions", "learned"),), *_REVERSE),
+    "transformer-relative": ReferenceRun("transformer", (("positions", "relative"),), *_REVERSE),
+    "transformer-causal": ReferenceRun("transformer", (("mask", "causal"),), *_REVERSE),
 }
 """The runs by name. One more is made of `torchvision`: `STANDARD`, the same block asked for its attention weights."""
 

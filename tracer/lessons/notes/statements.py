@@ -33,7 +33,7 @@ BLOCK = "encoder.layers.encoder_layer_0."
 """The path of the first block of torchvision's Vision Transformers, up to its dot."""
 
 
-class Row(NamedTuple):
+class StatementRow(NamedTuple):
     """A statement of a note: its number from 1 on, its section, its run, and its `where`."""
 
     note: str
@@ -46,14 +46,14 @@ class Row(NamedTuple):
 
 
 @cache
-def rows(note: str) -> tuple[Row, ...]:
+def rows(note: str) -> tuple[StatementRow, ...]:
     """Return the statements of one note, such as "001".
 
     Raise ValueError for an unknown note.
     """
     if note not in TITLES:
         raise ValueError(f"there is no note {quote(note)}, expected one of {', '.join(TITLES)}")
-    parsed: list[Row] = []
+    parsed: list[StatementRow] = []
     section = run = ""
     for line in filter(None, (files(__package__) / "texts" / f"{note}.txt").read_text(encoding="utf-8").splitlines()):
         if line.startswith("== "):
@@ -64,7 +64,7 @@ def rows(note: str) -> tuple[Row, ...]:
             text, where, shape = (cell.strip() for cell in line.rsplit("|", 2))
             where, shape = (cell.replace("@", BLOCK) for cell in (where, shape))
             places = tuple(place_name for place in where.split(";") for place_name in _expand(place.strip()))
-            parsed.append(Row(note, len(parsed) + 1, section, run, text, places, shape))
+            parsed.append(StatementRow(note, len(parsed) + 1, section, run, text, places, shape))
     return tuple(parsed)
 
 

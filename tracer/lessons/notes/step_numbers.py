@@ -9,7 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from tracer import models
-from tracer.lessons.notes.statements import Row, rows
+from tracer.lessons.notes.statements import StatementRow, rows
 from tracer.utils.note_titles import TITLES
 
 LIBRARY = {"torchvision": "torchvision:vit_b_16"}
@@ -53,14 +53,14 @@ def model_of(run: str) -> str:
     return known[max((name for name in known if f"{run}-".startswith(f"{name}-")), key=len)]
 
 
-def _steps(row: Row) -> list[str]:
+def _steps(row: StatementRow) -> list[str]:
     """Return the steps of a statement: `step ID`, and `ran OP ID`; none for a figure, which shows several."""
     if row.text.startswith("figure"):
         return []
     return [place.split()[-1] for place in row.where if place.startswith(("step ", "ran "))]
 
 
-def _number(row: Row) -> str:
+def _number(row: StatementRow) -> str:
     """Return the number of a statement's section, else of its line in a list."""
     match = SECTION.match(row.section) or (LINE.match(row.text) if row.section in LISTS else None)
     return match[1] if match else ""

@@ -11,7 +11,7 @@ from torch import nn
 from tracer.textbook.hints import Hint
 
 
-class Table(NamedTuple):
+class PositionTable(NamedTuple):
     """The vectors of positions `[rows, columns]`: the letter, the names of the axes, and the first row's number."""
 
     letter: str
@@ -21,7 +21,7 @@ class Table(NamedTuple):
     first: int = 0
 
 
-class Places(nn.Module):
+class PositionEncoding(nn.Module):
     """No positions: tokens, scores and context stay as attention computes them.
 
     Kinds of positions are built with the same sizes, and override one of the three.
@@ -48,7 +48,7 @@ class Places(nn.Module):
         """Return the mixture of values `[B, h, T, d_k]` by weights `[B, h, T, T]`."""
         return weights @ v  # [B, h, T, d_k]
 
-    def table(self, T: int) -> Table | None:
+    def table(self, T: int) -> PositionTable | None:
         """Return the vectors of positions or distances, or None if there are none."""
         return None
 

@@ -12,7 +12,7 @@ from tracer.attention.masks.constructors import causal
 from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.lessons import positions
-from tracer.lessons.positions.base import Places
+from tracer.lessons.positions.base import PositionEncoding
 from tracer.models.shared import blocks
 from tracer.models.shared.spec import Model, Spec, build_seeded
 from tracer.models.transformer import FeedForward
@@ -24,9 +24,13 @@ TEXT = "the cat sat on the mat and slept"
 
 
 @cache
-def places(kind: str) -> type[Places]:
+def places(kind: str) -> type[PositionEncoding]:
     """Return the class of a kind of positions."""
-    return Places if kind == positions.NONE else import_module(f"tracer.lessons.positions.encodings.{kind}").Positions
+    return (
+        PositionEncoding
+        if kind == positions.NONE
+        else import_module(f"tracer.lessons.positions.encodings.{kind}").Positions
+    )
 
 
 class Attention(blocks.Attention):

@@ -13,7 +13,7 @@ from tracer.attention.score_decomposition import terms as of_tokens
 from tracer.figures.attention.score_terms import difference
 from tracer.figures.tensors.heatmap import as_array
 from tracer.lessons import positions
-from tracer.lessons.positions.base import Table
+from tracer.lessons.positions.base import PositionTable
 from tracer.lessons.positions.demo_model import load
 from tracer.models.shared.spec import Model
 from tracer.record import Step, Trace, tolerance
@@ -58,7 +58,7 @@ class ShuffleResult(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class PositionedModel:
     """A kind of positions on the model.
 
     It has the `lines` of its run beyond those of one without positions; its table, the table's product with itself, and
@@ -68,7 +68,7 @@ class Placement:
     """
 
     lines: tuple[Step, ...]
-    table: Table | None
+    table: PositionTable | None
     similar: np.ndarray | None
     product: Curve | None
     curve: Curve
@@ -79,7 +79,7 @@ class Placement:
 
 
 @torch.no_grad()
-def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: int = 4) -> Placement:
+def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: int = 4) -> PositionedModel:
     """Return all measurements of a kind of positions at T tokens, D wide, in h heads, perhaps with a causal mask."""
     mask = "causal" if causal else "bidirectional"
     model = load(kind, mask=mask, D=D, h=h)
@@ -89,7 +89,7 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
     cells = None if table is None else table.cells.double().detach()
     terms = {name: as_array(term[0]) for name, term in _terms(model, trace, tokens).items()}
     scores = as_array(trace.value("block1.attention.scores"))[0]
-    return Placement(
+    return PositionedModel(
         lines=changed_steps(trace, mask),
         table=table and table._replace(cells=as_array(table.cells)),
         similar=None if cells is None else as_array(cells @ cells.mT),

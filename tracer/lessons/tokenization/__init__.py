@@ -1,4 +1,4 @@
-"""Tokens of any kind of input: each kind is one file here, each tokenization one `Way`.
+"""Tokens of any kind of input: each kind is one file here, each tokenization one `Tokenization`.
 
 All end in `[B, n, D]`, and that is all that a transformer needs: the same block, with the same weights, takes every
 sequence. Equations are derived from the run, as those of any model.
@@ -37,7 +37,7 @@ BLOCK = "block1"
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class Tokenization:
     """A way to turn an input into tokens.
 
     `name` stands in addresses, `says` is one sentence. `build(sizes)` gives a net at any sizes and what its forward
@@ -84,7 +84,7 @@ def block() -> nn.Module:
 
 
 @cache
-def vocabulary(way: Way) -> Vocabulary:
+def vocabulary(way: Tokenization) -> Vocabulary:
     """Return the sizes that a way's dimensions are solved over, and its construction at other sizes."""
 
     def build(sizes: dict[str, int]) -> tuple:
@@ -98,7 +98,7 @@ def vocabulary(way: Way) -> Vocabulary:
 _solutions, _checks = Cache(64), Cache(64)
 
 
-def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
+def trace(way: Tokenization, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
     """Run a way's net and the shared block on a raw input and prove every step; `sizes` are the way's own, B too.
 
     The output is the block's, `[B, n, D]`; the tokens themselves are the output of the last step in `before`.
@@ -116,7 +116,7 @@ def trace(way: Way, net: nn.Module, *args: Tensor, **sizes: int) -> Trace:
     return lighten(assembled, KEEP)
 
 
-def _with_verdicts(way: Way, assembled: Trace) -> Trace:
+def _with_verdicts(way: Tokenization, assembled: Trace) -> Trace:
     """Return the run with the verdicts of other runs on its lines, checked once for each textbook of a way."""
     key = way, tuple(step.latex for step in assembled.steps)
     if (verdicts := _checks.get(key)) is None:
@@ -125,7 +125,9 @@ def _with_verdicts(way: Way, assembled: Trace) -> Trace:
     return counterfactual_budget.apply(verdicts, assembled)
 
 
-def _solve(way: Way, known: Vocabulary, recording, full: dict[str, int]) -> tuple[Solution | None, tuple[str, ...]]:
+def _solve(
+    way: Tokenization, known: Vocabulary, recording, full: dict[str, int]
+) -> tuple[Solution | None, tuple[str, ...]]:
     """Return the earlier solution for this op list if it predicts this run, else the run's own solution."""
     key = way, tuple((op.name, op.module, op.line) for op in recording.ops)
     solution = _solutions.get(key)

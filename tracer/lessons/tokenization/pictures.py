@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.samples import samples
-from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -98,7 +98,7 @@ CUT = Hint(
         ),
     ),
 )
-PATCH = Way(
+PATCH = Tokenization(
     kind="pictures",
     name="patches",
     title="patches",
@@ -114,7 +114,7 @@ PATCH = Way(
         ),
     ),
 )
-CODE = Way(
+CODE = Tokenization(
     kind="pictures",
     name="codes",
     title="codes",
@@ -154,7 +154,7 @@ def codebook(V: int) -> Tensor:
     return torch.from_numpy(k_means(torch.cat(cut).numpy(), V))
 
 
-class Rebuilt(NamedTuple):
+class Reconstruction(NamedTuple):
     """A picture as codes: `ids` `[rows, columns]`, the decoded `picture`, uint8 `[SIDE, SIDE, 3]`, and its `error`.
 
     The error is the root mean square in levels of 255; `codes` are all codes, uint8 `[V, P, P, 3]`.
@@ -166,7 +166,7 @@ class Rebuilt(NamedTuple):
     codes: np.ndarray
 
 
-def rebuilt(photo: Image, V: int) -> Rebuilt:
+def rebuilt(photo: Image, V: int) -> Reconstruction:
     """Return the middle of a photo in V codes."""
     rows, side = codebook(V), SIDE // CODED
     with torch.no_grad():
@@ -175,7 +175,7 @@ def rebuilt(photo: Image, V: int) -> Rebuilt:
     colours = _levels(rows).view(V, CODED, CODED, 3)
     spelled = colours[ids].view(side, side, CODED, CODED, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
     error = 127.5 * float((rows[ids] - vectors).square().mean().sqrt())
-    return Rebuilt(ids.view(side, side).numpy(), spelled.numpy(), error, colours.numpy())
+    return Reconstruction(ids.view(side, side).numpy(), spelled.numpy(), error, colours.numpy())
 
 
 def _levels(values: Tensor) -> Tensor:

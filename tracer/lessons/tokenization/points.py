@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.synthetic.point_clouds import box, farthest, sphere, torus
-from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -159,7 +159,7 @@ STEPS = (
         source="Qi et al. 2017, equation 1",
     ),
 )
-GROUP = Way(
+GROUP = Tokenization(
     kind="points",
     name="groups",
     title="groups of neighbours",
@@ -182,7 +182,7 @@ GROUP = Way(
         ),
     ),
 )
-CODE = Way(
+CODE = Tokenization(
     kind="points",
     name="codes",
     title="codes",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tracer.lessons.tokenization import SHARED, Way, embedding, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, embedding, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -95,7 +95,7 @@ def to_bins(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
     return ids, middles(series, V)[ids]
 
 
-class Loss(NamedTuple):
+class SeriesLoss(NamedTuple):
     """The loss of a series in bins.
 
     It has the largest difference of values within the bins, half the width of a bin, the number of values beyond the
@@ -109,14 +109,14 @@ class Loss(NamedTuple):
     used: int
 
 
-def loss(series: np.ndarray, V: int) -> Loss:
+def loss(series: np.ndarray, V: int) -> SeriesLoss:
     """Return the loss of a series `[M]` in bins, measured by decoding the ids again."""
     ids, decoded = to_bins(series, V)
     off, ends = np.abs(series - decoded), middles(series, V)[[0, -1]]
     half = (ends[1] - ends[0]) / (V - 1) / 2
     beyond = (series < ends[0] - half) | (series > ends[1] + half)
     far = float(off[beyond].max(initial=0))
-    return Loss(float(off[~beyond].max(initial=0)), float(half), int(beyond.sum()), far, len(set(ids.tolist())))
+    return SeriesLoss(float(off[~beyond].max(initial=0)), float(half), int(beyond.sum()), far, len(set(ids.tolist())))
 
 
 def cut(length: int, P_t: int, value: int) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def _bins(sizes: dict[str, int]) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return Bins(V=sizes["V"], D=sizes["D"]), (torch.randn(sizes["B"], sizes["n"]),)
 
 
-PATCHES = Way(
+PATCHES = Tokenization(
     kind="series",
     name="patches",
     title="patches of values",
@@ -176,7 +176,7 @@ PATCHES = Way(
         ),
     ),
 )
-BIN = Way(
+BIN = Tokenization(
     kind="series",
     name="bins",
     title="bins",

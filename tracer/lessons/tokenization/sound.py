@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.audio import lesson
-from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -157,7 +157,7 @@ STEPS = (
         ),
     ),
 )
-FRAMES = Way(
+FRAMES = Tokenization(
     kind="sound",
     name="frames",
     title="frames of a spectrogram",
@@ -181,7 +181,7 @@ FRAMES = Way(
         ),
     ),
 )
-CODES = Way(
+CODES = Tokenization(
     kind="sound",
     name="codes",
     title="codes",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -121,7 +121,7 @@ SPELLED = (
     ),
 )
 WAYS = tuple(
-    Way(
+    Tokenization(
         kind="text",
         name=name,
         title=title,
@@ -142,7 +142,7 @@ def table(entries: int) -> Table:
         return Table(V=entries, D=SHARED["D"])
 
 
-def _way(name: str) -> Way:
+def _way(name: str) -> Tokenization:
     return next(way for way in WAYS if way.name == name)
 
 

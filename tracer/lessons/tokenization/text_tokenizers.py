@@ -51,7 +51,7 @@ class Piece:
     raw: bytes | None = None
 
 
-class Speller(Protocol):
+class TextTokenizer(Protocol):
     """A tokenizer of texts."""
 
     @property
@@ -242,7 +242,7 @@ class Unigrams(_Learned):
         self.tokenizer.decoder = decoders.Metaspace()
 
 
-WAYS: dict[str, Callable[[str], Speller]] = {
+WAYS: dict[str, Callable[[str], TextTokenizer]] = {
     "characters": Characters,
     "words": Words,
     "bytes": lambda corpus: Bytes(),
@@ -253,7 +253,7 @@ WAYS: dict[str, Callable[[str], Speller]] = {
 """The six ways by the names that addresses have, and how each is learned on a text."""
 
 
-def learn(corpus: str) -> dict[str, Speller]:
+def learn(corpus: str) -> dict[str, TextTokenizer]:
     """Return the six tokenizers, learned on a text."""
     return {name: build(corpus) for name, build in WAYS.items()}
 
@@ -273,7 +273,7 @@ def check_corpus(corpus: str) -> str:
 
 
 @cache
-def shipped_tokenizers() -> dict[str, Speller]:
+def shipped_tokenizers() -> dict[str, TextTokenizer]:
     """Return the six tokenizers, learned on the shipped text."""
     return learn(shipped_text())
 

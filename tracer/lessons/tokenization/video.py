@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.synthetic.video_clip import clip
-from tracer.lessons.tokenization import SHARED, Way, trace
+from tracer.lessons.tokenization import SHARED, Tokenization, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -81,7 +81,7 @@ PROJECT = (
         so.equation_is("Plus", "Product"),
     ),
 )
-FRAMES = Way(
+FRAMES = Tokenization(
     kind="video",
     name="frames",
     title="patches of each frame",
@@ -106,7 +106,7 @@ FRAMES = Way(
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Bertasius et al. 2021, section 3.1"),
     ),
 )
-TUBELETS = Way(
+TUBELETS = Tokenization(
     kind="video",
     name="tubelets",
     title="tubelets",

@@ -103,12 +103,12 @@ def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
     Also a `make` that reads numbers of the sequences from which it counts its sizes works.
     """
     try:
-        with torch.device("meta"), _Undrawn():
+        with torch.device("meta"), _SkipInitialisation():
             return make()
     except RuntimeError as error:
         if "meta" not in str(error):
             raise
-    with torch.device("meta"), _Undrawn(), _Counted():
+    with torch.device("meta"), _SkipInitialisation(), _FillSequences():
         return make().to("meta")
 
 
@@ -116,7 +116,7 @@ def _names(text: str) -> set[str]:
     return {str(free_symbol) for free_symbol in parse(text).free_symbols}
 
 
-class _Counted(TorchFunctionMode):
+class _FillSequences(TorchFunctionMode):
     """A mode that gives sequences of numbers their values if no device is chosen."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -125,7 +125,7 @@ class _Counted(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Undrawn(TorchFunctionMode):
+class _SkipInitialisation(TorchFunctionMode):
     """A mode that skips initialisation of tensors without memory.
 
     On `meta`, random initialisation would load PyTorch's compiler, which takes seconds and memory.

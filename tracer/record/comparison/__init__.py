@@ -9,15 +9,25 @@ from __future__ import annotations
 import torch
 
 from tracer.record.comparison.alignment import CHANGED, align
-from tracer.record.comparison.answers import Answers, Share
-from tracer.record.comparison.equations import Equations, Spelling
-from tracer.record.comparison.result import Comparison, LayerAttention, Row
-from tracer.record.comparison.tensors import Relation, Values, compare_outputs, compare_tensors
+from tracer.record.comparison.answers import Answers, AnswerShare
+from tracer.record.comparison.equations import EquationComparison, EquationRelation
+from tracer.record.comparison.result import Comparison, LayerAttention, LinePair
+from tracer.record.comparison.tensors import Relation, TensorRelation, compare_outputs, compare_tensors
 from tracer.record.steps import Step
 from tracer.record.trace import Trace
 from tracer.utils.error_text import quote
 
-__all__ = ["Answers", "Comparison", "LayerAttention", "Relation", "Row", "Share", "Spelling", "Values", "compare"]
+__all__ = [
+    "AnswerShare",
+    "Answers",
+    "Comparison",
+    "EquationRelation",
+    "LayerAttention",
+    "LinePair",
+    "Relation",
+    "TensorRelation",
+    "compare",
+]
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
@@ -36,18 +46,18 @@ def compare(a: Trace, b: Trace) -> Comparison:
                 f"{quote(run)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
             )
     pairs = align(a.steps, b.steps)
-    equations, first, second = Equations(a, b, pairs), _Tensors(a), _Tensors(b)
+    equations, first, second = EquationComparison(a, b, pairs), _Tensors(a), _Tensors(b)
     partner = {right.id: left for left, right in pairs if left and right}
     partner_in_b = {left.id: right for left, right in pairs if left and right}
 
-    def row(left: Step | None, right: Step | None) -> Row:
+    def row(left: Step | None, right: Step | None) -> LinePair:
         if left and right:
-            return Row(left, right, _values(left, right, first, second), equations.relation(left, right))
+            return LinePair(left, right, _values(left, right, first, second), equations.relation(left, right))
         base = _unchanged(right, partner) or _unchanged(left, partner_in_b)
         if base is None:
-            return Row(left, right, Values(Relation.ALONE, note=f"only in {'a' if left else 'b'}"), None)
+            return LinePair(left, right, TensorRelation(Relation.ALONE, note=f"only in {'a' if left else 'b'}"), None)
         values = _values(left or base, right or base, first, second)
-        return Row(left, right, values._replace(note=values.note or f"beside {base.id}"), None, base)
+        return LinePair(left, right, values._replace(note=values.note or f"beside {base.id}"), None, base)
 
     return Comparison(a, b, tuple(row(*pair) for pair in pairs), compare_outputs(a.output, b.output))
 
@@ -68,7 +78,7 @@ class _Tensors:
         return self._recomputed(step.id) if value is None and step.recomputed and self._recomputed else value
 
 
-def _values(left: Step, right: Step, first: _Tensors, second: _Tensors) -> Values:
+def _values(left: Step, right: Step, first: _Tensors, second: _Tensors) -> TensorRelation:
     if left.recomputed and right.recomputed:
-        return Values(Relation.MISSING, note="inside a fused op in both runs")
+        return TensorRelation(Relation.MISSING, note="inside a fused op in both runs")
     return compare_tensors(first(left), second(right))

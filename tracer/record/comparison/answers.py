@@ -12,7 +12,7 @@ TEXTS = {"caption": "caption", "tokens": "tokens"}
 """By the kind of a result, the key of what it says as a whole."""
 
 
-class Share(NamedTuple):
+class AnswerShare(NamedTuple):
     """The probability of a name in both runs, 0 to 1; None where a run does not list it."""
 
     name: str
@@ -25,7 +25,7 @@ class Answers(NamedTuple):
 
     a: str
     b: str
-    shares: tuple[Share, ...] = ()
+    shares: tuple[AnswerShare, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -46,7 +46,7 @@ def compare_answers(a: Mapping[str, Any], b: Mapping[str, Any]) -> Answers | Non
     names = dict.fromkeys((*first, *second))
     ranked = sorted(names, key=lambda name: -max(first.get(name) or 0, second.get(name) or 0))
     return Answers(
-        str(texts[0]), str(texts[1]), tuple(Share(name, first.get(name), second.get(name)) for name in ranked)
+        str(texts[0]), str(texts[1]), tuple(AnswerShare(name, first.get(name), second.get(name)) for name in ranked)
     )
 
 

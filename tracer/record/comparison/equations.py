@@ -15,7 +15,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from tracer.record.latex_reader import parser
-from tracer.record.latex_reader.lexer import Tree, Unread
+from tracer.record.latex_reader.lexer import Tree, UnreadableLatex
 from tracer.record.steps import Step
 from tracer.record.trace import Trace
 from tracer.symbols import notation
@@ -26,7 +26,7 @@ DIGITS = 12
 """Significant digits to which two numbers are the same."""
 
 
-class Spelling(StrEnum):
+class EquationRelation(StrEnum):
     """How two equations relate."""
 
     SAME = "same text"
@@ -35,7 +35,7 @@ class Spelling(StrEnum):
     UNREAD = "not read"
 
 
-class Textbook:
+class CanonicalTextbook:
     """The printed lines of a run as canonical trees; `referents` says for the id of each line what it is called in
     both runs."""
 
@@ -94,7 +94,7 @@ Bindings = tuple[dict[Tree, Tree], dict[Tree, Tree]]
 """The parameter of the other model that each parameter stands for, forth and back."""
 
 
-class Equations:
+class EquationComparison:
     """The comparison of the equations of two runs whose lines are aligned."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Sequence[tuple[Step | None, Step | None]]):
@@ -104,21 +104,21 @@ class Equations:
         second = {
             right.id: f"pair {place}" if left else f"b {right.id}" for place, (left, right) in enumerate(pairs) if right
         }
-        self._a, self._b = Textbook(a, first), Textbook(b, second)
+        self._a, self._b = CanonicalTextbook(a, first), CanonicalTextbook(b, second)
         self._bindings: Bindings = {}, {}
 
-    def relation(self, left: Step, right: Step) -> Spelling:
+    def relation(self, left: Step, right: Step) -> EquationRelation:
         """Return the relation of the equations of two aligned lines."""
         if left.latex == right.latex and left.names == right.names:
-            return Spelling.SAME
+            return EquationRelation.SAME
         try:
             bindings = self._unify(self._a.tree(left), self._b.tree(right), self._bindings)
-        except (Unread, KeyError, ValueError, RecursionError):
-            return Spelling.UNREAD if left.latex != right.latex else Spelling.SAME
+        except (UnreadableLatex, KeyError, ValueError, RecursionError):
+            return EquationRelation.UNREAD if left.latex != right.latex else EquationRelation.SAME
         if bindings is None:
-            return Spelling.DIFFERENT
+            return EquationRelation.DIFFERENT
         self._bindings = bindings
-        return Spelling.SAME if left.latex == right.latex else Spelling.RESPELLED
+        return EquationRelation.SAME if left.latex == right.latex else EquationRelation.RESPELLED
 
     def _unify(self, left, right, bindings: Bindings) -> Bindings | None:
         """Return the bindings with which two trees are the same; None where no parameters of one model for those of

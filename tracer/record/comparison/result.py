@@ -9,8 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tracer.record.comparison.answers import Answers, compare_answers
-from tracer.record.comparison.equations import Spelling
-from tracer.record.comparison.tensors import Relation, Values, compare_tensors
+from tracer.record.comparison.equations import EquationRelation
+from tracer.record.comparison.tensors import Relation, TensorRelation, compare_tensors
 from tracer.record.steps import Step
 from tracer.record.trace import Trace
 
@@ -26,7 +26,7 @@ MOST_WEIGHTS = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LinePair:
     """Two aligned lines, or a line of one run only: then the other is None, and so is `equations`.
 
     The value of a line that a change added is compared with that of the line that it changes, in the other run
@@ -35,8 +35,8 @@ class Row:
 
     a: Step | None
     b: Step | None
-    values: Values
-    equations: Spelling | None
+    values: TensorRelation
+    equations: EquationRelation | None
     beside: Step | None = None
 
     @property
@@ -61,7 +61,7 @@ class Row:
         """True if the values differ by more than rounding; where a value was not kept, if the equations are not
         the same mathematics."""
         if self.values.relation is Relation.MISSING:
-            return self.equations is Spelling.DIFFERENT
+            return self.equations is EquationRelation.DIFFERENT
         return self.values.relation.differs
 
     @property
@@ -91,7 +91,7 @@ class LayerAttention:
         return (self.a, self.part), (self.b, self.part_of_b)
 
     @cached_property
-    def values(self) -> Values:
+    def values(self) -> TensorRelation:
         """How the weights of the two runs relate; they are not computed where their sizes differ."""
         from tracer.attention import layers, weights  # stands above the record: looked up
 
@@ -100,14 +100,16 @@ class LayerAttention:
             for record in (layers(*tower)[self.layer] for tower in self.towers)
         ]
         if sizes[0] != sizes[1]:
-            return Values(Relation.SHAPES)
+            return TensorRelation(Relation.SHAPES)
         if prod(sizes[0]) > MOST_WEIGHTS:
             heads, queries, keys = sizes[0]
-            return Values(Relation.MISSING, note=f"{heads} × {queries:,} × {keys:,} weights are too many to compare")
+            return TensorRelation(
+                Relation.MISSING, note=f"{heads} × {queries:,} × {keys:,} weights are too many to compare"
+            )
         try:
             return compare_tensors(*(weights(run, self.layer, part=part) for run, part in self.towers))
         except (ValueError, LookupError) as error:
-            return Values(Relation.MISSING, note=str(error) if isinstance(error, ValueError) else "not kept")
+            return TensorRelation(Relation.MISSING, note=str(error) if isinstance(error, ValueError) else "not kept")
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,8 +118,8 @@ class Comparison:
 
     a: Trace
     b: Trace
-    rows: tuple[Row, ...]
-    output: Values
+    rows: tuple[LinePair, ...]
+    output: TensorRelation
 
     @property
     def equal(self) -> bool:
@@ -129,7 +131,7 @@ class Comparison:
         )
 
     @property
-    def first(self) -> Row | None:
+    def first(self) -> LinePair | None:
         """The first line that differs; if only the outputs differ, the first line that one run lacks."""
         differing = next((row for row in self.rows if row.differs), None)
         if differing or self.equal:
@@ -178,7 +180,7 @@ class Comparison:
         return f"<Comparison of {self.a.model} and {self.b.model}: {counted}{first}>"
 
 
-def _record(row: Row) -> dict[str, Any]:
+def _record(row: LinePair) -> dict[str, Any]:
     a, b = row.a, row.b
     return {
         "a": a and a.id,

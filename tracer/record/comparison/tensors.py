@@ -39,7 +39,7 @@ class Relation(StrEnum):
         return self in (Relation.PERMUTED, Relation.DIFFERENT, Relation.SHAPES)
 
 
-class Values(NamedTuple):
+class TensorRelation(NamedTuple):
     """The relation of two tensors: max|b - a| (`difference`), the same as a share of max|a| (`relative`), None where
     there are no two numbers to subtract; and, in words, the permutation or the reason (`note`)."""
 
@@ -49,7 +49,7 @@ class Values(NamedTuple):
     note: str = ""
 
 
-def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> Values:
+def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRelation:
     """Return the relation of two tensors. Leading axes of length 1 are left out.
 
     Numbers are equal up to rounding where they differ by at most `tracer.record.tolerance` of the largest, by the less
@@ -57,40 +57,40 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> Values:
     """
     if a is None or b is None or a.is_meta or b.is_meta:
         missing = [name for name, tensor in (("a", a), ("b", b)) if tensor is None or tensor.is_meta]
-        return Values(Relation.MISSING, note=f"not kept in {' and '.join(missing)}")
+        return TensorRelation(Relation.MISSING, note=f"not kept in {' and '.join(missing)}")
     rank = a.dim()
     a, b = _squeeze(a.detach()), _squeeze(b.detach())
     if identical(a, b):
-        return Values(Relation.IDENTICAL, 0.0, 0.0)
+        return TensorRelation(Relation.IDENTICAL, 0.0, 0.0)
     most = max(tolerance(dtype_name(tensor.dtype)) for tensor in (a, b))
     a, b = _comparable(a, b)
     if a.shape != b.shape:
         order = _order_of_axes(a, b, most)
         return (
-            Values(Relation.PERMUTED, note=f"the last {a.dim()} axes in the order {order}")
+            TensorRelation(Relation.PERMUTED, note=f"the last {a.dim()} axes in the order {order}")
             if order
-            else Values(Relation.SHAPES)
+            else TensorRelation(Relation.SHAPES)
         )
     difference, relative = distance(a, b)
     if relative <= most:
-        return Values(Relation.ROUNDING, difference, relative)
+        return TensorRelation(Relation.ROUNDING, difference, relative)
     axis = _permuted_axis(a, b, most)
     if axis is not None:
-        return Values(Relation.PERMUTED, difference, relative, f"axis {axis + rank - a.dim()} in another order")
-    return Values(Relation.DIFFERENT, difference, relative)
+        return TensorRelation(Relation.PERMUTED, difference, relative, f"axis {axis + rank - a.dim()} in another order")
+    return TensorRelation(Relation.DIFFERENT, difference, relative)
 
 
-def compare_outputs(a: object, b: object) -> Values:
+def compare_outputs(a: object, b: object) -> TensorRelation:
     """Return the relation of all that two forwards returned, tensor by tensor: of the pair that differs most."""
     first, second = ([leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)] for output in (a, b))
     if len(first) != len(second):
-        return Values(Relation.SHAPES, note=f"{len(first)} and {len(second)} tensors")
+        return TensorRelation(Relation.SHAPES, note=f"{len(first)} and {len(second)} tensors")
     comparisons = [compare_tensors(*pair) for pair in zip(first, second, strict=True)]
     order = list(Relation)
     return max(
         comparisons,
         key=lambda values: (order.index(values.relation), values.relative or 0),
-        default=Values(Relation.MISSING),
+        default=TensorRelation(Relation.MISSING),
     )
 
 

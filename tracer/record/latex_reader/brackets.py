@@ -8,12 +8,12 @@ those in brackets as one, each name a size, with primes where two have one name.
 from __future__ import annotations
 
 from tracer.record.latex_reader.function_grammar import RELATIONS
-from tracer.record.latex_reader.lexer import Rules, Tree, Unread
+from tracer.record.latex_reader.lexer import Rules, Tree, UnreadableLatex
 
 PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",)), "|": ("abs", ("|",))}
 
 
-class Brackets(Rules):
+class BracketRules(Rules):
     """The grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
 
     def braces(self) -> Tree:
@@ -102,7 +102,7 @@ class Brackets(Rules):
             last = self.sum()
             self.expect(r"\right", "]", "_", "{")
             if last != first:
-                raise Unread("expected the same on both sides of the dots")
+                raise UnreadableLatex("expected the same on both sides of the dots")
             return ("all alike", first, self.braces())
         sign, entries = self.take(";", ","), [first]
         entries.append(self.sum())

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 
 
 def _ints(numbers) -> list[int]:
@@ -20,7 +20,7 @@ def convolve(below, back: bool, kernels: np.ndarray, x: np.ndarray) -> np.ndarra
     if x.ndim == count + 1:
         return convolve(below, back, kernels, x[None])[0]
     if x.ndim != kernels.ndim:
-        raise Unread(f"kernels {list(kernels.shape)} don't fit {list(x.shape)}")
+        raise UnreadableLatex(f"kernels {list(kernels.shape)} don't fit {list(x.shape)}")
     groups, dilation = int(below.get("groups", 1)[0]), _ints(below.get("dilation", 1, count))
     parts = np.split(x, groups, axis=1)
     weights = np.split(kernels, groups, axis=0)

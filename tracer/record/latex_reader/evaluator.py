@@ -26,12 +26,12 @@ import numpy as np
 
 from tracer.record.latex_reader.conv_pool_resize import convolve
 from tracer.record.latex_reader.function_grammar import require_word
-from tracer.record.latex_reader.functions import WORDS, Below, Setting
+from tracer.record.latex_reader.functions import WORDS, Subscript, SubscriptPart
 from tracer.record.latex_reader.indexing import contract, laid_out, mix_experts, places, put, scan
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.operators import LAYOUTS, OPERATIONS, RELATIONS, matrix, unfold
 from tracer.record.latex_reader.parser import Line, Tree
-from tracer.record.latex_reader.rounding_bounds import Moves
+from tracer.record.latex_reader.rounding_bounds import Perturbations
 
 Value = Callable[[str], np.ndarray]
 
@@ -46,7 +46,7 @@ class Scope:
     axes: int = 0
     vectors: bool = False
     behind: int = 0
-    moves: Moves | None = None
+    moves: Perturbations | None = None
 
     @property
     def exact(self) -> Scope:
@@ -56,36 +56,38 @@ class Scope:
     def running(self, index: str, numbers: np.ndarray) -> Scope:
         """Return the scope with one more index, which runs over these numbers along an axis of its own, the last."""
         if index in self.indices:
-            raise Unread(f"the index {index} stands for two things")
+            raise UnreadableLatex(f"the index {index} stands for two things")
         others = {name: index_cells[..., None] for name, index_cells in self.indices.items()}
         ones = (1,) * self.axes
         return replace(self, indices=others | {index: numbers.reshape(*ones, -1)}, axes=self.axes + 1)
 
 
-def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Moves | None = None) -> np.ndarray:
+def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbations | None = None) -> np.ndarray:
     """Return the value of a line, of the shape that is printed beside it; with its parts perturbed if `moves` are
     passed. Raise Unread, in one sentence, if it has no value."""
     try:
         with np.errstate(all="ignore"):
             scope = Scope(value, moves=moves)
             if line.since and not np.all(_of(line.since[0], scope.exact) == _of(line.since[1], scope.exact)):
-                raise Unread("what it is only true since does not hold")
+                raise UnreadableLatex("what it is only true since does not hold")
             if line.turns:
                 return _with_leading_axes(scan(line, shape, lambda tree: _of(tree, scope)), shape)
             letters = line.cells + line.rows
             runs = shape[-2:-1] if line.rows else shape[len(shape) - len(letters) :]
             if len(runs) != len(letters):
-                raise Unread(f"it has {len(letters)} indices for {len(shape)} axes")
+                raise UnreadableLatex(f"it has {len(letters)} indices for {len(shape)} axes")
             for index, size in zip(letters, runs, strict=True):
                 scope = scope.running(index, np.arange(size))
             cells = _of(line.right, replace(scope, vectors=bool(line.rows)))
             if line.cells:
                 cells = np.broadcast_to(cells, np.broadcast_shapes(cells.shape, runs))
             return _with_leading_axes(cells, shape)
+    except UnreadableLatex:
+        raise
     except ValueError as error:
-        raise error if isinstance(error, Unread) else Unread(f"its shapes don't fit: {error}") from None
+        raise UnreadableLatex(f"its shapes don't fit: {error}") from None
     except (IndexError, ZeroDivisionError, OverflowError) as error:
-        raise Unread(f"it has no value: {error}") from None
+        raise UnreadableLatex(f"it has no value: {error}") from None
 
 
 def _with_leading_axes(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -94,7 +96,7 @@ def _with_leading_axes(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         cells = cells[0]
     full_shape = (1,) * (len(shape) - cells.ndim) + cells.shape
     if full_shape[-2:] != shape[-2:] or cells.ndim > len(shape):
-        raise Unread(f"it gives {list(cells.shape)}, the run {list(shape)}")
+        raise UnreadableLatex(f"it gives {list(cells.shape)}, the run {list(shape)}")
     return np.broadcast_to(cells, shape)
 
 
@@ -114,7 +116,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             return np.asarray(rest[0])
         case "index":
             if rest[0] not in scope.indices:
-                raise Unread(f"{rest[0]} is not a tensor, a size or an index that runs")
+                raise UnreadableLatex(f"{rest[0]} is not a tensor, a size or an index that runs")
             return scope.indices[rest[0]]
         case "cells":
             return _gather(_whole(rest[0], scope), [_of(index, scope.exact) for index in rest[1]], scope.axes)
@@ -132,7 +134,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
             cells = _holds(rest[1], inner)
             if not cells.any(axis=-1).all():
-                raise Unread("it asks for the least of none")
+                raise UnreadableLatex("it asks for the least of none")
             return cells.argmax(axis=-1)
         case "for all":
             inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
@@ -149,7 +151,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
         case "swapped":
             left, *sizes = _of(rest[0], scope), *(_size(size, scope) for size in rest[1:])
             if list(left.shape[:2]) != sizes:
-                raise Unread(f"the axes that change places are {list(left.shape[:2])}, it says {sizes}")
+                raise UnreadableLatex(f"the axes that change places are {list(left.shape[:2])}, it says {sizes}")
             return left.swapaxes(0, 1)
         case "counting":
             return np.arange(_size(rest[0], scope) + 1)
@@ -222,7 +224,7 @@ def _runs(scope: Scope) -> tuple[int, ...]:
 def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
     """Compute `[-x_i]_i`: the cells of a tensor by their indices."""
     if scope.axes:
-        raise Unread("a tensor is said by its cells inside of another")
+        raise UnreadableLatex("a tensor is said by its cells inside of another")
     for index in letters:
         scope = scope.running(index, _extent(index, term, scope))
     return _of(term, scope)
@@ -233,10 +235,10 @@ def _whole(tree: Tree, scope: Scope) -> np.ndarray:
     return _of(tree, replace(scope, indices={}, axes=0))
 
 
-def _below(settings: tuple[Tree, ...], scope: Scope) -> Below:
+def _below(settings: tuple[Tree, ...], scope: Scope) -> Subscript:
     """Return the settings below a word, in numbers."""
-    return Below(
-        Setting(sign, tuple(float(_of(value, scope.exact)) for value in values), stays)
+    return Subscript(
+        SubscriptPart(sign, tuple(float(_of(value, scope.exact)) for value in values), stays)
         for sign, values, stays in settings
     )
 
@@ -252,7 +254,7 @@ def _size(tree: Tree, scope: Scope) -> int:
     """Return a whole number."""
     cells = _of(tree, scope.exact)
     if cells.ndim or not math.isclose(cells, round(float(cells))):
-        raise Unread(f"expected a size, got {cells.tolist() if cells.size < 3 else list(cells.shape)}")
+        raise UnreadableLatex(f"expected a size, got {cells.tolist() if cells.size < 3 else list(cells.shape)}")
     return round(float(cells))
 
 
@@ -262,11 +264,11 @@ def _gather(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int 
     front = whole.shape[: whole.ndim - behind - len(places)]
     inner = whole.shape[len(front) :]
     if whole.ndim < behind + len(places):
-        raise Unread(f"{len(places)} indices are too many for {list(whole.shape)}")
+        raise UnreadableLatex(f"{len(places)} indices are too many for {list(whole.shape)}")
     places = [place.reshape((1,) * (axes - place.ndim) + place.shape).astype(int) for place in places]
     for place, size in zip(places, inner, strict=False):
         if place.size and not 0 <= place.min() <= place.max() < size:
-            raise Unread(f"an index runs from {place.min()} to {place.max()} over {size}")
+            raise UnreadableLatex(f"an index runs from {place.min()} to {place.max()} over {size}")
     lead = np.broadcast_shapes(front, *(place.shape[: place.ndim - axes] for place in places))
     whole = np.broadcast_to(whole, lead + inner)
     counted = [np.arange(n).reshape((n,) + (1,) * (len(lead) - axis - 1 + axes)) for axis, n in enumerate(lead)]
@@ -287,7 +289,7 @@ def _slice(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope:
     last = length if stop is None else _size(stop, scope)
     first, last = (place + length if place < 0 else place for place in (first, last))
     if not 0 <= first <= last <= length:
-        raise Unread(f"{axis} {first} to {last} of {length}")
+        raise UnreadableLatex(f"{axis} {first} to {last} of {length}")
     return cells[..., first:last, :] if axis == "rows" else cells[..., first:last]
 
 
@@ -299,7 +301,7 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
         if condition:
             new = sorted({index for test in condition for index in _indices(test)} - scope.indices.keys())
             if len(new) > 1 or (new and len(condition) > 1):
-                raise Unread(f"the indices {' and '.join(new)} are both new in one condition")
+                raise UnreadableLatex(f"the indices {' and '.join(new)} are both new in one condition")
             if new:
                 trying = scope.running(new[0], _extent(new[0], condition[0], scope))
                 holds_here = _holds(condition[0], trying)
@@ -311,10 +313,10 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
         if scope.vectors and holds.ndim:
             holds = holds[..., None]
         if condition and (holds & ~open_cells).any():
-            raise Unread("two of its cases hold at once")
+            raise UnreadableLatex("two of its cases hold at once")
         chosen, open_cells = np.where(open_cells & holds, cells, chosen), open_cells & ~holds
     if open_cells.any():
-        raise Unread("none of its cases holds somewhere")
+        raise UnreadableLatex("none of its cases holds somewhere")
     return chosen
 
 

@@ -7,7 +7,7 @@ says that an axis stays, with size 1.
 
 from __future__ import annotations
 
-from tracer.record.latex_reader.lexer import Rules, Tree, Unread
+from tracer.record.latex_reader.lexer import Rules, Tree, UnreadableLatex
 from tracer.utils.error_text import quote
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
@@ -38,7 +38,7 @@ SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
 
 
-class Phrases(Rules):
+class FunctionRules(Rules):
     """The grammar rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole
     grammar."""
 
@@ -205,5 +205,5 @@ class Phrases(Rules):
 def require_word(name: str, words) -> str:
     """Return a word of the grammar. Raise Unread, which quotes it, for any other."""
     if name not in words:
-        raise Unread(f"expected a function that the grammar has, got {quote(name)}")
+        raise UnreadableLatex(f"expected a function that the grammar has, got {quote(name)}")
     return name

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.record.latex_reader.conv_pool_resize import PICTURES
 from tracer.record.latex_reader.indexing import PLACING
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ def _recurrent(step, count: int):
 RECURRENT = {"LSTM": _recurrent(_lstm, 2), "GRU": _recurrent(_gru, 1), "RNN": _recurrent(_rnn, 1)}
 
 
-class Setting(NamedTuple):
+class SubscriptPart(NamedTuple):
     """A setting below a word, between two commas: a sign or a text in front, numbers, and whether `→ 1` follows."""
 
     sign: str
@@ -61,7 +61,7 @@ class Setting(NamedTuple):
     stays: bool
 
 
-class Below(tuple):
+class Subscript(tuple):
     """All settings below a word."""
 
     @property
@@ -75,7 +75,7 @@ class Below(tuple):
         """Return the numbers behind a sign, `count` of them; a single number counts for all."""
         numbers = next((setting.numbers for setting in self if setting.sign == sign), (usual,))
         if len(numbers) not in (1, count):
-            raise Unread(f"expected {count} numbers behind {sign}, got {len(numbers)}")
+            raise UnreadableLatex(f"expected {count} numbers behind {sign}, got {len(numbers)}")
         return numbers * count if len(numbers) == 1 else numbers
 
     @property
@@ -91,7 +91,7 @@ class Below(tuple):
         for (size,) in reversed(self.plain[skip:]):
             at = next((axis for axis in range(at - 1, -1, -1) if x.shape[axis] == size), -1)
             if at < 0:
-                raise Unread(f"{list(x.shape)} has no axis of {size:g} where one is named")
+                raise UnreadableLatex(f"{list(x.shape)} has no axis of {size:g} where one is named")
             numbers.append(at)
         return tuple(numbers) or (() if not x.ndim else (x.ndim - 1,))
 
@@ -99,14 +99,14 @@ class Below(tuple):
 def _reduction(function):
     """Return a word that reduces some axes: they go, or stay with size 1."""
 
-    def reduce(below: Below, x: np.ndarray) -> np.ndarray:
+    def reduce(below: Subscript, x: np.ndarray) -> np.ndarray:
         return function(x, axis=below.axes(x), keepdims=below.stays)
 
     return reduce
 
 
 def _place(function):
-    def place(below: Below, x: np.ndarray) -> np.ndarray:
+    def place(below: Subscript, x: np.ndarray) -> np.ndarray:
         axes = tuple(sorted(below.axes(x)))
         flat = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*np.delete(x.shape, axes), -1)
         flat_index = function(flat, axis=-1)
@@ -118,7 +118,7 @@ def _place(function):
 def _along(function, skip: int = 0):
     """Return a word that applies a function of rows along one axis."""
 
-    def run(below: Below, x: np.ndarray) -> np.ndarray:
+    def run(below: Subscript, x: np.ndarray) -> np.ndarray:
         axis = below.axes(x, skip)[0] if x.ndim else 0
         result = function(below, np.moveaxis(x, axis, -1) if x.ndim else x[None])
         return np.moveaxis(result, -1, axis) if x.ndim else result[0]
@@ -126,12 +126,12 @@ def _along(function, skip: int = 0):
     return run
 
 
-def _variance(below: Below, x: np.ndarray) -> np.ndarray:
+def _variance(below: Subscript, x: np.ndarray) -> np.ndarray:
     less = 1 if below.has("unbiased") else below.get("less", 0)[0]
     return x.var(axis=below.axes(x), keepdims=below.stays, ddof=less)
 
 
-def _length(below: Below, x: np.ndarray) -> np.ndarray:
+def _length(below: Subscript, x: np.ndarray) -> np.ndarray:
     (p,) = below.plain[0]
     axes, size = below.axes(x, 1), np.abs(x)
     if math.isinf(p):
@@ -141,7 +141,7 @@ def _length(below: Below, x: np.ndarray) -> np.ndarray:
     return (size**p).sum(axis=axes, keepdims=below.stays) ** (1 / p)
 
 
-def _softmax(below: Below, x: np.ndarray) -> np.ndarray:
+def _softmax(below: Subscript, x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
@@ -150,16 +150,16 @@ def _logsumexp(x: np.ndarray, axis, keepdims: bool) -> np.ndarray:
     return np.log(np.exp(x).sum(axis=axis, keepdims=keepdims))
 
 
-def _order(below: Below, x: np.ndarray) -> np.ndarray:
+def _order(below: Subscript, x: np.ndarray) -> np.ndarray:
     return np.argsort(-x if below.has(r"\downarrow") else x, axis=-1, kind="stable")
 
 
-def _top(below: Below, x: np.ndarray) -> np.ndarray:
+def _top(below: Subscript, x: np.ndarray) -> np.ndarray:
     order = np.argsort(x if below.has(r"\uparrow") else -x, axis=-1, kind="stable")
     return order[..., : int(below.plain[0][0])]
 
 
-def _glu(below: Below, x: np.ndarray) -> np.ndarray:
+def _glu(below: Subscript, x: np.ndarray) -> np.ndarray:
     first, second = np.split(x, 2, axis=-1)
     return first / (1 + np.exp(-second))
 
@@ -167,7 +167,7 @@ def _glu(below: Below, x: np.ndarray) -> np.ndarray:
 def _statistic(function):
     """Return μ or σ² over named axes, or over groups of channels, as wide as x."""
 
-    def run(below: Below, x: np.ndarray) -> np.ndarray:
+    def run(below: Subscript, x: np.ndarray) -> np.ndarray:
         if not below.has("groups"):
             return np.broadcast_to(function(x, axis=below.axes(x), keepdims=True), x.shape)
         groups = x.reshape(len(x), int(below.get("groups", 1)[0]), -1)
@@ -182,12 +182,12 @@ def _by_groups(x: np.ndarray, matrices: np.ndarray, ends: np.ndarray) -> np.ndar
     return np.einsum("nd,ndk->nk", x, np.concatenate([matrices, matrices[:1] * 0])[which])
 
 
-def _softplus(below: Below, x: np.ndarray) -> np.ndarray:
+def _softplus(below: Subscript, x: np.ndarray) -> np.ndarray:
     beta, edge = (n for (n,) in below.plain) if below else (1, 20)
     return np.where(x * beta > edge, x, np.log1p(np.exp(np.minimum(x * beta, edge))) / beta)
 
 
-def _elu(below: Below, x: np.ndarray) -> np.ndarray:
+def _elu(below: Subscript, x: np.ndarray) -> np.ndarray:
     alpha, scale, inner = [*(n for (n,) in below.plain), 1, 1, 1][:3] if len(below) != 1 else (below.plain[0][0], 1, 1)
     return scale * np.where(x > 0, x, alpha * np.expm1(inner * np.minimum(x, 0)))
 
@@ -197,17 +197,17 @@ def _prelu(x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     return np.where(x > 0, x, slopes * x)
 
 
-def _soft_shrink(below: Below, x: np.ndarray) -> np.ndarray:
+def _soft_shrink(below: Subscript, x: np.ndarray) -> np.ndarray:
     (edge,) = below.plain[0]
     return np.sign(x) * np.maximum(np.abs(x) - edge, 0)
 
 
-def _finite(below: Below, x: np.ndarray) -> np.ndarray:
+def _finite(below: Subscript, x: np.ndarray) -> np.ndarray:
     nan, above, lowest = (n for (n,) in below.plain)
     return np.where(np.isnan(x), nan, np.where(x == np.inf, above, np.where(x == -np.inf, lowest, x)))
 
 
-def _log(below: Below, x: np.ndarray) -> np.ndarray:
+def _log(below: Subscript, x: np.ndarray) -> np.ndarray:
     return np.log(x) / math.log(below.plain[0][0])
 
 

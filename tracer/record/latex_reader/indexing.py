@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tracer.record.latex_reader.lexer import Tree, Unread
+from tracer.record.latex_reader.lexer import Tree, UnreadableLatex
 
 
 def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
@@ -30,10 +30,10 @@ def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
             continue
         place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None and axes <= x.ndim else None
         if size is not None and place.size and not -size <= place.min() <= place.max() < size:
-            raise Unread(f"a place from {place.min()} to {place.max()} of {size}")
+            raise UnreadableLatex(f"a place from {place.min()} to {place.max()} of {size}")
         indices.append(place)
     if axes > x.ndim or (axes < x.ndim and rest_at is None):
-        raise Unread(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
+        raise UnreadableLatex(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
     return tuple(indices)
 
 
@@ -52,13 +52,13 @@ def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
     real = [[atom for atom in axis if atom[0] != ("number", 1.0)] for axis in left]
     sizes_of_axes = [math.prod(sizes[atom] for atom in axis) for axis in real]
     if sizes_of_axes != list(x.shape):
-        raise Unread(f"it lays out {sizes_of_axes}, the tensor is {list(x.shape)}")
+        raise UnreadableLatex(f"it lays out {sizes_of_axes}, the tensor is {list(x.shape)}")
     have = [atom for axis in real for atom in axis]
     want = [atom for axis in right for atom in axis if atom[0] != ("number", 1.0)]
     if len(set(have)) < len(have) or len(set(want)) < len(want):
-        raise Unread("an axis of a layout stands there twice")
+        raise UnreadableLatex("an axis of a layout stands there twice")
     if any(sizes[atom] != 1 for atom in have if atom not in want):
-        raise Unread("an axis of a layout is lost")
+        raise UnreadableLatex("an axis of a layout is lost")
     cut = x.reshape([sizes[atom] for atom in have])
     cut = cut[tuple(0 if atom not in want else slice(None) for atom in have)]
     have = [atom for atom in have if atom in want]
@@ -82,13 +82,13 @@ def contract(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
     for factor in factors:
         indices = factor[2] if factor[0] == "cells" else ()
         if any(index[0] != "index" for index in indices):
-            raise Unread("expected an index for each axis")
+            raise UnreadableLatex("expected an index for each axis")
         operands.append(value(factor[1] if factor[0] == "cells" else factor))
         axes.append([codes.setdefault(index[1], len(codes)) for index in indices])
         if len(axes[-1]) != operands[-1].ndim:
-            raise Unread(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
+            raise UnreadableLatex(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
     if set(below) | set(letters) != set(codes) or set(below) & set(letters):
-        raise Unread("the indices of a sum are not those of its terms")
+        raise UnreadableLatex("the indices of a sum are not those of its terms")
     pairs = [names for operand, axis in zip(operands, axes, strict=True) for names in (operand, axis)]
     return np.einsum(*pairs, [codes[letter] for letter in letters])
 
@@ -155,7 +155,7 @@ def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
 def _along(shape: tuple[int, ...], count: int) -> int:
     """Return the first axis of length `count`."""
     if count not in shape:
-        raise Unread(f"no axis of {list(shape)} is as long as its {count} turns")
+        raise UnreadableLatex(f"no axis of {list(shape)} is as long as its {count} turns")
     return shape.index(count)
 
 

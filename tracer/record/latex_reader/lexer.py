@@ -16,7 +16,7 @@ _SIGN = re.compile(r"\\(?:text|operatorname)\{[^{}]*\}|\\[A-Za-z]+|\\.|\d+(?:\.\
 _ROOM = {r"\,", r"\ ", r"\;", r"\quad"}
 
 
-class Unread(ValueError):
+class UnreadableLatex(ValueError):
     """An equation outside the grammar, or without a value, in one sentence."""
 
 
@@ -34,7 +34,7 @@ def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str
     return {first: sorted(those, key=lambda entry: -len(entry[0])) for first, those in groups.items()}
 
 
-class Signs:
+class TokenCursor:
     """A cursor in a line: the next signs are looked at and taken. Unread quotes any sign that was not expected."""
 
     def __init__(self, latex: str, names: Collection[str]):
@@ -68,10 +68,10 @@ class Signs:
 
     def fail(self, expected: str) -> NoReturn:
         rest = "".join(self.signs[self.at : self.at + 12])
-        raise Unread(f"expected {expected} at {quote(rest)}" if rest else f"expected {expected} at its end")
+        raise UnreadableLatex(f"expected {expected} at {quote(rest)}" if rest else f"expected {expected} at its end")
 
 
-class Rules(Signs):
+class Rules(TokenCursor):
     """The rules that one part of the grammar needs of the others; `reading` has them all."""
 
     sum: Callable[[], Tree]

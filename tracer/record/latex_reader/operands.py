@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.parser import Line
 from tracer.utils.error_text import quote
 
@@ -27,7 +27,7 @@ def names(steps: Iterable) -> dict[str, list[str]]:
     return {symbol: list(things) for symbol, things in operands.items()}
 
 
-class Missing(Unread):
+class MissingOperand(UnreadableLatex):
     """An operand of a printed line that is not at hand."""
 
 
@@ -53,7 +53,7 @@ class Operands:
         key = self._table[name]
         array = self._tensor(key.removesuffix(".T"))
         if array is None:
-            raise Missing(f"{quote(key)} was not kept")
+            raise MissingOperand(f"{quote(key)} was not kept")
         return array.swapaxes(-2, -1) if key.endswith(".T") else array
 
 

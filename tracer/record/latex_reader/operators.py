@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -35,7 +35,7 @@ def _concatenation(axis: int):
 
 def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     if x.ndim and exponent.ndim == 0 and exponent != 2:
-        raise Unread(f"a tensor to the power of {exponent:g}: only squares of its cells are known")
+        raise UnreadableLatex(f"a tensor to the power of {exponent:g}: only squares of its cells are known")
     return x**exponent
 
 
@@ -57,14 +57,14 @@ def _rotate_half(x: np.ndarray) -> np.ndarray:
 def _unroll_kernels(kernels: np.ndarray) -> np.ndarray:
     """Return kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
     if kernels.ndim != 4:
-        raise Unread(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
+        raise UnreadableLatex(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
     return kernels.reshape(len(kernels), -1).T
 
 
 def unfold(order: str, side: int, image: np.ndarray) -> np.ndarray:
     """Return the patches of photos `[…, C, H, W]`, row by row; the numbers of each in the printed order."""
     if sorted(order) != ["c", "h", "w"] or image.ndim < 3:
-        raise Unread(f"expected an order of c, h and w and a photo, got {order} and {list(image.shape)}")
+        raise UnreadableLatex(f"expected an order of c, h and w and a photo, got {order} and {list(image.shape)}")
     *lead, channels, height, width = image.shape
     cut = image.reshape(*lead, channels, height // side, side, width // side, side)
     inside = {"c": -5, "h": -3, "w": -1}
@@ -87,20 +87,20 @@ def _heads(x: np.ndarray, count: int) -> np.ndarray:
 
 def _concat(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or x.shape[-3] != count:
-        raise Unread(f"{count} heads were to be joined, got {list(x.shape)}")
+        raise UnreadableLatex(f"{count} heads were to be joined, got {list(x.shape)}")
     return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)
 
 
 def _repeat_heads(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or count % x.shape[-3]:
-        raise Unread(f"{list(x.shape)} can't become {count} heads")
+        raise UnreadableLatex(f"{list(x.shape)} can't become {count} heads")
     return np.repeat(x, count // x.shape[-3], axis=-3)
 
 
 def _windows(grid: np.ndarray, side: int) -> np.ndarray:
     """Cut grids `[B, n, m, D]` into squares, row by row, grid after grid."""
     if grid.ndim != 4 or grid.shape[1] % side or grid.shape[2] % side:
-        raise Unread(f"{list(grid.shape)} has no windows of {side} by {side}")
+        raise UnreadableLatex(f"{list(grid.shape)} has no windows of {side} by {side}")
     starts = [(row, column) for row in range(0, grid.shape[1], side) for column in range(0, grid.shape[2], side)]
     cut = [grid[:, row : row + side, column : column + side] for row, column in starts]
     return np.stack(cut, axis=1).reshape(-1, side * side, grid.shape[-1])
@@ -109,7 +109,7 @@ def _windows(grid: np.ndarray, side: int) -> np.ndarray:
 def _merge_windows(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Merge such squares into their grids."""
     if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
-        raise Unread(f"{list(windows.shape)} are not windows")
+        raise UnreadableLatex(f"{list(windows.shape)} are not windows")
     side = math.isqrt(windows.shape[1])
     grids = np.empty((windows[..., 0].size // (rows * columns), rows, columns, windows.shape[-1]))
     squares = iter(windows.reshape(-1, side, side, windows.shape[-1]))

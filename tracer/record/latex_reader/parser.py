@@ -15,9 +15,9 @@ import math
 from collections.abc import Collection
 from typing import NamedTuple
 
-from tracer.record.latex_reader.brackets import PAIRS, Brackets
-from tracer.record.latex_reader.function_grammar import FUNCTIONS, Phrases
-from tracer.record.latex_reader.lexer import Tree, Unread
+from tracer.record.latex_reader.brackets import PAIRS, BracketRules
+from tracer.record.latex_reader.function_grammar import FUNCTIONS, FunctionRules
+from tracer.record.latex_reader.lexer import Tree, UnreadableLatex
 
 
 class Line(NamedTuple):
@@ -48,7 +48,7 @@ def read(latex: str, names: Collection[str]) -> Line:
     return _Reader(latex, names).line()
 
 
-class _Reader(Phrases, Brackets):
+class _Reader(FunctionRules, BracketRules):
     """A recursive-descent parser of one line, with one method for each rule of the grammar."""
 
     def line(self) -> Line:
@@ -59,7 +59,7 @@ class _Reader(Phrases, Brackets):
         elif left[0] == "rows":
             left, rows = left[1], self.letters((left[2],))
         if left[0] != "name":
-            raise Unread("expected the name of a tensor on the left")
+            raise UnreadableLatex("expected the name of a tensor on the left")
         self.expect("=")
         right, since = self.sum(), None
         if self.take(r"\text{since }"):
@@ -93,7 +93,7 @@ class _Reader(Phrases, Brackets):
 
     def letters(self, indices: tuple[Tree, ...]) -> tuple[str, ...]:
         if not all(index[0] == "index" for index in indices) or len(set(indices)) < len(indices):
-            raise Unread("expected an index for each place on the left, and none that is written like a size")
+            raise UnreadableLatex("expected an index for each place on the left, and none that is written like a size")
         return tuple(index[1] for index in indices)
 
     def index(self) -> str:

@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.operands import Operands, shares, zero_empty_rows
 from tracer.record.latex_reader.parser import read
-from tracer.record.latex_reader.rounding_bounds import UNITS, Moves, rounding_bounds
+from tracer.record.latex_reader.rounding_bounds import UNITS, Perturbations, rounding_bounds
 
 MEMORY = 1 << 30
 """Bytes that evaluating may take besides the tensors of the file."""
@@ -58,12 +58,12 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
         try:
             line = read(step["latex"], {*table, *request["sizes"], own})
             if line.name != own:
-                raise Unread(f"it says what {line.name} is")
+                raise UnreadableLatex(f"it says what {line.name} is")
             if own not in table and _names_itself(line.right, own, line.turns[0] if line.turns else ""):
-                raise Unread("it says what it is by itself")
+                raise UnreadableLatex("it says what it is by itself")
             ran = arrays.get(f"step {step['id']}")
             if ran is None and not step["recomputed"]:
-                raise Unread("its tensor is not in the file")
+                raise UnreadableLatex("its tensor is not in the file")
             if line.turns and own not in table:
                 table[own] = f"step {step['id']}"  # of the turn before
             computed = evaluate(line, operands, tuple(step["shape"]))
@@ -82,7 +82,7 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
                     "margin": float(over.max(initial=0)),
                     "wrong": [int(i) for i in wrong[0]] if len(wrong) else None,
                 }
-        except Unread as error:
+        except UnreadableLatex as error:
             outcome["reason"] = str(error)
         except MemoryError:
             outcome["reason"] = "it asks for more memory than it may take"
@@ -109,7 +109,9 @@ def _margins(off: np.ndarray, tolerance: float) -> np.ndarray:
     return np.where(off == 0, 0, off / tolerance if tolerance else np.inf)
 
 
-def _cells(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, ran: np.ndarray, dtype: str) -> np.ndarray:
+def _cells(
+    evaluate: Callable[[Perturbations], np.ndarray], computed: np.ndarray, ran: np.ndarray, dtype: str
+) -> np.ndarray:
     """Return the deviation of each cell as a share of its own rounding bound; 0 for cells that are not finite
     numbers."""
     with np.errstate(all="ignore"):

@@ -24,7 +24,7 @@ CANCELLING = ("GELU", "GELU by tanh")
 """What is off by a share of its operand: where it is next to 0, it is a difference of two numbers next to 1."""
 
 
-class Moves:
+class Perturbations:
     """Perturbations of the values of parts, each cell on its own: normally distributed, since two equal moves
     cancel."""
 
@@ -41,12 +41,12 @@ class Moves:
         return output + scale * (self._size * self._draw.standard_normal(output.shape))
 
 
-def rounding_bounds(evaluate: Callable[[Moves], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:
+def rounding_bounds(evaluate: Callable[[Perturbations], np.ndarray], computed: np.ndarray, dtype: str) -> np.ndarray:
     """Return the rounding bound of each cell of a line. `evaluate` returns its value with parts perturbed, `computed`
     is that without; a cell without a bound may be off by any number."""
     squares = np.zeros(computed.shape)
     for draw in range(DRAWS):
         with np.errstate(all="ignore"):
-            squares += np.abs(evaluate(Moves(dtype, draw)) - computed) ** 2
+            squares += np.abs(evaluate(Perturbations(dtype, draw)) - computed) ** 2
     bound = np.sqrt(squares) + TIMES[dtype] * LEAST[dtype]
     return np.where(np.isnan(bound), np.inf, bound)

@@ -26,24 +26,24 @@ def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
     """Return the trace from (JSON fields, tensors by name); raise ValueError that names a field which is not as
     expected."""
     try:
-        return Reader(tensors).of(Trace)(data)
-    except Misfit as misfit:
+        return Decoder(tensors).of(Trace)(data)
+    except TypeMismatch as misfit:
         raise ValueError(f"trace{misfit.where}{misfit.message}") from None
 
 
-class Misfit(Exception):
+class TypeMismatch(Exception):
     """A value that its field's type forbids; its containers add where it is, on the way out."""
 
     def __init__(self, message: str):
         super().__init__(message)
         self.message, self.where = message, ""
 
-    def within(self, place: str) -> Misfit:
+    def within(self, place: str) -> TypeMismatch:
         self.where = place + self.where
         return self
 
 
-class Reader:
+class Decoder:
     """One strict decoding: every value has the type its field declares. A file has half a million values, so what reads
     a type is made once."""
 
@@ -94,10 +94,10 @@ class Reader:
 
         def several(data):
             if type(data) is not list:
-                raise Misfit(": expected a list")
+                raise TypeMismatch(": expected a list")
             try:
                 return tuple([read(item) for item in data])
-            except Misfit:  # which of them it was is only asked now
+            except TypeMismatch:  # which of them it was is only asked now
                 return tuple([_at(i, read, item) for i, item in enumerate(data)])
 
         return several
@@ -116,27 +116,27 @@ class Reader:
 
         def read(data):
             if type(data) is not dict:
-                raise Misfit(": expected an object")
+                raise TypeMismatch(": expected an object")
             if not known.keys() >= data.keys():
-                raise Misfit(f": expected no field {quote(next(name for name in data if name not in known))}")
+                raise TypeMismatch(f": expected no field {quote(next(name for name in data if name not in known))}")
             fields_read = {}
             for name, value in data.items():
                 field_reader, letters, text, several = known[name]
                 try:
                     fields_read[name] = value = field_reader(value)
-                except Misfit as misfit:
+                except TypeMismatch as misfit:
                     raise misfit.within(f".{name}") from None
                 if text and value is not None and type(value) is str and len(value) > letters:
-                    raise Misfit(f".{name}: expected at most {letters:,} letters")
+                    raise TypeMismatch(f".{name}: expected at most {letters:,} letters")
                 if several and value:
                     if len(value) > items:
-                        raise Misfit(f".{name}: expected at most {items:,} items, got {len(value):,}")
+                        raise TypeMismatch(f".{name}: expected at most {items:,} items, got {len(value):,}")
                     if text and max(map(len, value)) > letters:
-                        raise Misfit(f".{name}: expected at most {letters:,} letters")
+                        raise TypeMismatch(f".{name}: expected at most {letters:,} letters")
             if len(fields_read) < len(known) and (
                 missing := next((name for name in needed if name not in fields_read), None)
             ):
-                raise Misfit(f": expected a field {missing!r}")
+                raise TypeMismatch(f": expected a field {missing!r}")
             return record(**fields_read)
 
         return read
@@ -164,7 +164,7 @@ class Reader:
             case {"dict": list(items), **rest} if not rest:
                 _expect(all(type(pair) is list and len(pair) == 2 for pair in items), "pairs of key and value")
                 return {_key(key): _at(quote(key, 40), self.free, item) for key, item in items}
-        raise Misfit(f" is {quote(data, 40)}, expected a tagged value")
+        raise TypeMismatch(f" is {quote(data, 40)}, expected a tagged value")
 
     def _tensor(self, name) -> torch.Tensor:
         _expect(type(name) is str and name in self.tensors, "the name of a tensor in the file")
@@ -175,7 +175,7 @@ def _at(place, read: Callable, data):
     """Read a value at a position of another."""
     try:
         return read(data)
-    except Misfit as misfit:
+    except TypeMismatch as misfit:
         raise misfit.within(f"[{place}]") from None
 
 
@@ -188,7 +188,7 @@ def _texts(hint) -> tuple[bool, bool]:
 
 def _whole(data) -> int:
     if type(data) is not int or not -LIMIT <= data < LIMIT:
-        raise Misfit(": expected a whole number of 64 bits")
+        raise TypeMismatch(": expected a whole number of 64 bits")
     return data
 
 
@@ -206,7 +206,7 @@ def _float(data) -> float:
 
 def _text(data) -> str:
     if type(data) is not str or not (data.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in data)):
-        raise Misfit(": expected text")
+        raise TypeMismatch(": expected text")
     return data
 
 
@@ -216,4 +216,4 @@ def _key(data) -> str | int:
 
 def _expect(holds: bool, what: str) -> None:
     if not holds:
-        raise Misfit(f": expected {what}")
+        raise TypeMismatch(f": expected {what}")

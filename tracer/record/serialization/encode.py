@@ -23,7 +23,7 @@ SHARED = TensorRecord, Source
 
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     """Return the trace as (JSON-ready fields, tensors by name)."""
-    writer, trace = Writer(), trace.prove()
+    writer, trace = Encoder(), trace.prove()
     data = writer.encode_typed(trace, Trace, "")
     if writer.left_out:
         notes = (*trace.notes, *writer.left_out)
@@ -31,7 +31,7 @@ def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
     return data, writer.tensors
 
 
-class Writer:
+class Encoder:
     """One encoding: the tensors, once each, and the parts that could not be saved."""
 
     def __init__(self):

@@ -40,11 +40,11 @@ def unproven(trace: Trace) -> Trace:
         claimed |= {"pending": not step.recomputed, "dtype": dtype}
         steps.append(replace(step, **claimed))
     trace = replace(trace, steps=tuple(steps))
-    return replace(trace, reread=Reread(trace))
+    return replace(trace, reread=FileProver(trace))
 
 
 @dataclass(frozen=True)
-class Reread:
+class FileProver:
     """The prover of an opened trace's lines, from its own tensors."""
 
     trace: Trace

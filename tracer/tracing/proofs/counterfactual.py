@@ -17,13 +17,13 @@ import torch
 
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.callable_module import Function
-from tracer.capture.composite_calls import Call, Calls
+from tracer.capture.composite_calls import Call, CallLog
 from tracer.capture.module_hooks import blocks
 from tracer.expr import tensors
 from tracer.record import Step, dtype_name, tolerance
 from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import Unread
-from tracer.record.latex_reader.operands import Missing, Operands, deviation, names, zero_empty_rows
+from tracer.record.latex_reader.lexer import UnreadableLatex
+from tracer.record.latex_reader.operands import MissingOperand, Operands, deviation, names, zero_empty_rows
 from tracer.record.latex_reader.parser import Line, read
 from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
@@ -89,7 +89,7 @@ class Replay:
     module: torch.nn.Module
     args: tuple
     kwargs: dict[str, Any]
-    calls: Calls
+    calls: CallLog
     derived_steps: Sequence[DerivedStep]
     sizes: dict[str, int]
     solution: Solution | None
@@ -269,7 +269,7 @@ class Replay:
         Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
         take other turns are laid over the run anew.
         """
-        theirs = recording.calls or Calls()
+        theirs = recording.calls or CallLog()
         pairs = _match_calls(self.calls.entries, theirs.entries)
         keys, ops = {}, {}
         for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
@@ -351,9 +351,9 @@ def _read(step: Step, known: frozenset[str]) -> Line | str:
     try:
         line = read(step.latex, known)
         if line.name != step.symbol:
-            raise Unread(f"it says what {quote(line.name)} is")
+            raise UnreadableLatex(f"it says what {quote(line.name)} is")
         return line
-    except Unread as error:
+    except UnreadableLatex as error:
         return f"It is not checked on other runs: its equation could not be read ({error})."
 
 
@@ -394,9 +394,9 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
         if shape is None:
             return Outcome(reason=f"With {run.label}, its shape is not known.")
         computed = evaluate(line, operands, shape)
-    except Missing:
+    except MissingOperand:
         return Outcome()
-    except Unread as error:
+    except UnreadableLatex as error:
         return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
     if ran is None:
         operands.computed[step.symbol] = computed

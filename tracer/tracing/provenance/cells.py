@@ -6,7 +6,7 @@ from tracer.expr import Node, tensors
 from tracer.expr.index_sets import TooMany, plain
 from tracer.record.trace import Cell, Number, Trace, operand_cell
 from tracer.tracing.provenance.numeric_equation import fill
-from tracer.tracing.provenance.walk import Chain, Leaf, Walk
+from tracer.tracing.provenance.walk import Leaf, ProvenanceWalk, RecomputedValues
 from tracer.utils.error_text import quote
 
 GONE = (
@@ -25,7 +25,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     step = None if isinstance(id, str) and id.startswith(ENDS) else trace.step(id)
     if trace.later is None:
         raise ValueError(GONE)
-    value = trace.later.values(Chain)
+    value = trace.later.values(RecomputedValues)
     if step is None:
         tensor = value(id)
         if tensor is None:
@@ -45,7 +45,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     number = plain(tensor[at])
     if missing:
         return Cell(id, at, number, None, step.latex, {}, " ".join([*notes, f"Not followed: {missing}."]), trace=trace)
-    walk = Walk(equation, value)
+    walk = ProvenanceWalk(equation, value)
     try:
         parts = walk.numbers(equation, at)
     except TooMany as error:
@@ -77,7 +77,7 @@ def _check_index(id: str, index, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(i % n for i, n in zip(at, shape, strict=True))
 
 
-def _missing(equation: Node, value: Chain, rewritten: set[str]) -> str:
+def _missing(equation: Node, value: RecomputedValues, rewritten: set[str]) -> str:
     """Return why an equation can't be executed on the numbers of the run, in a sentence without its full stop."""
     keys = [tensor.key for tensor in tensors(equation)]
     if changed := sorted(rewritten & value.sources(keys)):

@@ -13,7 +13,7 @@ from tracer.shapes import value_of
 from tracer.tracing.proofs.step_proof import Values
 
 
-class Chain(Values):
+class RecomputedValues(Values):
     """The tensors of a run by their keys. One that was not kept is recomputed by the equations that lead to it."""
 
     HELD = 2
@@ -85,10 +85,10 @@ class Leaf(NamedTuple):
     counted: bool
 
 
-class Walk:
+class ProvenanceWalk:
     """The walk from a cell of an equation to the cells of the tensors that it names, through the nodes between."""
 
-    def __init__(self, equation: Node, value: Chain):
+    def __init__(self, equation: Node, value: RecomputedValues):
         self.equation, self.size, self._value = equation, value.size, value
         self._tensors: dict[Node, torch.Tensor] = {}
         self._leaves: dict[tuple[Node, tuple[int, ...]], list[Leaf]] = {}

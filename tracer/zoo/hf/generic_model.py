@@ -19,7 +19,7 @@ from tracer.shapes.shadow_module import valueless_mode
 from tracer.symbols.notation import parse
 from tracer.tracing import WHOLE
 from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
-from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.find_probe_sizes import OnMeta, SizeGroup, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
 from tracer.zoo.hf.config_attributes import at as placed
 from tracer.zoo.hf.config_attributes import attributes, with_sizes
@@ -32,7 +32,7 @@ from tracer.zoo.vision import generic_vision
 LIGHT = 70_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
 
-WIDTHS = Group(
+WIDTHS = SizeGroup(
     ("D", "h", "h_kv"),
     (
         ((96, 224, 192, 400, 384), (6, 4, 8, 10, 12), (3, 2, 2, 5, 4)),
@@ -42,7 +42,7 @@ WIDTHS = Group(
     ),
 )
 """First heads of which a quarter can be turned in pairs, no two of one width."""
-TOWER = Group(
+TOWER = SizeGroup(
     ("D_v", "h_v"),
     (((66, 14, 30, 55, 84), (6, 2, 3, 5, 4)), ((48, 160, 288, 320, 120), (3, 5, 9, 4, 6))),
 )
@@ -161,13 +161,13 @@ def spec(opened: OpenedModel, files) -> Spec:
         alike = base.get("h") == base.get("h_kv")  # where kernels have other parts than with shared heads
         choices = dict.fromkeys(tensor[: len(wide)] for tensor in WIDTHS.choices if not alike or tensor[1] == tensor[2])
         if wide == list(WIDTHS.symbols[: len(wide)]) and len(wide) > 1:
-            groups.append(Group(tuple(wide), tuple(choices)))
+            groups.append(SizeGroup(tuple(wide), tuple(choices)))
         groups += [TOWER] if {*TOWER.symbols} <= base.keys() else []
         if shaped and "P" in base:
             whole = tuple(base["P"] * times for times in (2, 3, 5, 6, 7))
             larger = tuple(base["H"] * times for times in (2, 3, 9, 4, 6))
             square = ((35, 33, 14, 42, 44), (5, 3, 2, 7, 4))
-            groups.append(Group(("H", "P"), (square, (whole, (base["P"],) * 5), (larger, (base["P"],) * 5))))
+            groups.append(SizeGroup(("H", "P"), (square, (whole, (base["P"],) * 5), (larger, (base["P"],) * 5))))
         elif shaped:
             groups.append(group("H", (64, 160, 96, 256, 128), tuple(base["H"] * times for times in (2, 3, 4, 6, 5))))
         elif sides:
@@ -254,7 +254,7 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
     sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
     if like.dim() == 3:
         sizes |= {"H": at["H"], "W": at["H"], "C": like.shape[-1] // at["P"] ** 2}
-    photo_inputs = photo_input(generic_vision.Plain(model.card), image, None, sizes)
+    photo_inputs = photo_input(generic_vision.PhotoSized(model.card), image, None, sizes)
     pixels = dummy_inputs.cut(photo_inputs[0], at["P"]) if like.dim() == 3 else photo_inputs[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels

@@ -79,13 +79,13 @@ def spec(id: str) -> Spec:
     if family is None:
         opened = _open_generic(id)
     with _readable(f"the configuration of {quote(f'hf:{id}')}"):
-        return family.spec(config, Files(id)) if family else generic_model.spec(opened, Files(id))
+        return family.spec(config, CheckpointFiles(id)) if family else generic_model.spec(opened, CheckpointFiles(id))
 
 
 def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module | None, dict | None, str]:
     """Return the net with the checkpoint's weights (safetensors only), its `Spec`, and their source."""
     family, config = _find(id)
-    files = Files(id)
+    files = CheckpointFiles(id)
     if not files.exist:
         source = (
             f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
@@ -135,13 +135,18 @@ def _readable(what: str, expected: str = ""):
 
 def here(id: str) -> bool:
     """Return whether a checkpoint's weights are on this machine, without network."""
-    return isdir(id) or all(Files(id).path(name, local=True) for name in ("config.json", *_weights(id, local=True)))
+    return isdir(id) or all(
+        CheckpointFiles(id).path(name, local=True) for name in ("config.json", *_weights(id, local=True))
+    )
 
 
 def _weights(id: str, local: bool = False) -> list[str]:
     """Return the files of a checkpoint that hold its weights: one, or the shards of an index. The single name if
     neither is known. Raise ValueError if the index leads out of the checkpoint: the library would follow it."""
-    if Files(id).path(WEIGHTS[0], local) is None and (listed := Files(id).path(WEIGHTS[1], local)) is not None:
+    if (
+        CheckpointFiles(id).path(WEIGHTS[0], local) is None
+        and (listed := CheckpointFiles(id).path(WEIGHTS[1], local)) is not None
+    ):
         names = sorted({*json.loads(listed.read_text(encoding="utf-8"))["weight_map"].values()})
         if outside := [name for name in names if not SHARD.fullmatch(name)]:
             raise ValueError(f"{WEIGHTS[1]} names the file {quote(outside[0])}, expected one beside it")
@@ -154,8 +159,8 @@ def fetch(id: str) -> None:
     fails."""
     spec(id)  # which reads how text is cut and how pixels are normalised
     try:
-        Files(id).path("preprocessor_config.json")
-        missing = [name for name in _weights(id) if Files(id).path(name) is None]
+        CheckpointFiles(id).path("preprocessor_config.json")
+        missing = [name for name in _weights(id) if CheckpointFiles(id).path(name) is None]
     except Exception as error:  # whatever the hub's client makes of a network
         raise ValueError(f"the weights of {quote(f'hf:{id}')} could not be downloaded: {reason(error)}") from None
     if missing or not here(id):
@@ -164,7 +169,7 @@ def fetch(id: str) -> None:
 
 def download(id: str) -> Download:
     """Return the download size of the weights, as the hub reports it."""
-    if not Files(id).exist:
+    if not CheckpointFiles(id).exist:
         return Download(0, "the name of a family has no weights of its own, so they are seeded random ones")
     if here(id):
         return Download(0, "its weights are on this machine")
@@ -195,7 +200,7 @@ def _unknown(id: str) -> str:
     return f"{quote(f'hf:{id}')} is not on this machine, and {why_not}; {hint}"
 
 
-class Files:
+class CheckpointFiles:
     """The small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
 
     def __init__(self, id: str):
@@ -284,7 +289,7 @@ def _file(id: str, name: str, local: bool) -> Path:
 @lru_cache(maxsize=32)
 def _find(id: str):
     """Return the family's file and the configuration of a checkpoint, or of the family if only that is named."""
-    files = Files(id)
+    files = CheckpointFiles(id)
     known = _families()
     if not files.exist:
         if id in known:
@@ -320,7 +325,7 @@ def _open_generic(id: str) -> build_and_probe.OpenedModel:
     """Open a model without a family file of its own. Raise ValueError if that fails."""
     _, config = _find(id)
     try:
-        return (build_and_probe.checkpoint if Files(id).exist else build_and_probe.family)(config)
+        return (build_and_probe.checkpoint if CheckpointFiles(id).exist else build_and_probe.family)(config)
     except Exception as error:
         kind = NoModel if isinstance(error, NoModel) else ValueError
         raise kind(f"{quote(f'hf:{id}')} can't be opened: {reason(error)}") from error

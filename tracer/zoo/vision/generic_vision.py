@@ -15,7 +15,7 @@ from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import valueless_mode
 from tracer.utils.internals.torch_internals import disable_dispatch_modes
-from tracer.zoo.find_probe_sizes import Group, OnMeta, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.find_probe_sizes import OnMeta, SizeGroup, find_probe_sizes, group, same_shapes, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -33,11 +33,11 @@ TIMES = ((2, 3, 5, 7, 4), (3, 2, 7, 4, 5))
 """Multiples of a net's own height and width."""
 
 
-def sides(height: int, width: int) -> Group:
+def sides(height: int, width: int) -> SizeGroup:
     """Heights and widths of a photo; multiples of the net's own come last, for what is cut into whole windows."""
     multiples = tuple(tuple(side * times for times in row) for side, row in zip((height, width), TIMES, strict=True))
     squares = tuple((row, row) for row, _ in (*SIDES, multiples))
-    return Group(("H", "W"), (*SIDES, multiples, *squares))
+    return SizeGroup(("H", "W"), (*SIDES, multiples, *squares))
 
 
 def spec(
@@ -138,7 +138,7 @@ def answer(model, inputs, output) -> dict:
     return tensors_by_name(model, inputs, output)
 
 
-class Plain:
+class PhotoSized:
     """The attributes that `photo_input` reads of a model whose sizes come from the photo."""
 
     def __init__(self, card: dict | None):

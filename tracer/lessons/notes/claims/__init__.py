@@ -18,7 +18,7 @@ from tracer.lessons.notes.claims import (
 from tracer.lessons.notes.claims.measurement import Measurement
 from tracer.lessons.notes.finding import Verdict
 from tracer.lessons.notes.reference_runs import Provider
-from tracer.lessons.notes.statements import Row, rows
+from tracer.lessons.notes.statements import StatementRow, rows
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.utils.note_titles import TITLES
@@ -65,7 +65,7 @@ DIFFERS: dict[str, Verdict] = {
 
 
 @cache
-def statements(name: str) -> tuple[Row, ...]:
+def statements(name: str) -> tuple[StatementRow, ...]:
     """Return the statements of the notes that make a claim."""
     return tuple(row for note in TITLES for row in rows(note) if f"claim {name}" in row.where)
 

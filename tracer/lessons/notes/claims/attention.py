@@ -12,7 +12,7 @@ from tracer.attention import textbook_claims as numbers
 from tracer.attention.step_inputs import reads
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import Inside
+from tracer.lessons.notes.claims.attention_inputs import BlockAttention
 from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
 from tracer.lessons.notes.finding import Verdict
 from tracer.models.shared.spec import Model
@@ -28,7 +28,7 @@ DRAWS = 8
 """Random projections of a baseline."""
 
 
-def _mix(inside: Inside, scores: torch.Tensor) -> torch.Tensor:
+def _mix(inside: BlockAttention, scores: torch.Tensor) -> torch.Tensor:
     """Return the values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
     value = inside.own("value")
     value = value.repeat_interleave(scores.shape[1] // value.shape[1], dim=1)
@@ -42,7 +42,7 @@ def _even(scores: torch.Tensor) -> torch.Tensor:
 
 def mixture(model: Model, trace: Trace) -> Measurement:
     """Measure whether the output of the heads is the values mixed by the weights."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
     error, even = off(_mix(inside, scores), context), off(_mix(inside, _even(scores)), context)
     return Measurement(
@@ -57,7 +57,7 @@ def mixture(model: Model, trace: Trace) -> Measurement:
 
 def soft_lookup(model: Model, trace: Trace) -> Measurement:
     """Measure the weight of the best-fitting key, at these scores and at larger ones."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     scores = inside.own("scores")
     best = [float((scores * by).nan_to_num(neginf=-torch.inf).softmax(-1).amax(-1).mean()) for by in SHARPER]
     even = float((1 / scores.isfinite().sum(-1)).mean())
@@ -88,7 +88,7 @@ def misspelt(model: Model, trace: Trace) -> Measurement:
 
 def order(model: Model, trace: Trace) -> Measurement:
     """Measure the effect of shuffled tokens on the attention, without positions and with them."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     x = inside.entering
     shuffle = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))
     equivariant, invariant = numbers.shuffle_effect(inside.attend, x, shuffle)
@@ -113,7 +113,7 @@ def order(model: Model, trace: Trace) -> Measurement:
 
 def symmetric(model: Model, trace: Trace) -> Measurement:
     """Measure whether scores and weights are symmetric with one matrix for queries and keys."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     tokens, width = inside.entering[0], inside.own("query").shape[-1]
     apart = []
     with torch.no_grad():
@@ -136,7 +136,7 @@ def symmetric(model: Model, trace: Trace) -> Measurement:
 
 def asymmetric(model: Model, trace: Trace) -> Measurement:
     """Measure how unequal the scores of a pair of tokens are in both directions, with the model's two matrices."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     if inside.is_masked:
         raise ValueError(f"{model.name} has a mask, so of two tokens, one never sees the other")
     maps, own = inside.weights[0], numbers.asymmetry(inside.own("scores"))
@@ -160,7 +160,7 @@ def asymmetric(model: Model, trace: Trace) -> Measurement:
 
 def raw(model: Model, trace: Trace) -> Measurement:
     """Measure attention of the tokens without projections."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     tokens = inside.entering[0]
     weights, _ = numbers.soft_lookup(tokens, tokens, tokens)
     own, even = float(weights.diagonal().mean()), 1 / len(tokens)
@@ -181,7 +181,7 @@ def routing(model: Model, trace: Trace) -> Measurement:
 
     The attention runs again with W_V times -2, and with one matrix for keys and values.
     """
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     inside.linear("value")
 
     def attend(shared: bool, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -208,7 +208,7 @@ def routing(model: Model, trace: Trace) -> Measurement:
 
 def comparison(model: Model, trace: Trace) -> Measurement:
     """Measure how far scores follow the dot products of the tokens themselves, beside random projections."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     scores, tokens = inside.own("scores")[0], inside.entering[0]
     plain, visible = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
     correlation = _correlation(scores[visible], plain[visible])
@@ -232,7 +232,7 @@ def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def entry(model: Model, trace: Trace) -> Measurement:
     """Measure one score as the product of one query and one key."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
     i, j = min(5, q.shape[-2] - 1), min(2, k.shape[-2] - 1)
     value, next_key = (float(q[0, 0, i] @ k[0, 0, at]) / sqrt(q.shape[-1]) for at in (j, j - 1))
@@ -250,7 +250,7 @@ def entry(model: Model, trace: Trace) -> Measurement:
 
 def one_source(model: Model, trace: Trace) -> Measurement:
     """Measure whether queries, keys and values are computed from the same tokens."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     sources = [reads(trace, f"{inside.path}.{name}")[0] for name in ("query", "key", "value")]
     output = reads(trace, f"{inside.path}.output")[0]
     names = list(dict.fromkeys(sources))
@@ -267,7 +267,7 @@ def one_source(model: Model, trace: Trace) -> Measurement:
 
 def rows(model: Model, trace: Trace) -> Measurement:
     """Measure whether every row of weights is a distribution."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     maps, scores = inside.weights, inside.own("scores")
     error, least = float((maps.sum(-1) - 1).abs().max()), float(maps.min())
     sums = scores.masked_fill(scores.isinf(), 0).sum(-1)
@@ -283,7 +283,7 @@ def rows(model: Model, trace: Trace) -> Measurement:
 
 def spread(model: Model, trace: Trace) -> Measurement:
     """Measure the standard deviation of dot products, of random vectors and of this run's queries and keys."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     width = inside.own("query").shape[-1]
     plain, scaled = (numbers.spread(width, scaled=scaled) for scaled in (False, True))
     scores = inside.own("scores")
@@ -314,7 +314,7 @@ def slopes(scores: torch.Tensor, by: float) -> float:
 
 def gradients(model: Model, trace: Trace) -> Measurement:
     """Measure how the softmax's gradients change as scores grow, and without the scale of this run."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     scores, width = inside.own("scores"), inside.own("query").shape[-1]
     several = scores[scores.isfinite().sum(-1) > 1]
     own, unscaled = slopes(several, 1), slopes(several, sqrt(width))

@@ -16,7 +16,7 @@ from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 
-class Inside:
+class BlockAttention:
     """The attention of one block.
 
     Raise ValueError, in a sentence, for a model without an attention that can be taken apart, and for a run that did

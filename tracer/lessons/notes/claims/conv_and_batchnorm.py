@@ -24,7 +24,7 @@ CHANNELS = 8
 """Channels of its layers."""
 
 
-class Fields(NamedTuple):
+class ReceptiveFields(NamedTuple):
     """The receptive field of a grid's middle after each layer of a convolution, and in one layer of attention.
 
     The former is `[layers, rows, columns]`, 0 or 1; the latter is the row of weights of the middle token after its
@@ -36,7 +36,7 @@ class Fields(NamedTuple):
 
 
 @torch.enable_grad()
-def fields(trace: Trace) -> Fields:
+def fields(trace: Trace) -> ReceptiveFields:
     """Return both fields on the grid of a run's picture, with as many layers of the convolution as cover all of it.
 
     A position is in the field if the gradient of the middle with respect to it is not 0: the layers have random weights
@@ -59,7 +59,9 @@ def fields(trace: Trace) -> Fields:
         fields.append((gradient[0].abs().sum(0) > 0).int())
     lie = {patch: token for token, patch in places(trace, part).items()}
     row = weights(trace, 0, query=lie[middle[0] * columns + middle[1]], part=part)[0].mean(0)
-    return Fields(torch.stack(fields), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns))
+    return ReceptiveFields(
+        torch.stack(fields), row[[lie[patch] for patch in range(rows * columns)]].view(rows, columns)
+    )
 
 
 KERNELS = (3, 5, 7)
@@ -104,7 +106,7 @@ def receptive(model: Model, trace: Trace) -> Measurement:
     )
 
 
-class Beside(NamedTuple):
+class NormComparison(NamedTuple):
     """One picture's tokens, `[S, D]`, through layer norm and through batch norm, alone and beside a second picture.
 
     The changes by the second picture in the batch are shares of the largest value.
@@ -117,7 +119,7 @@ class Beside(NamedTuple):
 
 
 @torch.no_grad()
-def beside(model: Model, trace: Trace) -> Beside:
+def beside(model: Model, trace: Trace) -> NormComparison:
     """Return layer norm and batch norm in training, without γ and β, on the tokens of the first block's input.
 
     Raise ValueError for a model without a second sample.
@@ -135,7 +137,7 @@ def beside(model: Model, trace: Trace) -> Beside:
         return F.layer_norm(x, x.shape[-1:])
 
     alone, together = (layer(first)[0], batch(first)[0]), (layer(both)[0], batch(both)[0])
-    return Beside(alone, together, off(together[0], alone[0]), off(together[1], alone[1]))
+    return NormComparison(alone, together, off(together[0], alone[0]), off(together[1], alone[1]))
 
 
 def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:

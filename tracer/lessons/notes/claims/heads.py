@@ -8,7 +8,7 @@ import torch
 
 from tracer.export.math_labels import scientific, shape_numbers
 from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import Inside
+from tracer.lessons.notes.claims.attention_inputs import BlockAttention
 from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
@@ -16,7 +16,7 @@ from tracer.record import Trace
 
 def heads_are_columns(model: Model, trace: Trace) -> Measurement:
     """Measure whether each head's queries, keys and values come from d_k columns of the one matrix."""
-    inside, worst, least = Inside(model, trace), 0.0, float("inf")
+    inside, worst, least = BlockAttention(model, trace), 0.0, float("inf")
     with torch.no_grad():
         for name in ("query", "key", "value"):
             linear, ran = inside.linear(name), inside.own(name)
@@ -39,7 +39,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measurement:
 
 def side_by_side(model: Model, trace: Trace) -> Measurement:
     """Measure the heads' own scores, each computed alone."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     if inside.heads < 2:
         raise ValueError(f"{model.name} has one head")
     q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
@@ -61,7 +61,7 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
 
 def heads_differ(model: Model, trace: Trace) -> Measurement:
     """Measure the distance of two heads' weights: total variation, 0 if they are equal, 1 if disjoint."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     maps = inside.weights
     if maps.shape[1] < 2:
         raise ValueError(f"{model.name} has one head")
@@ -80,7 +80,7 @@ def heads_differ(model: Model, trace: Trace) -> Measurement:
 
 def merged(model: Model, trace: Trace) -> Measurement:
     """Measure whether the output is the sum of all heads' results through their rows of W_O."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
     linear, h = inside.linear("output"), inside.heads
     bias = 0 if linear.bias is None else linear.bias

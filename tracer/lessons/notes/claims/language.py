@@ -13,7 +13,7 @@ from tracer.attention.score_decomposition import terms
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.notes.claims.attention_inputs import Inside
+from tracer.lessons.notes.claims.attention_inputs import BlockAttention
 from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
@@ -252,7 +252,7 @@ def cross_terms(model: Model, trace: Trace) -> Measurement:
 
 def any_sequence(model: Model, trace: Trace) -> Measurement:
     """Measure whether the blocks take any number of tokens that are not text."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     T, D = inside.entering.shape[1:]
     block = model.net.get_submodule(inside.block)
     random = torch.Generator().manual_seed(0)

@@ -11,13 +11,13 @@ from torch import nn
 from tracer.attention.step_inputs import reads
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import Inside, blocks
+from tracer.lessons.notes.claims.attention_inputs import BlockAttention, blocks
 from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 
-def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]:
+def norm_of(inside: BlockAttention) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]:
     """Return the first norm of a block: its step, its module, its input and its output, `[B, S, D]` each."""
     id = f"{inside.block}.norm1"
     module = inside.model.net.get_submodule(id)
@@ -29,7 +29,7 @@ def norm_of(inside: Inside) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]
 
 def bound(model: Model, trace: Trace) -> Measurement:
     """Measure the size of scores block by block, with norms and without them, with the same weights."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     id, module, x, _ = norm_of(inside)
     with torch.no_grad():
         moved = off(module(10 * x), module(x))
@@ -63,7 +63,7 @@ def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
 
     Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     y, sizes = inside.value(reads(trace, f"{inside.block}.norm1")[0]), []
     for path in blocks(trace):
         block = model.net.get_submodule(path)
@@ -83,7 +83,7 @@ def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
 
 def undo(model: Model, trace: Trace) -> Measurement:
     """Measure whether γ = σ and β = μ recover the norm's input: for one token, and for all with one γ and β."""
-    id, module, x, _ = norm_of(Inside(model, trace))
+    id, module, x, _ = norm_of(BlockAttention(model, trace))
     centred = isinstance(module, nn.LayerNorm)
     mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
     scale = ((x - mean).square().mean(-1, keepdim=True) + (module.eps or 0)).sqrt()
@@ -106,7 +106,7 @@ def undo(model: Model, trace: Trace) -> Measurement:
     )
 
 
-def mixing(inside: Inside) -> tuple[float, float, float]:
+def mixing(inside: BlockAttention) -> tuple[float, float, float]:
     """Return the effects of one changed token, as shares of the largest result.
 
     They are the changes of the MLP's and of the attention's results at the other tokens, and of the MLP's at the token
@@ -130,7 +130,7 @@ def mixing(inside: Inside) -> tuple[float, float, float]:
 
 def mlp_alone(model: Model, trace: Trace) -> Measurement:
     """Measure whether the MLP mixes tokens."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     others, mixed, own = mixing(inside)
     return Measurement(
         "block 1, one token in the middle changed in sign, the largest change over the largest result",
@@ -144,7 +144,7 @@ def mlp_alone(model: Model, trace: Trace) -> Measurement:
 
 def complementary(model: Model, trace: Trace) -> Measurement:
     """Measure the same change, in the attention and in the MLP."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     others, mixed, _ = mixing(inside)
     return Measurement(
         "block 1, one token in the middle changed in sign, the largest change over the largest result",
@@ -191,7 +191,7 @@ DIRECTIONS = 3
 """Random directions along which a gradient is sent back."""
 
 
-class Arrives(NamedTuple):
+class GradientShare(NamedTuple):
     """The share of a gradient at the last block that arrives at the tokens that enter a block, by its norm.
 
     It is measured with the residual sums; through the branches alone, without the sums' skips in the backward pass but
@@ -203,23 +203,23 @@ class Arrives(NamedTuple):
     without: float
 
 
-def highways(model: Model, trace: Trace) -> list[Arrives]:
+def highways(model: Model, trace: Trace) -> list[GradientShare]:
     """Return the share of the gradient that arrives at each block, a mean over fixed random directions.
 
     Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])
     ran = inside.value(f"{blocks(trace)[-1]}.mlp.residual")
     ways = [_arriving(inside, x, skip) for skip in (lambda y: y, lambda y: y.detach(), torch.zeros_like)]
     if not all(close(off(last, ran)) for last, _ in ways[:2]):
         raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their sums can't be left out")
-    return [Arrives(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
+    return [GradientShare(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
 
 
 @torch.enable_grad()
 def _arriving(
-    inside: Inside, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
+    inside: BlockAttention, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, list[float]]:
     """Return the last block's output, and the gradient's share at each block, with `skip(y)` for y in each sum."""
     y = x.detach().clone().requires_grad_()
@@ -244,7 +244,7 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
     Entry `[i, j]` is the largest change of token j over the largest value, after the sign of token i was changed where
     it enters the first block. Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
     """
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])[:1]
     changed = x.repeat(x.shape[1], 1, 1)
     changed.diagonal(dim1=0, dim2=1).neg_()

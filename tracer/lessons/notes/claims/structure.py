@@ -12,7 +12,7 @@ import tracer
 from tracer.attention.step_inputs import reads
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import Inside, blocks
+from tracer.lessons.notes.claims.attention_inputs import BlockAttention, blocks
 from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
@@ -170,7 +170,7 @@ def types_optional(model: Model, trace: Trace) -> Measurement:
 
 def mask_optional(model: Model, trace: Trace) -> Measurement:
     """Measure the attention with the mask of this run and without any, on the same tokens and weights."""
-    inside = Inside(model, trace)
+    inside = BlockAttention(model, trace)
     with torch.no_grad():
         runs = [
             tracer.trace(copy.deepcopy(inside.module), inside.entering, **arguments, prove=False)

@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from tracer.lessons.positions.base import Places
+from tracer.lessons.positions.base import PositionEncoding
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
 from tracer.textbook.hints import Hint
@@ -19,7 +19,7 @@ APART = (
 )
 
 
-class Positions(Places):
+class Positions(PositionEncoding):
     """`q·k/√d_k - m |i - j|`, with a slope m of its own for each head: `2^(-8/h)`, and its powers."""
 
     HINTS = (

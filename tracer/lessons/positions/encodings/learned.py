@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tracer.lessons.positions.base import Places, Table
+from tracer.lessons.positions.base import PositionEncoding, PositionTable
 from tracer.textbook.explanations import LONGER
 from tracer.textbook.hints import Hint
 
@@ -17,7 +17,7 @@ APART = (
 )
 
 
-class Positions(Places):
+class Positions(PositionEncoding):
     """`X + P`, with `P` the first T rows of a table."""
 
     HINTS = (
@@ -34,5 +34,5 @@ class Positions(Places):
     def add_to(self, x) -> torch.Tensor:
         return x + self.rows[: x.shape[1]]  # [B, T, D]
 
-    def table(self, T) -> Table:
-        return Table("P", self.rows[:T], "position", "dimension")
+    def table(self, T) -> PositionTable:
+        return PositionTable("P", self.rows[:T], "position", "dimension")

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import nn
 
-from tracer.lessons.positions.base import Places, Table
+from tracer.lessons.positions.base import PositionEncoding, PositionTable
 from tracer.models.transformer import DISTANCES
 
 TITLE = "Relative"
@@ -18,7 +18,7 @@ APART = (
 )
 
 
-class Positions(Places):
+class Positions(PositionEncoding):
     """Scores `q·(k + a)/√d_k` and context `Σ A (v + b)`, with `a` and `b` by the distance of the two tokens."""
 
     HINTS = DISTANCES
@@ -43,8 +43,8 @@ class Positions(Places):
         shares = weights.new_zeros(B, h, T, 2 * self.R + 1).scatter_add(-1, pairs, weights)  # [B, h, T, 2·R+1]
         return weights @ v + shares @ self.value_distances  # [B, h, T, d_k]
 
-    def table(self, T) -> Table:
-        return Table("A", self.key_distances, "distance j − i", "dimension", -self.R)
+    def table(self, T) -> PositionTable:
+        return PositionTable("A", self.key_distances, "distance j − i", "dimension", -self.R)
 
     def terms(self, q, k, distances) -> dict[str, torch.Tensor]:
         products = {"content–content": q @ k.transpose(-2, -1), "content–distance": self._by_distance(q, distances)}

@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from tracer.lessons.positions.base import Places, Table
+from tracer.lessons.positions.base import PositionEncoding, PositionTable
 from tracer.models.llama import rotate_half
 
 TITLE = "Rotary"
@@ -18,7 +18,7 @@ APART = (
 )
 
 
-class Positions(Places):
+class Positions(PositionEncoding):
     """`R_i q · R_j k / √d_k`, which depends on positions by `j - i` alone."""
 
     def __init__(self, *, T_max, D, h, R):
@@ -37,9 +37,9 @@ class Positions(Places):
         k = k * cosine + rotate_half(k) * sine  # [B, h, T, d_k]
         return q @ k.transpose(-2, -1) / sqrt(q.shape[-1])  # [B, h, T, T]
 
-    def table(self, T) -> Table:
+    def table(self, T) -> PositionTable:
         angles = torch.outer(torch.arange(T), self.frequencies)  # [T, d_k/2]
-        return Table("P", torch.cat([angles.cos(), angles.sin()], dim=-1), "position", "cosines, then sines")
+        return PositionTable("P", torch.cat([angles.cos(), angles.sin()], dim=-1), "position", "cosines, then sines")
 
     def terms(self, q, k, *_) -> dict[str, torch.Tensor]:
         between = torch.arange(k.shape[-2]) - torch.arange(q.shape[-2])[:, None]  # [T, T]

@@ -2,7 +2,7 @@
 
 import torch
 
-from tracer.lessons.positions.base import Places, Table
+from tracer.lessons.positions.base import PositionEncoding, PositionTable
 from tracer.models.transformer import sinusoids
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -18,7 +18,7 @@ APART = (
 )
 
 
-class Positions(Places):
+class Positions(PositionEncoding):
     """`X + P`, with `P` of alternating sines and cosines."""
 
     HINTS = (
@@ -50,8 +50,8 @@ class Positions(Places):
     def add_to(self, x) -> torch.Tensor:
         return x + sinusoids(*x.shape[1:]).to(x)  # [B, T, D]
 
-    def table(self, T) -> Table:
-        return Table("P", sinusoids(T, self.D), "position", "dimension")
+    def table(self, T) -> PositionTable:
+        return PositionTable("P", sinusoids(T, self.D), "position", "dimension")
 
     def __init__(self, *, T_max, D, h, R):
         super().__init__(T_max=T_max, D=D, h=h, R=R)

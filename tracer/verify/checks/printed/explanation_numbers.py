@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from tracer.verify.checks.printed import sentence_measures as by
-from tracer.verify.checks.printed.sentence_measures import Line, StepIndex
+from tracer.verify.checks.printed.sentence_measures import MeasuredLine, StepIndex
 from tracer.verify.checks.reference_run import Run
 
 
@@ -35,7 +35,7 @@ def problems(run: Run) -> Iterator[str]:
             if not measured:
                 yield f"“{sentence}” states a fact that nobody measures"
             for match, holds in measured:
-                if not holds(Line(book, step), *match.groups()):
+                if not holds(MeasuredLine(book, step), *match.groups()):
                     yield f"“{sentence}” does not hold of step {step.id!r}"
 
 
@@ -50,13 +50,13 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each token is normalised by itself": by.tokenwise,
     r"It has its own γ and β": lambda line, *_: not by.tied(line),
     r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
-        by.one_user_kind("mlp")(line) and all(len(Line(line.book, source).users) > 1 for source in line.sources)
+        by.one_user_kind("mlp")(line) and all(len(MeasuredLine(line.book, source).users) > 1 for source in line.sources)
     ),
     r"This brings all tokens to one scale": lambda line, *_: by.root_mean_square(line) or by.standard(line, "0", "1"),
     r"Each token is divided by the root of its mean square": by.root_mean_square,
     r"Nothing is subtracted, which is less work": by.root_mean_square,
     r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
-        by.sums_of_two(Line(line.book, source), stage) for source in line.sources for stage in ("mlp", "norm")
+        by.sums_of_two(MeasuredLine(line.book, source), stage) for source in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
     r"This is what each (?:token|channel) is looking for, once per head": by.every(by.queries, by.some_heads),

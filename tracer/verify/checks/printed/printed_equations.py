@@ -15,7 +15,7 @@ import torch
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Trace, tolerance
 from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import Unread
+from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.operands import Operands, deviation, names
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
@@ -61,20 +61,20 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
         if len(things) > 1:
             ambiguous = " and ".join(map(quote, things))
             yield name, f"{quote(name)} is the name of {ambiguous}, expected one thing for each name"
-    operands = Operands({name: things[0] for name, things in table.items()}, sizes, Tensors(trace, net, inputs))
+    operands = Operands({name: things[0] for name, things in table.items()}, sizes, RunTensors(trace, net, inputs))
     for step in trace.steps:
         if KERNEL in step.note:  # it says that its proof is a weaker one: PyTorch's own op has no words to be read
             continue
         try:
             line = read(step.latex, operands.names)
             if line.name != step.symbol:
-                raise Unread(f"it says what {quote(line.name)} is")
+                raise UnreadableLatex(f"it says what {quote(line.name)} is")
             evaluated = evaluate(line, operands, step.shape)
             if step.recomputed:
                 operands.computed[step.symbol] = evaluated
                 continue
             error = float(deviation(evaluated, operands(step.symbol)).max(initial=0))
-        except Unread as reason:
+        except UnreadableLatex as reason:
             yield step.id, f"step {step.id!r} prints {quote(step.latex)}, but {reason}"
             continue
         if not error <= tolerance(step.dtype):
@@ -84,7 +84,7 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
             )
 
 
-class Tensors:
+class RunTensors:
     """The tensors of a run by the keys of equations, in float64 unless they are whole numbers."""
 
     def __init__(self, trace: Trace, net, inputs: Inputs):

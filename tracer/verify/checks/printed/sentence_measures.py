@@ -17,7 +17,7 @@ from tracer.record.latex_reader.evaluator import evaluate
 from tracer.record.latex_reader.operands import Operands, names
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
-from tracer.verify.checks.printed.printed_equations import Tensors
+from tracer.verify.checks.printed.printed_equations import RunTensors
 from tracer.verify.checks.reference_run import Run, array
 
 NEAR = 1e-4
@@ -64,10 +64,10 @@ class StepIndex:
         """The values of the run's printed names."""
         table = {name: things[0] for name, things in names(self.trace.steps).items()}
         sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
-        return Operands(table, sizes, Tensors(self.trace, self.run.model.net, self.run.inputs))
+        return Operands(table, sizes, RunTensors(self.trace, self.run.model.net, self.run.inputs))
 
 
-class Line(NamedTuple):
+class MeasuredLine(NamedTuple):
     """A step of such a book."""
 
     book: StepIndex
@@ -104,8 +104,8 @@ class Line(NamedTuple):
     def weights(self, step: Step | None = None) -> list[str]:
         """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
         step = step or self.step
-        paths = [path for path in Line(self.book, step).parameters if self._floats(path)]
-        for source in Line(self.book, step).sources:
+        paths = [path for path in MeasuredLine(self.book, step).parameters if self._floats(path)]
+        for source in MeasuredLine(self.book, step).sources:
             paths += self.weights(source) if not self.book.inputs(source.id) else []
         return paths
 
@@ -153,11 +153,14 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, atol=NEAR * max(1e-9, np.abs(b).max(initial=0))))
 
 
-def _is_recorded(line: Line, what: str) -> bool:
+def _is_recorded(line: MeasuredLine, what: str) -> bool:
     """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
     before a norm or a rotation by position, of all features of a head or some."""
     recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
-    lines = [line, *(Line(line.book, user) for user in line.users if not _has_matrix(Line(line.book, user)))]
+    lines = [
+        line,
+        *(MeasuredLine(line.book, user) for user in line.users if not _has_matrix(MeasuredLine(line.book, user))),
+    ]
     users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
     return any(
         any(alike(value, tensor) for value in (line.value, *users))
@@ -166,7 +169,7 @@ def _is_recorded(line: Line, what: str) -> bool:
     )
 
 
-def _has_matrix(line: Line) -> bool:
+def _has_matrix(line: MeasuredLine) -> bool:
     """Return whether its equation names a trained matrix, and no vectors only."""
     known = line.book.parameters
     return any("*" in path or path not in known or known[path].dim() > 1 for path in line.parameters)
@@ -191,7 +194,7 @@ def _turned_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, record
 def part_of_recorded(what: str) -> Callable[..., bool]:
     """Return a predicate: its numbers are the first or the last features of the recorded queries "q" or keys "k"."""
 
-    def holds(line: Line, *_) -> bool:
+    def holds(line: MeasuredLine, *_) -> bool:
         width = line.value.shape[-1]
         recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
         narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
@@ -200,15 +203,15 @@ def part_of_recorded(what: str) -> Callable[..., bool]:
     return holds
 
 
-def queries(line: Line, *_) -> bool:
+def queries(line: MeasuredLine, *_) -> bool:
     return _is_recorded(line, "q")
 
 
-def keys(line: Line, *_) -> bool:
+def keys(line: MeasuredLine, *_) -> bool:
     return _is_recorded(line, "k")
 
 
-def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
+def _mixtures(line: MeasuredLine, value: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the mixtures of values `[…, S_k, d]` by the weights of the attentions of its block."""
     for record in line.records:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
@@ -219,7 +222,7 @@ def _mixtures(line: Line, value: np.ndarray) -> Iterator[np.ndarray]:
             yield weights @ grouped if grouped.shape[1] == record.heads else np.zeros(0)
 
 
-def values(line: Line, *_) -> bool:
+def values(line: MeasuredLine, *_) -> bool:
     """Return whether the mixture of its numbers by the weights is a context of its block."""
     own = line.value
     if own is None or own.ndim not in (3, 4):
@@ -231,14 +234,14 @@ def values(line: Line, *_) -> bool:
     )
 
 
-def mixture(line: Line, *_) -> bool:
+def mixture(line: MeasuredLine, *_) -> bool:
     """Return whether it is a mixture of a tensor of its block by the weights."""
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
     tensors = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
     return any(alike(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
 
 
-def tokenwise(line: Line, *_) -> bool:
+def tokenwise(line: MeasuredLine, *_) -> bool:
     """Return whether another first token changes nothing but the first: the printed equation, read and evaluated
     again."""
     tensors, moved = line.book.operands, []
@@ -253,7 +256,7 @@ def tokenwise(line: Line, *_) -> bool:
     return all(moved)
 
 
-def standard(line: Line, mean: str, variance: str) -> bool:
+def standard(line: MeasuredLine, mean: str, variance: str) -> bool:
     """Return whether each row, without γ and β, has that mean and variance."""
     rows = _without_gamma_beta(line)
     if rows is None:
@@ -266,7 +269,7 @@ def standard(line: Line, mean: str, variance: str) -> bool:
     )
 
 
-def _without_gamma_beta(line: Line) -> np.ndarray | None:
+def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
     """Return its value without the γ and β of its names."""
     vectors = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
     value = line.value
@@ -284,7 +287,7 @@ def _without_gamma_beta(line: Line) -> np.ndarray | None:
     )
 
 
-def root_mean_square(line: Line, *_) -> bool:
+def root_mean_square(line: MeasuredLine, *_) -> bool:
     """Return whether it is its operand over the root of its mean square, each feature times one number for all
     tokens."""
     own = [value for value in line.operands if value.shape == line.value.shape]
@@ -296,7 +299,7 @@ def root_mean_square(line: Line, *_) -> bool:
     return bool(np.abs(unit[loud] * factor - line.value[loud]).max(initial=0) < 1e-2 * np.abs(line.value).max())
 
 
-def sums_of_two(line: Line, stage: str, same_as: str | None = None) -> bool:
+def sums_of_two(line: MeasuredLine, stage: str, same_as: str | None = None) -> bool:
     """Return whether it is the sum of two operands, one of them of that stage and times a factor that the equation
     shows; a third, of two parallel branches, is added unchanged. The first operand is the step `same_as`, if that is
     named."""
@@ -315,14 +318,14 @@ FACTOR = re.compile(r"(\d+(?:\.\d+)?)\\,")
 """A number that multiplies what follows it in LaTeX."""
 
 
-def _is_scaled(line: Line, a: np.ndarray, b: np.ndarray, beside: float) -> bool:
+def _is_scaled(line: MeasuredLine, a: np.ndarray, b: np.ndarray, beside: float) -> bool:
     """Return whether `a` is `b` times a factor that the line's equation shows, but for the rounding of numbers so large
     `beside` it."""
     near = max(1e-3 * np.abs(a).max(), 1e-6 * beside)
     return any(np.abs(b * factor - a).max() <= near for factor in _factors(line, a.shape[-1]))
 
 
-def _factors(line: Line, features: int) -> list[np.ndarray]:
+def _factors(line: MeasuredLine, features: int) -> list[np.ndarray]:
     """Return the factors in its equation: numbers, and parameters of one number or of one for each feature; 1 if there
     are none."""
     tensors = [line.book.parameters.get(path, line.book.buffers.get(path)) for path in line.parameters]
@@ -335,20 +338,20 @@ def _adds(stage: str) -> Callable[..., bool]:
     return lambda line, *_: sums_of_two(line, stage)
 
 
-def straight(line: Line, *_) -> bool:
+def straight(line: MeasuredLine, *_) -> bool:
     """Return whether a later sum reads it unchanged, or it is such a sum itself and ends its block."""
     stages = ("attention", "mlp")
-    return any(sums_of_two(Line(line.book, user), stage, line.step.id) for user in line.users for stage in stages) or (
-        in_block(line) and any(sums_of_two(line, stage) for stage in stages)
-    )
+    return any(
+        sums_of_two(MeasuredLine(line.book, user), stage, line.step.id) for user in line.users for stage in stages
+    ) or (in_block(line) and any(sums_of_two(line, stage) for stage in stages))
 
 
-def rows_sum_to(line: Line, total: str) -> bool:
+def rows_sum_to(line: MeasuredLine, total: str) -> bool:
     weights = [array(line.book.trace.attention(record.layer, part=record.part or None)) for record in line.records]
     return all(abs(rows.sum(axis=-1) - int(total)).max() < 1e-5 for rows in weights)
 
 
-def spread(line: Line, grows: str) -> bool:
+def spread(line: MeasuredLine, grows: str) -> bool:
     """Return whether the spread of a random sum of d products grows so, and its scores are divided by it."""
     draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
     few, many = ((draws[0] * draws[1])[:, :d].sum(axis=-1).std() for d in (16, 64))
@@ -364,7 +367,7 @@ def _has_root(latex: str, d: int) -> bool:
     return rf"\sqrt{{{d}}}" in latex or any(rf"{n} \sqrt{{{d // n**2}}}" in latex for n in squares)
 
 
-def hides(line: Line, opened: str, closed: str) -> bool:
+def hides(line: MeasuredLine, opened: str, closed: str) -> bool:
     """Return whether open cells have one number and closed ones another in its mask, and exactly 0 in the weights."""
     for record in line.records if line.step.layer is not None else line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
@@ -386,7 +389,7 @@ BENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def bends(line: Line, name: str, bound: str) -> bool:
+def bends(line: MeasuredLine, name: str, bound: str) -> bool:
     """Return whether its values are those of the function, and whether the least of that is the bound, which has two
     decimals."""
     least = BENT[name](np.linspace(-8, 0, 8001)).min() - float(bound)
@@ -398,16 +401,16 @@ def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
     return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
 
 
-def _operands_of_function(line: Line) -> Iterator[np.ndarray]:
+def _operands_of_function(line: MeasuredLine) -> Iterator[np.ndarray]:
     """Return the operand that a function of single numbers is taken of, or its first or last features."""
     return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
 
 
-def is_rectified(line: Line, *_) -> bool:
+def is_rectified(line: MeasuredLine, *_) -> bool:
     return any(close(line.value, np.maximum(x, 0)) for x in _operands_of_function(line))
 
 
-def weighs(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
+def weighs(line: MeasuredLine, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
     """Return whether the MLP and the attention of its block name so many matrices, by the modules that own them."""
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
@@ -415,7 +418,7 @@ def weighs(line: Line, mlp_matrices: str, mlp: str, attention_matrices: str, att
     for step in line.book.trace.steps:
         if step.layer != line.step.layer or step.stage not in counts:
             continue
-        for path in Line(line.book, step).parameters:
+        for path in MeasuredLine(line.book, step).parameters:
             tensor = line.book.parameters.get(path)
             if tensor is not None and tensor.dim() == 2 and _together(path, own):
                 counts[step.stage][path] = tensor.numel()
@@ -433,26 +436,26 @@ def _together(path: str, own: str) -> bool:
     return path.split(".")[:end] == parts[:end]
 
 
-def by_last_axis(line: Line, wider: bool) -> bool:
+def by_last_axis(line: MeasuredLine, wider: bool) -> bool:
     before = [value.shape[-1] for value in line.operands if value.ndim > 1]
     return bool(before) and (line.value.shape[-1] > before[-1] if wider else True)
 
 
-def is_trained(line: Line, *_) -> bool:
+def is_trained(line: MeasuredLine, *_) -> bool:
     return bool(line.weights()) and all(map(line.trainable, line.weights()))
 
 
-def is_fixed(line: Line, *_) -> bool:
+def is_fixed(line: MeasuredLine, *_) -> bool:
     return not any(map(line.trainable, line.weights()))
 
 
-def causal(line: Line, *_) -> bool:
+def causal(line: MeasuredLine, *_) -> bool:
     return bool(line.part) and all(
         record.mask == "causal" or record.queries == record.keys == 1 for record in line.part
     )
 
 
-def open_(line: Line, *_) -> bool:
+def open_(line: MeasuredLine, *_) -> bool:
     """Return whether in some head the first token reads another one."""
     for record in line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
@@ -461,13 +464,13 @@ def open_(line: Line, *_) -> bool:
     return bool(line.part)
 
 
-def first_row(line: Line, *_) -> bool:
+def first_row(line: MeasuredLine, *_) -> bool:
     return any(
         operand.ndim == line.value.ndim + 1 and close(operand[..., 0, :], line.value) for operand in line.operands
     )
 
 
-def is_rearranged(line: Line, *_) -> bool:
+def is_rearranged(line: MeasuredLine, *_) -> bool:
     inputs = [array(tensor) for tensor in line.book.run.inputs if tensor.is_floating_point()]
     own = np.sort(line.value, axis=None)
     return any(
@@ -479,7 +482,7 @@ def is_rearranged(line: Line, *_) -> bool:
 def patches(order: str) -> Callable[..., bool]:
     """Return a predicate: its rows are the squares of the picture, row by row, with their numbers in that order."""
 
-    def holds(line: Line, *_) -> bool:
+    def holds(line: MeasuredLine, *_) -> bool:
         (image,) = (array(tensor) for tensor in line.book.run.inputs if tensor.dim() == 4)
         side = next(size.value for size in line.book.trace.symbols if size.name == "P")
         B, C, H, W = image.shape
@@ -490,7 +493,7 @@ def patches(order: str) -> Callable[..., bool]:
     return holds
 
 
-def is_rotated(line: Line, *_) -> bool:
+def is_rotated(line: MeasuredLine, *_) -> bool:
     """Return whether each pair of numbers is as long as before, and some pair has moved. The row of its head may be
     beside those of keys and values, and may go on to features that stay as they are."""
     alone = all(record.queries == 1 for record in line.records)  # the first position is turned by an angle of 0
@@ -512,7 +515,7 @@ def _keeps_pairs(before: np.ndarray, after: np.ndarray) -> bool:
     )
 
 
-def _rows(line: Line) -> Iterator[np.ndarray]:
+def _rows(line: MeasuredLine) -> Iterator[np.ndarray]:
     """Yield its operands, and as many first or last features of the heads in them as it has itself, in both orders of
     heads and tokens."""
     width = line.value.shape[-1]
@@ -542,14 +545,14 @@ def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]
             yield from (parts[:, :, :, place] for place in range(parts.shape[3]))
 
 
-def in_block(line: Line, *_) -> bool:
+def in_block(line: MeasuredLine, *_) -> bool:
     """Return whether no later step is in its block."""
     at = line.book.trace.steps.index(line.step)
     after = [step for step in line.book.trace.steps[at + 1 :] if step.layer == line.step.layer]
     return not any(_together(step.id, line.step.id) for step in after)
 
 
-def next_block(line: Line, *_) -> bool:
+def next_block(line: MeasuredLine, *_) -> bool:
     return any(user.layer not in (None, line.step.layer) for user in line.users)
 
 
@@ -568,27 +571,27 @@ def every(*measures: Callable[..., bool]) -> Callable[..., bool]:
     return lambda line, *arguments: all(measure(line, *arguments) for measure in measures)
 
 
-def some_heads(line: Line, *_) -> bool:
+def some_heads(line: MeasuredLine, *_) -> bool:
     return min(line.heads, default=0) > 1
 
 
-def single_head(line: Line, *_) -> bool:
+def single_head(line: MeasuredLine, *_) -> bool:
     return line.heads == {1}
 
 
-def table_rows(line: Line, *_) -> bool:
+def table_rows(line: MeasuredLine, *_) -> bool:
     """Return whether each of its rows is one of a parameter."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
     return any((rows[:, None] == table).all(-1).any(-1).all() for table in tables if table.shape[-1] == rows.shape[-1])
 
 
-def tied(line: Line, *_) -> bool:
+def tied(line: MeasuredLine, *_) -> bool:
     others = [step for step in line.book.trace.steps if step.id != line.step.id]
-    return any({*line.parameters} & {*Line(line.book, step).parameters} for step in others)
+    return any({*line.parameters} & {*MeasuredLine(line.book, step).parameters} for step in others)
 
 
-def unit_rows(line: Line, *_) -> bool:
+def unit_rows(line: MeasuredLine, *_) -> bool:
     return close((line.value**2).sum(-1), np.ones(line.value.shape[:-1]))
 
 
@@ -597,7 +600,7 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
     features, those that no other operand reads. A single operand stands for several by both."""
     count = function.__code__.co_argcount
 
-    def holds(line: Line, *_) -> bool:
+    def holds(line: MeasuredLine, *_) -> bool:
         parts = [_unread(line, source, value) for source, value in line.operand_values]
         parts = [[part] for part in parts[0]] if len(parts) == 1 < count else parts
         tries = (function(*chosen) for order in permutations(parts, count) for chosen in product(*order))
@@ -615,7 +618,7 @@ def oscillates(start: int) -> Callable[..., bool]:
     """Return a predicate: from place to place each feature is a cosine (`start` 1) or a sine (0) of equal steps, since
     x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
 
-    def holds(line: Line, *_) -> bool:
+    def holds(line: MeasuredLine, *_) -> bool:
         rows = line.value.reshape(-1, line.value.shape[-1])
         if len(rows) < 3 or not close(rows[0], np.full(rows[0].shape, float(start))):
             return False
@@ -625,10 +628,13 @@ def oscillates(start: int) -> Callable[..., bool]:
     return holds
 
 
-def _unread(line: Line, source: Step, value: np.ndarray) -> list[np.ndarray]:
+def _unread(line: MeasuredLine, source: Step, value: np.ndarray) -> list[np.ndarray]:
     """Return an operand, or the first and the last features of a wider one, without those that another operand reads:
     its printed equation gives something else once they are changed."""
-    width, readers = line.value.shape[-1], [step for step in line.sources if source in Line(line.book, step).sources]
+    width, readers = (
+        line.value.shape[-1],
+        [step for step in line.sources if source in MeasuredLine(line.book, step).sources],
+    )
     if not value.ndim or value.shape[-1] <= width or not readers:
         return _ends(value, width)
     tensors, unread = line.book.operands, []
@@ -647,7 +653,7 @@ def _unread(line: Line, source: Step, value: np.ndarray) -> list[np.ndarray]:
     return unread
 
 
-def _evaluate_with(line: Line, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
+def _evaluate_with(line: MeasuredLine, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
     """Return what the printed equation of a step gives with another value of a source."""
     tensors = line.book.operands
     tensors.computed[source.symbol] = value
@@ -657,47 +663,47 @@ def _evaluate_with(line: Line, step: Step, source: Step, value: np.ndarray) -> n
         del tensors.computed[source.symbol]
 
 
-def alibi_free(line: Line, *_) -> bool:
+def alibi_free(line: MeasuredLine, *_) -> bool:
     """Return whether no step of its tower adds positions to tokens, and some rotates them."""
     titles = [step.title for step in line.book.trace.steps]
     return not any(title.startswith("Add positions") for title in titles) and "Rotate keys (RoPE)" in titles
 
 
-def waves(line: Line, *_) -> bool:
+def waves(line: MeasuredLine, *_) -> bool:
     """Return whether the angle of a position grows less from pair to pair of numbers."""
     half = line.value[..., 1, : line.value.shape[-1] // 2].reshape(-1)
     return bool((np.diff(half) < 0).all()) and {user.title for user in line.users} <= {"Cosine", "Sine"}
 
 
-def rotates(line: Line, *_) -> bool:
+def rotates(line: MeasuredLine, *_) -> bool:
     """Return whether one matrix leads from every position to the next: least squares leave no rest."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     solution, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
     return not line.weights() and close(rows[:-1] @ solution, rows[1:])
 
 
-def from_nothing(line: Line, *_) -> bool:
+def from_nothing(line: MeasuredLine, *_) -> bool:
     return not line.book.inputs(line.step.id)
 
 
-def cosines(line: Line, *word: str) -> bool:
+def cosines(line: MeasuredLine, *word: str) -> bool:
     """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
     least, most = word or ("-1", "1")
     return any(value.min() >= float(least) - NEAR and value.max() <= float(most) + NEAR for value in line.operands)
 
 
-def unit_products(line: Line, *_) -> bool:
+def unit_products(line: MeasuredLine, *_) -> bool:
     lengths = [np.sqrt((value**2).sum(-1)) for value in line.operands]
     return len(lengths) == 2 and all(close(length, np.ones(length.shape)) for length in lengths)
 
 
-def one_end(line: Line, *_) -> bool:
+def one_end(line: MeasuredLine, *_) -> bool:
     """Return whether it is, for each text, the first position of the id that pads its end."""
     ids = next(array(tensor) for tensor in line.book.run.inputs if not tensor.is_floating_point())
     return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
 
 
-def some_rows(line: Line, *_) -> bool:
+def some_rows(line: MeasuredLine, *_) -> bool:
     """Return whether each of its rows is one of its operand's."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     tables = [
@@ -706,7 +712,7 @@ def some_rows(line: Line, *_) -> bool:
     return any((np.abs(rows[:, None] - table).max(-1) < NEAR).any(-1).all() for table in tables)
 
 
-def prefix(line: Line, *_) -> bool:
+def prefix(line: MeasuredLine, *_) -> bool:
     """Return whether a token may look ahead among the first, and never among the last."""
     for record in line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
@@ -715,18 +721,18 @@ def prefix(line: Line, *_) -> bool:
     return bool(line.part)
 
 
-def distances(line: Line, *_) -> bool:
+def distances(line: MeasuredLine, *_) -> bool:
     """Return whether each number is the distance from its row to its column, clipped and shifted."""
     reach = next(symbol.value for symbol in line.book.trace.symbols if symbol.name == "R")
     i, j = np.indices(line.value.shape[-2:])
     return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
 
 
-def shares_by_distance(line: Line, *_) -> bool:
+def shares_by_distance(line: MeasuredLine, *_) -> bool:
     return bool(np.allclose(line.value.sum(-1), 1, atol=NEAR))
 
 
-def distinct(line: Line, *_) -> bool:
+def distinct(line: MeasuredLine, *_) -> bool:
     """Return whether no other tensor of its attention has the same numbers, so that it has a projection of its own."""
     own = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.stage == "attention"]
     mine = line.value
@@ -739,7 +745,7 @@ def distinct(line: Line, *_) -> bool:
     )
 
 
-def heads_are_joined(line: Line, *_) -> bool:
+def heads_are_joined(line: MeasuredLine, *_) -> bool:
     """Return whether the mixtures of the heads are concatenated along its last axis."""
     for step in line.book.trace.steps:
         value = line.book.value(step.id)

@@ -88,11 +88,11 @@ def _kinds(run: Run, record: AttentionRecord) -> dict[str, Edit]:
 
 def _with_scores(run: Run, number: int, edit: Edit) -> list[Tensor]:
     """Return the outputs of a plain run in which one softmax takes other scores."""
-    with Transparent(), _OtherScores(number, edit):
+    with Transparent(), _EditedScores(number, edit):
         return forward(run, run.model.net)
 
 
-class _OtherScores(DispatchMode):
+class _EditedScores(DispatchMode):
     """A mode that edits the scores of one softmax, counted as `OpObserver` counts them; fused attention is computed by
     its formula there."""
 
