@@ -15,7 +15,7 @@ from tracer.expr import execute, tensors
 from tracer.record.latex_reader.evaluator import evaluate
 from tracer.record.latex_reader.parser import read
 from tracer.tracing.provenance import walk as provenance_walk
-from tracer.tracing.provenance.walk import Chain
+from tracer.tracing.provenance.walk import RecomputedValues
 
 SCORES = "block1.attention.scores"
 VIT = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -264,7 +264,7 @@ def test_a_filled_equation_keeps_the_form_of_its_line(trace):
 
 def taken_by(trace, id: str, index) -> dict[str, set]:
     """Return the cells of each line that change when one number of a tensor does, as the equations have it."""
-    value = trace.later.values(Chain)
+    value = trace.later.values(RecomputedValues)
     moved: dict[str, set] = {}
     for step in trace.steps:
         equation = value.equations[step.id]
@@ -286,7 +286,7 @@ def test_the_users_of_a_number_are_the_cells_that_are_spoiled_with_it(runs, name
     trace = runs[name]
     named = {name.of for step in trace.steps for name in step.names} | {step.id for step in trace.steps}
     for key in sorted(named):
-        value = trace.later.values(Chain)(key)
+        value = trace.later.values(RecomputedValues)(key)
         if value is None or not value.ndim or not value.is_floating_point() or value.isinf().any():
             continue
         for index in some(value.shape, 1, key):

@@ -17,7 +17,7 @@ from tracer.expr.math.activations import Softmax
 from tracer.expr.math.algebra import Plus, Times
 from tracer.expr.nn.layer_norm import LayerNorm, RMSNorm
 from tracer.expr.provenance_rules import Copies, Elementwise, Linear
-from tracer.tracing.provenance.walk import Walk
+from tracer.tracing.provenance.walk import ProvenanceWalk
 
 SHOWN = 4
 """Terms of a long sum that are printed one by one."""
@@ -62,7 +62,7 @@ def number_latex(value: float | complex, digits: int = DIGITS) -> str:
     return rf"{text} \cdot 10^{{{int(power)}}}" if power else text
 
 
-def fill(walk: Walk, index: tuple[int, ...]) -> str:
+def fill(walk: ProvenanceWalk, index: tuple[int, ...]) -> str:
     """Return the right side of the equation of one cell, as LaTeX with numbers."""
     return _Filling(walk).node(walk.equation, index)
 
@@ -70,7 +70,7 @@ def fill(walk: Walk, index: tuple[int, ...]) -> str:
 class _Filling:
     """The walk from the cell of an equation to the numbers that are printed for it."""
 
-    def __init__(self, walk: Walk):
+    def __init__(self, walk: ProvenanceWalk):
         self.walk = walk
         self.sizes = walk.size
 

@@ -10,7 +10,7 @@ from math import prod
 from tracer.expr import Node, Tensor, tensors
 from tracer.expr.index_sets import IndexSet, normalise_axis
 from tracer.record.trace import Cell, Trace, User
-from tracer.tracing.provenance.walk import Chain, Walk
+from tracer.tracing.provenance.walk import ProvenanceWalk, RecomputedValues
 
 CHECKED = 64
 """Cells of a set that are asked one by one whether they read the number."""
@@ -19,7 +19,7 @@ CHECKED = 64
 def users(cell: Cell) -> tuple[User, ...]:
     """Return, for each line that reads this cell, the cells of it that do."""
     trace: Trace = cell.trace
-    value = trace.later.values(Chain) if trace.later else None
+    value = trace.later.values(RecomputedValues) if trace.later else None
     if value is None:
         return ()
     found = []
@@ -29,7 +29,7 @@ def users(cell: Cell) -> tuple[User, ...]:
             continue
         if any(value(tensor.key) is None for tensor in tensors(equation)):
             continue
-        cells, exact = _Reading(Walk(equation, value), cell).cells(step.shape)
+        cells, exact = _Reading(ProvenanceWalk(equation, value), cell).cells(step.shape)
         if cells.count:
             found.append(User(step.id, tuple(tuple(axis) for axis in cells.axes), exact))
     return tuple(found)
@@ -38,7 +38,7 @@ def users(cell: Cell) -> tuple[User, ...]:
 class _Reading:
     """The question which cells of one equation read one cell of a tensor that it names."""
 
-    def __init__(self, walk: Walk, cell: Cell):
+    def __init__(self, walk: ProvenanceWalk, cell: Cell):
         self.walk, self.cell = walk, cell
 
     def reads(self, cells: IndexSet) -> bool:
