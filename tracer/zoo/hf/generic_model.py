@@ -254,7 +254,7 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
     sizes = {**at, "H": like.shape[-2], "W": like.shape[-1], "C": channels}
     if like.dim() == 3:
         sizes |= {"H": at["H"], "W": at["H"], "C": like.shape[-1] // at["P"] ** 2}
-    photo_inputs = photo_input(generic_vision.PhotoSized(model.card), image, None, sizes)
+    photo_inputs = photo_input(generic_vision.PhotoSizes(model.card), image, None, sizes)
     pixels = dummy_inputs.cut(photo_inputs[0], at["P"]) if like.dim() == 3 else photo_inputs[0]
     if like.dim() == 5:
         first = like.shape[2] == channels  # frames before channels

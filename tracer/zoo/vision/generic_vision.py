@@ -138,7 +138,7 @@ def answer(model, inputs, output) -> dict:
     return tensors_by_name(model, inputs, output)
 
 
-class PhotoSized:
+class PhotoSizes:
     """The attributes that `photo_input` reads of a model whose sizes come from the photo."""
 
     def __init__(self, card: dict | None):
