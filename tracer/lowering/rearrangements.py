@@ -65,7 +65,7 @@ class RearrangePrinter:
         for axis, (size, taken, side) in enumerate(zip(before, pattern.picked, pattern.left, strict=True)):
             if taken is None:
                 ranges.append((None, None, None))
-            elif not side and not ones:
+            elif not side and not ones and not self._keeps_axis(chain, taken, axis, pattern, result):
                 ranges.append(self.index(chain, taken, axis, used))
                 continue
             else:
@@ -85,6 +85,13 @@ class RearrangePrinter:
         else:
             node = Slice(node, tuple(ranges))
         return node, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+
+    def _keeps_axis(self, chain, taken: tuple[int, int, int], axis: int, pattern: RearrangePattern, result) -> bool:
+        """Return whether a slice of one index is so short in this run alone: its length is a size of the result."""
+        bounds = self._slice_bounds(chain, *taken, axis, set())
+        length = bounds and sympy.expand(bounds[1] - bounds[0])
+        sides = zip(pattern.right, result, strict=True)
+        return length not in (None, 1) and any(not side and self._shapes.same(size, length) for side, size in sides)
 
     def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
         """Return the one index that is taken of an axis."""

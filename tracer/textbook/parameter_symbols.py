@@ -50,9 +50,9 @@ class ParameterSymbols(StepSymbols):
         """
         if key not in self._parameters:
             ref, name, hinted = self._graph.ref[key], key.removeprefix("input "), self._hint_letters.letter(key)
-            numbers = not ref.dtype.is_floating_point and not ref.dtype.is_complex
+            numbers, above = not ref.dtype.is_floating_point and not ref.dtype.is_complex, ""
             if hinted:
-                letter, below, _ = self._by_hand(hinted, "")
+                letter, below, above = self._by_hand(hinted, "")
             elif numbers and self._places_of_tokens(key):
                 letter, below = r"\boldsymbol{\pi}", ""
             elif numbers and ("id" in name or name in TOKENS):
@@ -61,7 +61,7 @@ class ParameterSymbols(StepSymbols):
                 letter, below = r"\mathbf{X}", r"\mathrm{img}"
             else:
                 letter, below = r"\mathbf{x}", text(name) if name not in ("x", "input", "inputs", "0") else ""
-            self._parameters[key] = self._unlike(letter, below, "")
+            self._parameters[key] = self._unlike(letter, below, above)
         return self._parameters[key]
 
     def _places_of_tokens(self, key: str) -> bool:

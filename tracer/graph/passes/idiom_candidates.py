@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tracer.capture.composite_calls import Call, Ref
+from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.expr.nn.other_norms import CLAMPED, INSIDE, OUTSIDE
 from tracer.expr.nn.rope import HALVES, NEIGHBOURS
 from tracer.graph.float64_replay import CannotReplay, replay
@@ -89,6 +89,18 @@ class Trial:
         self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
         """Whether it has no layouts, and so may be tried with any sizes along the axes that do not matter."""
         self.smaller = self._smaller_sizes()
+
+    @property
+    def has_tables(self) -> bool:
+        """True if it computes values of more than one element without its inputs, such as a mask."""
+        known = {ref.key for ref in self.inputs}
+        tables = False
+        for call in self.calls:
+            if any(ref.key in known for ref in refs(call.arguments)):
+                known |= {ref.key for ref in call.outputs}
+            else:
+                tables |= any(prod(ref.shape) > 1 for ref in call.outputs)
+        return tables
 
     def _reduced_axes(self) -> tuple[int, ...]:
         """Return the axes, from 0, along which its calls reduce."""
@@ -247,7 +259,7 @@ def _match_softmax(trial: Trial) -> NamedCall | None:
     if len(trial.axes) != 1 or len(trial.inputs) > 1 or not trial.names & EXPONENTIALS:
         return None
     (axis,), x = trial.axes, trial.draw(0) * 3
-    if x.shape[axis] == 1:  # whatever it is of, it is 1
+    if x.shape[axis] == 1 or trial.has_tables:  # it is 1, whatever it is of; a mask may hide nothing at these sizes
         return None
     computed = trial.run(x)
     if trial.end == trial.shape:

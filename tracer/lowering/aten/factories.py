@@ -23,7 +23,8 @@ def arange(call: BoundCall) -> Node | None:
         return Arange(call.result[0])
     whole = all(isinstance(bound, (int, sympy.Expr)) for bound in (start, step))
     few = call.result_numeric[0] > 1 and call.result[0].is_Integer  # all of them are printed
-    return ArangeFrom(call.result[0], start, step) if whole and (few or call.result_numeric[0] > 2) else None
+    counted = isinstance(start, sympy.Expr) and not start.is_Integer and step == 1
+    return ArangeFrom(call.result[0], start, step) if whole and (few or counted or call.result_numeric[0] > 2) else None
 
 
 @register_lowering("sinusoids")
