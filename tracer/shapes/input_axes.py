@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from math import prod
 
 import torch
@@ -109,7 +110,8 @@ def _axes(name, place, inputs) -> list[tuple[str, int]]:
         axes = [(key, place) for key, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
     elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
         key, axis = place
-        axes = [place] if key in inputs and -inputs[key].dim() <= axis < inputs[key].dim() else []
+        known = {name: tensor for name, tensor in inputs.items() if name == key or fnmatchcase(name, key)}
+        axes = [(name, axis) for name, tensor in known.items() if -tensor.dim() <= axis < tensor.dim()]
     else:
         raise ValueError(f"symbols: {quote(name)} is said to be {quote(place)}, expected an axis, or (input, axis)")
     if not axes:
