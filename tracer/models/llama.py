@@ -10,6 +10,8 @@ from tracer.attention.masks.constructors import causal
 from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.models.nanogpt import SHAKESPEARE
+from tracer.models.shared.blocks import Past, open_caches, past_length
+from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.predictions import logits_hints, next_tokens
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
@@ -34,13 +36,15 @@ class Attention(nn.Module):
         self.value = nn.Linear(D, h_kv * self.d_k, bias=False)
         self.output = nn.Linear(h * self.d_k, D, bias=False)
 
-    def forward(self, x, cosine, sine, mask=None) -> torch.Tensor:
+    def forward(self, x, cosine, sine, mask=None, cache=None) -> torch.Tensor:
         B, T, D, h, h_kv, d_k = *x.shape, self.h, self.h_kv, self.d_k
         q = self.query(x).view(B, T, h, d_k).transpose(1, 2)  # [B, h, T, d_k]
         k = self.key(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
         v = self.value(x).view(B, T, h_kv, d_k).transpose(1, 2)  # [B, h_kv, T, d_k]
         q = q * cosine + rotate_half(q) * sine  # [B, h, T, d_k]
         k = k * cosine + rotate_half(k) * sine  # [B, h_kv, T, d_k]
+        if cache is not None:
+            k, v = cache.append(k, v)  # [B, h_kv, T_past+T, d_k]
         k = k.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
         v = v.repeat_interleave(h // h_kv, dim=1)  # [B, h, T, d_k]
         scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, T, T]
@@ -82,16 +86,19 @@ class Block(nn.Module):
         self.norm2 = nn.RMSNorm(D, eps=1e-5)
         self.mlp = MLP(D=D, d_ff=d_ff)
 
-    def forward(self, x, cosine, sine, mask=None) -> torch.Tensor:
-        x = x + self.attention(self.norm1(x), cosine, sine, mask)  # [B, T, D]
+    def forward(self, x, cosine, sine, mask=None, cache=None) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x), cosine, sine, mask, cache)  # [B, T, D]
         return x + self.mlp(self.norm2(x))  # [B, T, D]
 
 
 class Llama(nn.Module):
     """A decoder that predicts the next token at every position (Touvron et al. 2023, section 2.2).
 
-    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. `tied`: the output matrix is the
-    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", with every token open to all others.
+    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. To go on from tokens that it has
+    read, it takes their keys and values, `past`, and returns those of all tokens beside the logits.
+
+    `tied`: the output matrix is the embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional",
+    with every token open to all others.
     """
 
     def __init__(
@@ -113,22 +120,22 @@ class Llama(nn.Module):
         self.head = None if tied else nn.Linear(D, V, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, tokens) -> torch.Tensor:
-        _, T = tokens.shape
-        if self.T_max < T:
-            raise ValueError(f"T={T} tokens are too many: the model was trained on at most T_max={self.T_max}")
-        places = torch.arange(T, device=tokens.device)  # [T]
+    def forward(self, tokens, past: Past | None = None) -> torch.Tensor | tuple[torch.Tensor, Past]:
+        T_past, T = past_length(past), tokens.shape[1]
+        if self.T_max < T_past + T:
+            raise ValueError(f"T={T_past + T} tokens are too many: the model was trained on at most T_max={self.T_max}")
+        places = torch.arange(T_past, T_past + T, device=tokens.device)  # [T]
         angles = torch.outer(places, self.frequencies)  # [T, d_k/2]
         angles = torch.cat([angles, angles], dim=-1)  # [T, d_k]
         cosine, sine = angles.cos(), angles.sin()  # [T, d_k]
-        mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]
+        mask = causal(T, T_past, device=tokens.device) if self.mask == "causal" else None  # [T, T_past+T]
         x = self.tokens(tokens)  # [B, T, D]
-        for name in self.blocks:
-            x = self.get_submodule(name)(x, cosine, sine, mask)  # [B, T, D]
+        caches = open_caches(past, self.blocks)
+        for name, cache in zip(self.blocks, caches, strict=True):
+            x = self.get_submodule(name)(x, cosine, sine, mask, cache)  # [B, T, D]
         x = self.norm(x)  # [B, T, D]
-        if self.head is None:
-            return F.linear(x, self.tokens.weight)  # [B, T, V]
-        return self.head(x)  # [B, T, V]
+        logits = F.linear(x, self.tokens.weight) if self.head is None else self.head(x)  # [B, T, V]
+        return logits if past is None else (logits, tuple(cache.pair for cache in caches))
 
 
 HINTS = (
@@ -154,6 +161,7 @@ HINTS = (
 """Hints: a person's additions to the derived textbook."""
 
 SPEC = Spec(
+    cached=with_cache,
     net=Llama,
     hints=HINTS,
     takes=("text",),

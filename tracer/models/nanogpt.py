@@ -7,7 +7,8 @@ from torch import nn
 from tracer.attention.masks.constructors import causal
 from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
-from tracer.models.shared.blocks import Block
+from tracer.models.shared.blocks import Block, Past, open_caches, past_length
+from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.gpt2_checkpoints import from_gpt2
 from tracer.models.shared.predictions import logits_hints, next_tokens
 from tracer.models.shared.spec import Spec
@@ -21,9 +22,11 @@ from tracer.textbook.hints import Hint
 class NanoGPT(nn.Module):
     """A decoder that predicts the next token at every position (Radford et al. 2019, section 2.3).
 
-    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. `tied`: the output matrix is the
-    embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional", with every token open to all others
-    (Devlin et al. 2019): such a model can't predict the next token.
+    It takes token numbers `[B, T]`, T at most T_max, and returns logits `[B, T, V]`. To go on from tokens that it has
+    read, it takes their keys and values, `past`, and returns those of all tokens beside the logits.
+
+    `tied`: the output matrix is the embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional",
+    with every token open to all others (Devlin et al. 2019): such a model can't predict the next token.
     """
 
     def __init__(
@@ -51,19 +54,21 @@ class NanoGPT(nn.Module):
         self.head = None if tied else nn.Linear(D, V, bias=bias)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, tokens) -> torch.Tensor:
-        _, T = tokens.shape
-        if len(self.positions) < T:
-            raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.positions)} rows")
-        mask = causal(T, device=tokens.device) if self.mask == "causal" else None  # [T, T]
+    def forward(self, tokens, past: Past | None = None) -> torch.Tensor | tuple[torch.Tensor, Past]:
+        T_past, T = past_length(past), tokens.shape[1]
+        if len(self.positions) < T_past + T:
+            raise ValueError(
+                f"T={T_past + T} tokens are too many: the position table has T_max={len(self.positions)} rows"
+            )
+        mask = causal(T, T_past, device=tokens.device) if self.mask == "causal" else None  # [T, T_past+T]
         x = self.tokens(tokens)  # [B, T, D]
-        x = x + self.positions[:T]  # [B, T, D]
-        for name in self.blocks:
-            x = self.get_submodule(name)(x, mask)  # [B, T, D]
+        x = x + self.positions[T_past : T_past + T]  # [B, T, D]
+        caches = open_caches(past, self.blocks)
+        for name, cache in zip(self.blocks, caches, strict=True):
+            x = self.get_submodule(name)(x, mask, cache)  # [B, T, D]
         x = self.norm(x)  # [B, T, D]
-        if self.head is None:
-            return F.linear(x, self.tokens.weight)  # [B, T, V]
-        return self.head(x)  # [B, T, V]
+        logits = F.linear(x, self.tokens.weight) if self.head is None else self.head(x)  # [B, T, V]
+        return logits if past is None else (logits, tuple(cache.pair for cache in caches))
 
 
 HINTS = (
@@ -115,6 +120,7 @@ SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 """The 65 characters of the training text, in order."""
 
 SPEC = Spec(
+    cached=with_cache,
     net=NanoGPT,
     hints=HINTS,
     takes=("text",),

@@ -1,5 +1,8 @@
 """ViT and text in one stream: patches first, then words that describe the picture (note 000, part II)."""
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -9,7 +12,8 @@ from tracer.expr import Plus
 from tracer.expr.nn.attention_masks import PrefixMask
 from tracer.inputs.captioning_inputs import captioned_input
 from tracer.inputs.synthetic.scenes import LONGEST, VOCABULARY
-from tracer.models.shared.blocks import Block, patch_count
+from tracer.models.shared.blocks import Block, Past, open_caches, past_length, patch_count
+from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.predictions import logits_hints, picture_caption
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
@@ -23,10 +27,12 @@ class ViTText(nn.Module):
     """A decoder that predicts the next word at every word, after the picture (note 000, part II).
 
     It takes `[B, C, H, W]` float pixels, normalised as in training, and token numbers `[B, T]`, T at most T_max, the
-    first of them the begin token; it returns logits `[B, T, V]` of the words alone. `mask` is "causal", or "prefix",
-    with the patches open to each other (Raffel et al. 2020, section 3.2.1), or "bidirectional", with all tokens open,
-    so that a word sees its target; `tied` uses the embedding matrix as output matrix (Press and Wolf 2017); `types`
-    adds one learned vector to all patches, another to all words.
+    first of them the begin token; it returns logits `[B, T, V]` of the words alone. To go on from what it has read, it
+    takes the keys and values, `past`, no image, and the new words, and returns those of all tokens beside the logits.
+
+    `mask` is "causal", or "prefix", with the patches open to each other (Raffel et al. 2020, section 3.2.1), or
+    "bidirectional", with all tokens open, so that a word sees its target; `tied` uses the embedding matrix as output
+    matrix (Press and Wolf 2017); `types` adds one learned vector to all patches, another to all words.
     """
 
     def __init__(
@@ -62,33 +68,39 @@ class ViTText(nn.Module):
         self.head = None if tied else nn.Linear(D, V)
         nn.init.normal_(self.tokens.weight, std=0.02)
 
-    def forward(self, image, tokens) -> torch.Tensor:
-        B, C, H, W, T, P, N = *image.shape, tokens.shape[1], self.P, self.N
-        if len(self.text_positions) < T:
-            raise ValueError(f"T={T} tokens are too many: the position table has T_max={len(self.text_positions)} rows")
-        x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
-        x = x.permute(0, 2, 4, 1, 3, 5).reshape(B, N, C * P * P)  # [B, N, C·P²]
-        x = self.patches(x)  # [B, N, D]
-        x = x + self.image_positions  # [B, N, D]
+    def forward(self, image, tokens, past: Past | None = None) -> torch.Tensor | tuple[torch.Tensor, Past]:
+        T, N, T_past = tokens.shape[1], self.N, past_length(past)
+        start = 0 if image is not None else T_past - N  # words that it has read
+        if len(self.text_positions) < start + T:
+            raise ValueError(
+                f"T={start + T} tokens are too many: the position table has T_max={len(self.text_positions)} rows"
+            )
+        if image is not None:
+            B, C, H, W, P = *image.shape, self.P
+            x = image.view(B, C, H // P, P, W // P, P)  # [B, C, H/P, P, W/P, P]
+            x = x.permute(0, 2, 4, 1, 3, 5).reshape(B, N, C * P * P)  # [B, N, C·P²]
+            x = self.patches(x)  # [B, N, D]
+            x = x + self.image_positions  # [B, N, D]
         words = self.tokens(tokens)  # [B, T, D]
-        words = words + self.text_positions[:T]  # [B, T, D]
-        if self.image_type is not None:
+        words = words + self.text_positions[start : start + T]  # [B, T, D]
+        if image is not None and self.image_type is not None:
             x = x + self.image_type  # [B, N, D]
+        if self.text_type is not None:
             words = words + self.text_type  # [B, T, D]
-        x = torch.cat([x, words], dim=1)  # [B, N+T, D]
-        if self.mask == "prefix":
-            mask = masks.prefix(N + T, N, device=image.device)  # [N+T, N+T]
-        elif self.mask == "causal":
-            mask = masks.causal(N + T, device=image.device)  # [N+T, N+T]
-        else:
+        x = words if image is None else torch.cat([x, words], dim=1)  # [B, N+T, D]
+        if self.mask == "bidirectional":
             mask = None
-        for name in self.blocks:
-            x = self.get_submodule(name)(x, mask)  # [B, N+T, D]
+        elif image is None or self.mask == "causal":
+            mask = masks.causal(x.shape[1], T_past, device=tokens.device)  # [N+T, N+T]
+        else:
+            mask = masks.prefix(N + T, N, device=image.device)  # [N+T, N+T]
+        caches = open_caches(past, self.blocks)
+        for name, cache in zip(self.blocks, caches, strict=True):
+            x = self.get_submodule(name)(x, mask, cache)  # [B, N+T, D]
         x = self.norm(x)  # [B, N+T, D]
-        x = x[:, N:].contiguous()  # [B, T, D]
-        if self.head is None:
-            return F.linear(x, self.tokens.weight)  # [B, T, V]
-        return self.head(x)  # [B, T, V]
+        x = x[:, x.shape[1] - T :].contiguous()  # [B, T, D]
+        logits = F.linear(x, self.tokens.weight) if self.head is None else self.head(x)  # [B, T, V]
+        return logits if past is None else (logits, tuple(cache.pair for cache in caches))
 
 
 HINTS = (
@@ -249,7 +261,17 @@ HINTS = (
     *logits_hints("Note 000's summary leaves out the bias of the separate head; its section 2 has it."),
 )
 
+OF_PATCHES = ("patches", "embedding", "position", "sequence", "tokens")
+OF_WORDS = ("embedding2", "position2")
+CACHED_HINTS = tuple(
+    replace(hint, at=hint.at.removesuffix("2"), note="") if hint.at in OF_WORDS else hint
+    for hint in HINTS
+    if hint.at not in OF_PATCHES
+)
+"""Hints where the picture is in the cache, so that words are all that is embedded."""
+
 SPEC = Spec(
+    cached=partial(with_cache, hints=CACHED_HINTS),
     net=ViTText,
     hints=HINTS,
     takes=("image", "text"),

@@ -25,6 +25,7 @@ MEANINGS = {
     "N": "number of patches",
     "T": "text length in tokens",
     "T_max": "the longest text that the model can read, in tokens",
+    "T_past": "tokens in the cache: those whose keys and values were computed in earlier runs",
     "V": "size of the vocabulary: how many different tokens there are",
     "n": "number of tokens of the input, whatever its kind",
     "F": "frames of a video",
@@ -78,7 +79,9 @@ NAMED = "a size that the caller named"
 AXES = {
     "B": "input",
     **dict.fromkeys(("N", "N_v", "N_h"), "patch"),
-    **dict.fromkeys(("S", "T", "n", "N + 1", "N + T", "T + 1", "N_v + 1", "N + R_g + 1"), "token"),
+    **dict.fromkeys(
+        ("S", "T", "n", "N + 1", "N + T", "T + 1", "T_past", "T + T_past", "N_v + 1", "N + R_g + 1"), "token"
+    ),
     **dict.fromkeys(("D", "D_v", "D_dec", "D_e", "d_k", "d_v", "d_dec", "d_ff", "d_ffv", "d_ffdec"), "feature"),
     **dict.fromkeys(("h*d_k", "h_kv*d_k", "h_v*d_v", "h_dec*d_dec"), "feature"),
     "C*P**2": "pixel value",
@@ -102,6 +105,7 @@ LATEX = {
     "d_ff": r"d_{\mathrm{ff}}",
     "d_k": "d_k",
     "T_max": r"T_{\max}",
+    "T_past": r"T_{\mathrm{past}}",
     "N_v": "N_v",
     "N_h": "N_h",
     "L_dec": r"L_{\mathrm{dec}}",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 
 
-def causal(length: int, device=None) -> torch.Tensor:
-    """Return `[S, S]`: 0 for j ≤ i, -∞ for j > i: no token sees a later one. Vaswani et al. 2017, section 3.2.3."""
-    return torch.full((length, length), float("-inf"), device=device).triu(1)
+def causal(length: int, past: int = 0, device=None) -> torch.Tensor:
+    """Return `[S, S]`: 0 for j ≤ i, -∞ for j > i: no token sees a later one. Vaswani et al. 2017, section 3.2.3.
+
+    With `past` earlier tokens, which are keys alone, it has the rows of the others: `[S, past + S]`.
+    """
+    return torch.full((length, past + length), float("-inf"), device=device).triu(past + 1)
 
 
 def prefix(length: int, visible: int, device=None) -> torch.Tensor:

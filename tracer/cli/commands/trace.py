@@ -4,7 +4,8 @@ Without --image and --text, the model runs on its own sample. `--set B=4` repeat
 than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other
 choices, such as `gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module,
 args)`, and its arguments with whole numbers for defaults are the symbols. `--change
-block1.attention.weights="drop_heads(0)"` replaces the value of a line, by its id, in the run.
+block1.attention.weights="drop_heads(0)"` replaces the value of a line, by its id, in the run. `--cache` reads the last
+token of a text, after a cache of the keys and values of the tokens before it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--device", metavar="D", default="cpu", help="the device to run on: cpu, cuda or mps (default: cpu)"
+    )
+    parser.add_argument(
+        "--cache", action="store_true", help="read the last token alone, after a cache of the keys and values of others"
     )
     shared.change(parser)
     shared.view(parser)
@@ -80,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     if options.module and options.device != "cpu":
         conflict = f"--device {quote(options.device)} with --module"
         raise ValueError(f"{conflict}: your own function says where its module runs, expected --set alone")
+    if options.module and options.cache:
+        raise ValueError("--cache with --module: your own function makes the cache, expected --set alone")
     photo = shared.photo(options.image)
     try:
         trace = _trace(options, photo)
@@ -108,6 +114,7 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
 def _trace(options: argparse.Namespace, photo) -> Trace:
     import tracer
     from tracer import changes, models, zoo
+    from tracer.models.shared.decoding import T_PAST
     from tracer.zoo import user_factory
 
     change = changes.parse_all(options.change)
@@ -117,7 +124,8 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
         return user_factory.trace(options.module, primitives=primitives, change=change, **sizes)
     spec = models.spec_of(options.name)
     sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
-    input_sizes = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings) if name in sizes}
+    runs = (*spec.runs, *spec.settings, *([T_PAST] if options.cache else []))
+    input_sizes = {name: sizes.pop(name) for name in runs if name in sizes}
     model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
     shared.check_takes(options, model.takes)
     if zoo.is_foreign(options.name):
@@ -125,4 +133,5 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
         sizes_text = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {sizes_text}: {model.weights}", file=sys.stderr)
-    return model.trace(image=photo, text=options.text, primitives=primitives, change=change, **input_sizes)
+    cache = options.cache
+    return model.trace(photo, options.text, primitives=primitives, change=change, cache=cache, **input_sizes)

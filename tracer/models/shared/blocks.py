@@ -4,9 +4,14 @@ Attention uses no fused kernel, so that scores, mask and weights are tensors of 
 sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 
+import torch
 from torch import Tensor, nn
+
+Past = tuple[tuple[Tensor, Tensor], ...]
+"""The keys and values of earlier tokens, `[B, h, T_past, d_k]` each: a pair for each block."""
 
 
 def patch_count(H: int, W: int, P: int) -> int:
@@ -16,10 +21,41 @@ def patch_count(H: int, W: int, P: int) -> int:
     return (H // P) * (W // P)
 
 
+class Cache:
+    """The keys and values of one block for the tokens that it has read: `[B, h, T_past, d_k]` each.
+
+    Source: Shazeer 2019, Fast Transformer Decoding, section 2.4.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor):
+        self.keys, self.values = keys, values
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of new tokens, `[B, h, T, d_k]`, behind the others and return all, `[B, h, T_past + T, d_k]`."""
+        self.keys, self.values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
+        return self.pair
+
+    @property
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """The keys and the values."""
+        return self.keys, self.values
+
+
+def open_caches(past: Past | None, blocks: Sequence[str]) -> list:
+    """Return a cache for each block, with the keys and values of `past`; None for each where nothing is cached."""
+    return [None] * len(blocks) if past is None else [Cache(*pair) for pair in past]
+
+
+def past_length(past: Past | None) -> int:
+    """Return how many tokens are in the caches, T_past."""
+    return past[0][0].shape[2] if past else 0
+
+
 class Attention(nn.Module):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, equation 1, section 3.2.2).
 
-    It takes `[B, S, D]` and an additive mask that broadcasts to `[B, h, S, S]`, and returns `[B, S, D]`.
+    It takes `[B, S, D]` and an additive mask that broadcasts to `[B, h, S, S]`, and returns `[B, S, D]`. With a cache,
+    queries also see the keys of earlier tokens.
     """
 
     def __init__(self, *, D: int, h: int, d_k: int | None = None, bias: bool = True):
@@ -34,11 +70,13 @@ class Attention(nn.Module):
         self.value = nn.Linear(D, h * d_k, bias=bias)
         self.output = nn.Linear(h * d_k, D, bias=bias)
 
-    def forward(self, x, mask=None) -> Tensor:
+    def forward(self, x, mask=None, cache=None) -> Tensor:
         B, S, D, h, d_k = *x.shape, self.h, self.d_k
         q = self.query(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         k = self.key(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
         v = self.value(x).view(B, S, h, d_k).transpose(1, 2)  # [B, h, S, d_k]
+        if cache is not None:
+            k, v = cache.append(k, v)  # [B, h, T_past+S, d_k]
         scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]
         if mask is not None:
             scores = scores + mask  # [B, h, S, S]
@@ -75,6 +113,6 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(D, eps=eps, bias=bias)
         self.mlp = MLP(D=D, d_ff=d_ff, bias=bias, gelu=gelu)
 
-    def forward(self, x, mask=None) -> Tensor:
-        x = x + self.attention(self.norm1(x), mask)  # [B, S, D]
+    def forward(self, x, mask=None, cache=None) -> Tensor:
+        x = x + self.attention(self.norm1(x), mask, cache)  # [B, S, D]
         return x + self.mlp(self.norm2(x))  # [B, S, D]

@@ -55,7 +55,8 @@ class Spec:
     people's additions to derived lines (`tracer.textbook.hints`). `presets` are sizes and options of published
     models, by name. `meanings` are those of sizes that no other model has; the words up to the first colon or comma
     name it. `subset` has the fields that differ where patches are left out of the sequence, if the model can do that:
-    its `prepare` returns the numbers of the tokens that stay as `named["kept"]`.
+    its `prepare` returns the numbers of the tokens that stay as `named["kept"]`. `cached(model)` returns the model
+    that reads the last tokens of a text after a cache of keys and values (`tracer.models.shared.decoding`).
     """
 
     net: Callable[..., torch.nn.Module]
@@ -83,6 +84,7 @@ class Spec:
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
     subset: dict[str, Any] = field(default_factory=dict)
+    cached: Callable[[Model], Model] | None = None
 
 
 @dataclass
@@ -194,12 +196,17 @@ class Model:
         prove: bool | str = True,
         primitives: bool | Collection[int] = False,
         change: Mapping[str, Any] | None = None,
+        cache: bool = False,
         **sizes: int,
     ) -> Trace:
         """Run the model once and prove every line that it shows.
 
-        See `inputs`, and `tracer.trace` for `keep`, `prove`, `primitives` and `change`.
+        See `inputs`, and `tracer.trace` for `keep`, `prove`, `primitives` and `change`. With `cache`, the run reads the
+        last token of the text alone (`T` sets how many), after the keys and values of all tokens before it.
         """
+        if cache:
+            more: dict[str, Any] = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
+            return self.cached.trace(image, text, **more, **sizes)
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
         inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
@@ -279,6 +286,16 @@ class Model:
             if key:
                 self._changed.put(key, changed)
         return changed
+
+    @cached_property
+    def cached(self) -> Model:
+        """The same model, which reads the last token of a text after a cache of the keys and values of all others.
+
+        Raise ValueError for a model that keeps none.
+        """
+        if self.spec.cached is None:
+            raise ValueError(f"{quote(self.name)} writes no text, so it keeps no cache of keys and values")
+        return self.spec.cached(self)
 
     @cached_property
     def _subset(self) -> Model | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from tracer.tracing import WHOLE
 from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
 from tracer.zoo.find_probe_sizes import OnMeta, SizeGroup, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
+from tracer.zoo.hf.cached_decoding import with_cache
 from tracer.zoo.hf.config_attributes import at as placed
 from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
@@ -206,6 +208,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         segments=segments,
         hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
+        cached=partial(with_cache, files.tokenizer),
         parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
     )
 

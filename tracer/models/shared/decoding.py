@@ -1,0 +1,140 @@
+"""Decoding from a cache: the last tokens of a text are read after the keys and values of all tokens before them.
+
+The run before it, which fills the cache, is called prefill. Source: Shazeer 2019, Fast Transformer Decoding, section
+2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL.Image import Image
+
+from tracer.expr.layout.concat_stack_pad import Concat
+from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.blocks import Past, past_length
+from tracer.models.shared.predictions import next_tokens
+from tracer.textbook.claims import Claim
+from tracer.textbook.claims import predicates as so
+from tracer.textbook.hints import Hint
+
+if TYPE_CHECKING:
+    from tracer.models.shared.spec import Model
+
+T_PAST = "T_past"
+"""The number of tokens in the cache."""
+LENGTHS = (25, 34, 27)
+"""Words in the cache of each probe."""
+LONGER = 40
+"""Rows that the position table of a probe has beyond those that the plain run needs."""
+
+APPENDED = (
+    Claim(
+        "Keys and values of the tokens before are in the cache. Only those of the new tokens are computed, and they "
+        "are appended to the others.",
+        so.has(Concat),
+    ),
+)
+NEW = (Claim("Only the new tokens go through this matrix: the others did in earlier runs."),)
+HINTS = (
+    Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),
+    Hint("*.attention.value", title="Append values to the cache", why=APPENDED),
+    Hint("*.rope", id="attention.turned key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"),
+    *(
+        Hint(
+            at,
+            id=f"attention.new {name}",
+            title=f"{name.title()}s of the new tokens",
+            letter=letter,
+            below=below,
+            why=NEW,
+        )
+        for name, below, letter, places in (
+            ("key", "K", r"\mathbf{K}_{\mathrm{new}}", ("*.attention.key.linear", "*.k_proj.linear")),
+            ("value", "V", r"\mathbf{V}_{\mathrm{new}}", ("*.attention.value.linear", "*.v_proj.linear")),
+        )
+        for at in places
+    ),
+)
+
+
+def with_cache(model: Model, hints: Iterable[Hint] | None = None) -> Model:
+    """Return a model of ours that reads the last tokens of a text after a cache of the others; `hints` are those of its
+    lines, by default those of the model."""
+    spec = model.spec
+
+    def example(sizes: dict[str, int]) -> Inputs:
+        *before, tokens = spec.example(sizes)
+        past = tuple(tuple(torch.randn(shape) for _ in range(2)) for shape in cache_shapes(sizes))
+        return Inputs((*(None for _ in before), tokens), named={"past": past})
+
+    patches = [probe.get("H", 0) * probe.get("W", 0) // probe.get("P", 1) ** 2 for probe in spec.probes]
+    fields: dict[str, Any] = {
+        "hints": (*(spec.hints if hints is None else hints), *HINTS, *past_hints(len(model.net.blocks))),
+        "runs": (*spec.runs, T_PAST),
+        "names": (*spec.names, T_PAST, f"{T_PAST} + T"),
+        "probes": tuple(
+            {**probe, T_PAST: count + words, "T_max": probe["T_max"] + LONGER}
+            for probe, count, words in zip(spec.probes, patches, LENGTHS, strict=False)
+        ),
+        "example": example,
+        "prepare": partial(prepare, spec.prepare),
+        "result": lambda model, inputs, output: next_tokens(model, inputs, output[0]),
+    }
+    return replace(model, spec=replace(spec, **fields, cached=None), _solutions={})
+
+
+def past_hints(blocks: int) -> Iterator[Hint]:
+    """Yield the letters of the keys and values in the caches of so many blocks."""
+    for layer in range(blocks):
+        for place, letter in enumerate("KV"):
+            above = rf"^{{({layer + 1})}}"
+            yield Hint(f"input past.{layer}.{place}", letter=rf"\mathbf{{{letter}}}_{{\mathrm{{past}}}}{above}")
+
+
+def cache_shapes(sizes: dict[str, int]) -> list[tuple[int, ...]]:
+    """Return the shape of the keys, and of the values, of each block: `[B, h, T_past, d_k]`, h those of keys."""
+    heads, width = sizes.get("h_kv", sizes["h"]), sizes["D"] // sizes["h"]
+    return [(sizes["B"], heads, sizes.get(T_PAST, 0), width)] * sizes["L"]
+
+
+def prepare(read: Callable[..., Inputs], model: Model, image: Image | None, text: str | None, options: dict) -> Inputs:
+    """Return the last T tokens of a text, and the keys and values of what comes before them, which a run computes.
+
+    T is 1 where it is not one of the `options`. With T_past, the text is cut or repeated. Raise ValueError in one
+    sentence for a text that leaves nothing to the cache.
+    """
+    own, T = {name: size for name, size in options.items() if name not in ("T", T_PAST)}, options.get("T", 1)
+    patches = model.vocabulary.complete({**own, **model.sizes}).get("N", 0) if "image" in model.takes else 0
+    if T_PAST in options:
+        own["T"] = options[T_PAST] - patches + T
+    inputs = read(model, image, text, own)
+    *before, tokens = inputs
+    if tokens.shape[1] <= T - bool(patches):
+        raise ValueError(
+            f"the text has T={tokens.shape[1]} tokens, expected {T + 1} or more: all but {T} of them fill the cache"
+        )
+    past = fill_cache(model, before, tokens[:, : tokens.shape[1] - T])
+    sizes = {**inputs.sizes, "T": T, T_PAST: past_length(past)}
+    return replace(
+        inputs,
+        tensors=(*(None for _ in before), tokens[:, tokens.shape[1] - T :]),
+        named={"past": past},
+        sizes=sizes,
+        photo=None,
+        crop=None,
+    )
+
+
+@torch.no_grad()
+def fill_cache(model: Model, before: Sequence[torch.Tensor], tokens: torch.Tensor) -> Past:
+    """Return the keys and values of all blocks after a run on a picture, if there is one `before`, and `[B, T]`."""
+    shapes = cache_shapes({**model.sizes, "B": len(tokens)})
+    empty = tuple(
+        (torch.zeros(shape, device=model.device), torch.zeros(shape, device=model.device)) for shape in shapes
+    )
+    return model.net(*(tensor.to(model.device) for tensor in (*before, tokens)), past=empty)[1]
