@@ -95,10 +95,10 @@ def trace(
 ) -> Trace:
     """Run `module(*args, **kwargs)` once, a module or a function, and record every op, as plain data.
 
-    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, or of one by
-    its name, or of all whose name fits a pattern such as `"past.*"`): the module is then run again with those axes at other sizes, and every dimension is solved.
-    `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes are symbols too, which are then
-    axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
+    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, of one by its name, or
+    of all whose names fit a pattern such as `"past.*"`): the module is then run again with those axes at other sizes,
+    and every dimension is solved. `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes
+    are symbols too, which are then axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
     kept besides. Lines whose tensors do not fit are proven in a second run of the module, which holds each tensor until
     the last line that needs it is proven. `prove=False` leaves the equations unexecuted, and `prove="later"` pending,
