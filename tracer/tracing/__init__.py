@@ -95,7 +95,7 @@ def trace(
 ) -> Trace:
     """Run `module(*args, **kwargs)` once, a module or a function, and record every op, as plain data.
 
-    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor input, of one by its name, or
+    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor, of one by its name, or
     of all whose names fit a pattern such as `"past.*"`): the module is then run again with those axes at other sizes,
     and every dimension is solved. `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes
     are symbols too, which are then axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
