@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL.Image import Image
@@ -205,8 +205,8 @@ class Model:
         last token of the text alone (`T` sets how many), after the keys and values of all tokens before it.
         """
         if cache:
-            more: dict[str, Any] = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
-            return self.cached.trace(image, text, **more, **sizes)
+            settings = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
+            return cast(Any, self.cached).trace(image, text, **settings, **sizes)
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
         inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
