@@ -43,7 +43,7 @@ def test_its_lines_hold_on_other_runs_with_the_cache_as_a_size(cached, name):
 @pytest.mark.parametrize("name", OURS)
 def test_the_cache_that_a_run_returns_is_the_one_that_it_took_and_one_column(cached, name):
     model = tracer.load(name)
-    inputs = model.cached.inputs()
+    inputs = model.decoder.inputs()
     _, now = model.net(*inputs, **inputs.named)
     for before, after in zip(inputs.named["past"], now, strict=True):
         for old, new in zip(before, after, strict=True):

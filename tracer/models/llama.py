@@ -161,7 +161,7 @@ HINTS = (
 """Hints: a person's additions to the derived textbook."""
 
 SPEC = Spec(
-    cached=with_cache,
+    decoder=with_cache,
     net=Llama,
     hints=HINTS,
     takes=("text",),

@@ -120,7 +120,7 @@ SHAKESPEARE = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 """The 65 characters of the training text, in order."""
 
 SPEC = Spec(
-    cached=with_cache,
+    decoder=with_cache,
     net=NanoGPT,
     hints=HINTS,
     takes=("text",),

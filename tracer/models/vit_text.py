@@ -271,7 +271,7 @@ CACHED_HINTS = tuple(
 """Hints where the picture is in the cache, so that words are all that is embedded."""
 
 SPEC = Spec(
-    cached=partial(with_cache, hints=CACHED_HINTS),
+    decoder=partial(with_cache, hints=CACHED_HINTS),
     net=ViTText,
     hints=HINTS,
     takes=("image", "text"),

@@ -85,7 +85,7 @@ def with_cache(model: Model, hints: Iterable[Hint] | None = None) -> Model:
         "prepare": partial(prepare, spec.prepare),
         "result": lambda model, inputs, output: next_tokens(model, inputs, output[0]),
     }
-    return replace(model, spec=replace(spec, **fields, cached=None), _solutions={})
+    return replace(model, spec=replace(spec, **fields, decoder=None), _solutions={})
 
 
 def past_hints(blocks: int) -> Iterator[Hint]:

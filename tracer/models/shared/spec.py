@@ -55,7 +55,7 @@ class Spec:
     people's additions to derived lines (`tracer.textbook.hints`). `presets` are sizes and options of published
     models, by name. `meanings` are those of sizes that no other model has; the words up to the first colon or comma
     name it. `subset` has the fields that differ where patches are left out of the sequence, if the model can do that:
-    its `prepare` returns the numbers of the tokens that stay as `named["kept"]`. `cached(model)` returns the model
+    its `prepare` returns the numbers of the tokens that stay as `named["kept"]`. `decoder(model)` returns the model
     that reads the last tokens of a text after a cache of keys and values (`tracer.models.shared.decoding`).
     """
 
@@ -84,7 +84,7 @@ class Spec:
     presets: dict[str, dict[str, Any]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
     subset: dict[str, Any] = field(default_factory=dict)
-    cached: Callable[[Model], Model] | None = None
+    decoder: Callable[[Model], Model] | None = None
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Model:
         """
         if cache:
             settings = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
-            return cast(Any, self.cached).trace(image, text, **settings, **sizes)
+            return cast(Any, self.decoder).trace(image, text, **settings, **sizes)
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
         inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
@@ -288,14 +288,14 @@ class Model:
         return changed
 
     @cached_property
-    def cached(self) -> Model:
+    def decoder(self) -> Model:
         """The same model, which reads the last token of a text after a cache of the keys and values of all others.
 
         Raise ValueError for a model that keeps none.
         """
-        if self.spec.cached is None:
+        if self.spec.decoder is None:
             raise ValueError(f"{quote(self.name)} writes no text, so it keeps no cache of keys and values")
-        return self.spec.cached(self)
+        return self.spec.decoder(self)
 
     @cached_property
     def _subset(self) -> Model | None:

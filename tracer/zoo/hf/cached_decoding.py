@@ -112,4 +112,4 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
         "ways": ways,
         "result": lambda model, inputs, output: following(model, inputs, {"logits": output[0]}, tokenizer),
     }
-    return replace(model, net=net, spec=replace(spec, **fields, cached=None), _solutions={})
+    return replace(model, net=net, spec=replace(spec, **fields, decoder=None), _solutions={})

@@ -208,7 +208,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         segments=segments,
         hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
-        cached=partial(with_cache, files.tokenizer),
+        decoder=partial(with_cache, files.tokenizer),
         parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
     )
 
