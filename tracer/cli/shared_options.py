@@ -113,6 +113,11 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
     """Print or write the trace as the options say."""
     if options.out is None:
         sys.stdout.write(export.render(trace, options.level, options.format or "table"))
+        if options.level == "steps" and (options.format or "table") == "table":
+            from tracer.diagnostics.findings import as_text  # loads torch
+
+            lines = list(as_text.report(trace))
+            sys.stdout.write("".join(f"{line}\n" for line in ["", *lines] if lines))
     elif options.out.endswith(SAVED):
         trace.save(options.out)
     else:

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor, Source, Step, TensorRecord, Trace
+from tracer.record import (
+    CallRecord,
+    Decomposition,
+    Finding,
+    ModuleRecord,
+    Op,
+    ReturnedTensor,
+    Source,
+    Step,
+    TensorRecord,
+    Trace,
+)
 
 SUFFIXES = (".json",)
 
@@ -37,6 +48,8 @@ def tree(trace: Trace) -> dict[str, Any]:
     }
     if trace.changes:
         contents["changes"] = list(trace.changes)
+    if trace.diagnosis:
+        contents["findings"] = [_finding(finding) for finding in trace.diagnosis]
     if trace.repeats:
         contents["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
     levels = {
@@ -88,6 +101,11 @@ def _step(step: Step) -> dict[str, Any]:
         "note",
     )
     return {name: plain(getattr(step, name)) for name in names}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    names = ("kind", "step", "ops", "message", "fix", "intent")
+    return {name: plain(getattr(finding, name)) for name in names}
 
 
 def _return_value(tensor: ReturnedTensor) -> dict[str, Any]:

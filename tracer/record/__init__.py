@@ -6,6 +6,7 @@ proven), read back with `tracer.symbols.notation.parse`.
 """
 
 from tracer.record.attention import AttentionRecord, Picture, Segment
+from tracer.record.findings import Finding
 from tracer.record.ops import (
     Argument,
     CallRecord,
@@ -39,6 +40,7 @@ __all__ = [
     "AttentionRecord",
     "CallRecord",
     "Decomposition",
+    "Finding",
     "ModuleRecord",
     "Name",
     "Op",

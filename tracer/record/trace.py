@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracer.ops import is_layout
 from tracer.record.attention import AttentionRecord, Picture, Segment
 from tracer.record.film import Film
+from tracer.record.findings import Finding
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor
 from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
@@ -40,6 +41,7 @@ class Trace:
         opened_error: The relative difference between the output and that of PyTorch's fast path, if a plain forward
             takes one; a note says more.
         changes: The lines that were changed in this run, and how: `block1.attention.weights=zero`.
+        diagnosis: All findings, acknowledged or not, or None while nobody asked for them (`findings`).
         later: The prover of pending steps, with the equations by which cells are followed. It holds the model and is
             not part of the data: it is never saved, copied or compared. The same holds for `replay`, which runs the
             model again, and for `reread`, which proves the lines of an opened file from its tensors.
@@ -68,6 +70,7 @@ class Trace:
     calls: tuple[CallRecord, ...] = ()
     opened_error: float | None = None
     changes: tuple[str, ...] = ()
+    diagnosis: tuple[Finding, ...] | None = None
     later: DeferredProver | None = field(default=None, compare=False)
     replay: Replayer | None = field(default=None, compare=False)
     reread: Prover | None = field(default=None, compare=False)
@@ -140,6 +143,37 @@ class Trace:
             raise ValueError("the lines of this trace can't be checked on other runs: its model is no longer there")
         steps = self.replay.check(self.steps, self.later)
         return replace(self, steps=steps, notes=tuple(dict.fromkeys((*self.notes, *self.replay.notes))))
+
+    def diagnose(self) -> Trace:
+        """Return this trace with its findings: what looks like a mistake in the model's code.
+
+        Some rules run the model again. Those are left out of a trace that no longer holds its model, and of one whose
+        model is too large to be run unasked.
+        """
+        from tracer.diagnostics.findings import find  # stands above the record: looked up
+
+        return self if self.diagnosis is not None else replace(self, diagnosis=find(self))
+
+    @cached_property
+    def _diagnosis(self) -> tuple[Finding, ...]:
+        return self.diagnose().diagnosis or ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What looks like a mistake in the model's code: the findings that nobody acknowledged. See `docs/findings.md`.
+
+        Examples:
+            >>> import torch, tracer
+            >>> merge = lambda heads: heads.reshape(2, 5, 12)  # [B, h, T, d_k], not transposed
+            >>> [finding.kind for finding in tracer.trace(merge, torch.randn(2, 3, 5, 4)).findings]
+            ['axes mixed']
+        """
+        return tuple(finding for finding in self._diagnosis if not finding.intent)
+
+    @property
+    def acknowledged_findings(self) -> tuple[Finding, ...]:
+        """The findings that are on purpose, each with the reason in its `intent`."""
+        return tuple(finding for finding in self._diagnosis if finding.intent)
 
     def __getstate__(self) -> dict:
         """Return the pickled and copied state: plain data, all of it proven."""

@@ -27,7 +27,8 @@ class Hint:
     hold are not shown. Of several hints that match, the later ones count.
 
     `apart` names calls directly in `module`, such as `"add"` or `"slice"`, whose results get lines of their own instead
-    of being inlined. At `"parameter PATH"` or `"input NAME"` a hint sets the letter of a parameter or input.
+    of being inlined. `intent` acknowledges the findings of the rule `finding`: the reason why what looks like a mistake
+    is on purpose. At `"parameter PATH"` or `"input NAME"` a hint sets the letter of a parameter or input.
     """
 
     at: str = "*"
@@ -42,6 +43,8 @@ class Hint:
     stage: str = ""
     id: str = ""
     apart: str = ""
+    finding: str = ""
+    intent: str = ""
 
     def fits(self, at: str, role: str, module: str) -> bool:
         """Return whether it applies to this line."""
@@ -67,7 +70,9 @@ class Hint:
         )
 
 
-SAID = tuple(field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart"))
+SAID = tuple(
+    field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart", "finding", "intent")
+)
 """Fields that a hint can set for a line."""
 
 

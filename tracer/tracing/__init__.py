@@ -395,6 +395,7 @@ def _replay(
         solution,
         derive_there,
         tuple(parts.values()),
+        hints,
     )
 
 

@@ -1,8 +1,8 @@
 """Verification: all contents of a model's trace are compared with independent computations.
 
 A report has the figures that the command line promises. Checks without a figure of their own (formulas of cost,
-attention rows) add a key `"problems"`, a list of sentences, only where they fail, and operands that no check of a line
-sees a key `"unseen"`, their number, only where there are any.
+attention rows, findings that nobody acknowledged) add a key `"problems"`, a list of sentences, only where they fail,
+and operands that no check of a line sees a key `"unseen"`, their number, only where there are any.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tracer
 from tracer import zoo
 from tracer.capture.attention.score_replay import sinks
 from tracer.capture.tensors.pytree import output_tensors, same_outputs
+from tracer.diagnostics.findings import as_text
 from tracer.export import to_json, to_table
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.spec import Model
@@ -83,6 +84,7 @@ def report(model: Model) -> dict[str, Any]:
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
     checked = traced if traced.replay is None else traced.check()
     problems += checks.problems(model, inputs, checked)
+    problems += [as_text.sentence(finding, traced) for finding in traced.findings]
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     unseen = sum(len(step.unseen) for step in checked.steps)

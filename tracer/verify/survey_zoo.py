@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.capture.tensors.pytree import same_outputs
+from tracer.diagnostics.findings import as_text
 from tracer.export.to_html import equation
 from tracer.ops import is_layout
 from tracer.record import Trace
@@ -56,7 +57,8 @@ class ModelOutcome(NamedTuple):
     """The outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
     no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
     those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
-    run and nothing of the model was changed, the seconds, and why it failed, or ""."""
+    run and nothing of the model was changed, the seconds, and why it failed, or "". `findings` are those that nobody
+    acknowledged, `intents` counts the others."""
 
     name: str
     computing: int = 0
@@ -73,6 +75,8 @@ class ModelOutcome(NamedTuple):
     seconds: float = 0.0
     reason: str = ""
     unseen: int = 0
+    findings: tuple[str, ...] = ()
+    intents: int = 0
 
 
 def perturb_parameters(net: torch.nn.Module) -> None:
@@ -106,6 +110,8 @@ def book(name: str) -> ModelOutcome:
     unproven = [f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "proven"]
     missing = list(find_unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
     missing += [note for note in trace.notes if not trace.steps]
+    with torch.no_grad():
+        findings = tuple(as_text.sentence(finding, trace) for finding in trace.findings)
     changing = changing_sizes(trace)
     return ModelOutcome(
         name,
@@ -122,6 +128,8 @@ def book(name: str) -> ModelOutcome:
         same_outputs(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
         time.perf_counter() - began,
         unseen=sum(len(step.unseen) for step in shown),
+        findings=findings,
+        intents=len(trace.acknowledged_findings),
     )
 
 
@@ -145,10 +153,10 @@ def line(outcome: ModelOutcome) -> str:
         f"{outcome.name}: {outcome.proven} of {outcome.steps} steps proven, "
         f"{outcome.covered} of {outcome.computing} ops in steps, {outcome.kernels} by kernel, "
         f"{outcome.solved} of {outcome.sizes} sizes in symbols, error {outcome.error:.1e}, "
-        f"{outcome.unseen} operands unseen,"
+        f"{outcome.unseen} operands unseen, {len(outcome.findings)} findings and {outcome.intents} on purpose,"
         f" {outcome.seconds:.0f} s" + ("" if outcome.unchanged else ", output or model CHANGED")
     )
-    return "\n".join([text, *(f"    {unproven}" for unproven in outcome.unproven)])
+    return "\n".join([text, *(f"    {problem}" for problem in (*outcome.unproven, *outcome.findings))])
 
 
 BARS = {
@@ -183,5 +191,8 @@ def summary(outcomes: list[ModelOutcome]) -> tuple[list[str], bool]:
             shares = (f"{name} {_share(own, *bar[:2]):.1%}" for name, bar in BARS.items())
             lines.append(f"{field}, {len(own)} models: {', '.join(shares)}")
     lines.append(f"{sum(outcome.unseen for outcome in ran):,} operands that no check sees")
+    findings = sum(len(outcome.findings) for outcome in ran)
+    holds = holds and not findings
+    lines.append(f"{findings} findings (expected 0), and {sum(outcome.intents for outcome in ran)} on purpose")
     lines.append(f"{sum(outcome.seconds for outcome in ran) / 60:.1f} minutes")
     return lines, holds

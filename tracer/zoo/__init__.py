@@ -10,6 +10,7 @@ states the `PACKAGE` that must be installed and `EXAMPLES`, names and what they 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module, util
@@ -95,8 +96,11 @@ def check_no_folder(name: str) -> None:
 
 def spec_of(name: str) -> Spec:
     """Return the `Spec` of a library's model. Raise ValueError if there is no such model."""
+    from tracer.zoo.intents import intents_of  # loads torch
+
     source, id = source_of(name)
-    return source.spec(id)
+    spec = source.spec(id)
+    return replace(spec, hints=(*spec.hints, *intents_of(name)))
 
 
 def summary(name: str) -> str:
@@ -130,8 +134,7 @@ def load(name: str, *, weights=None, **config) -> Model:
     from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
     from tracer.models.shared.spec import Model, build_seeded  # loads torch
 
-    source, id = source_of(name)
-    spec = source.spec(id)
+    (source, id), spec = source_of(name), spec_of(name)
     check_config(spec, name, config)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}, **config}
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.attention import layers
-from tracer.capture.attention.score_replay import hides, is_windowed, own_columns, scores_rows
+from tracer.capture.attention.score_replay import HIDDEN, hides, is_windowed, own_columns, scores_rows
 from tracer.record import AttentionRecord, Segment, Trace
 
 if TYPE_CHECKING:
@@ -220,3 +220,15 @@ def largest_share(trace: Trace, queries: Collection[int], moved: ChangedPosition
         shares = trace.attention(layer, part=part)[:, :, list(queries)][..., before].double().sum(dim=-1)
         most = max(most, float(shares.max()))
     return most
+
+
+def open_cells(trace: Trace, record: AttentionRecord) -> torch.Tensor:
+    """Return bool `[B, h, S_q, S_k]`: True where a key was open to a query, of one attention of the run."""
+    return _open(trace, record, list(range(record.queries)))
+
+
+def hidden_rows(trace: Trace, record: AttentionRecord) -> torch.Tensor:
+    """Return bool `[B, h, S_q]`: True where the mask hides all keys from a query, by -∞ or by numbers as low as those
+    that hide a key."""
+    mask = _own(_mask(trace, record, list(range(record.queries))), trace, record)
+    return (mask <= HIDDEN).all(dim=-1)

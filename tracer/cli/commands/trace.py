@@ -99,16 +99,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(trace: Trace, options: argparse.Namespace) -> Trace:
-    """Return the trace with its lines checked on other runs, where lines are shown; print in one line why they were
-    not."""
+    """Return the trace with its lines checked on other runs and its findings, where these are shown; print in one line
+    why lines were not checked."""
     from tracer.tracing.proofs import counterfactual_budget
 
     saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file
-    if saved or not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
+    if saved:
+        return trace.diagnose()
+    if not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
         return trace
     if trace.steps and (problem := counterfactual_budget.too_large(trace)):
         print(f"{shorten(trace.model)}: {problem}", file=sys.stderr)
-    return counterfactual_budget.check(trace)
+    return counterfactual_budget.check(trace).diagnose()
 
 
 def _trace(options: argparse.Namespace, photo) -> Trace:

@@ -30,7 +30,7 @@ def check(trace: Trace) -> None:
     formulas = Formulas(trace.symbols)
     for rule in (_symbols, _ops, _decompositions, _modules, _calls, _steps, _outputs):
         rule(trace, formulas)
-    for rule in (_values, _result, _attentions, _picture, _segments):
+    for rule in (_values, _result, _attentions, _picture, _segments, _findings):
         rule(trace)
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
@@ -47,6 +47,13 @@ def check_counts(trace: Trace) -> None:
 def _values(trace: Trace) -> None:
     for name, tensor in trace.values.items():
         _expect(tensor.ndim <= AXES, f"value {quote(name)}", f"at most {AXES} axes, got {tensor.ndim:,}")
+
+
+def _findings(trace: Trace) -> None:
+    for position, finding in enumerate(trace.diagnosis or ()):
+        where = f"finding {position}"
+        for op in finding.ops:
+            _expect(0 <= op < len(trace.ops), where, f"ops among {len(trace.ops)}, got {op}")
 
 
 def _result(trace: Trace) -> None:

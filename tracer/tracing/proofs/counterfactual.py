@@ -30,6 +30,7 @@ from tracer.shapes.solver import UNKNOWN
 from tracer.shapes.twin_variation import Variation, vary
 from tracer.symbols import notation
 from tracer.textbook.derivation import HERE, KERNEL
+from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing.proofs.deferred_proofs import Later
 from tracer.tracing.proofs.proof_power import ProbeValues, unseen, unseen_in_run
@@ -95,6 +96,7 @@ class Replay:
     solution: Solution | None
     derive: Callable[[Recording, dict[str, int]], Sequence[DerivedStep]]
     depths: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
     shortened: bool = False
     missing: list[str] = field(default_factory=list)

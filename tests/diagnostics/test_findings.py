@@ -1,0 +1,177 @@
+"""What findings are to those who ask for them: plain data, acknowledged or not, in files and on the command line."""
+
+import json
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tests.diagnostics.test_pairs import trace_of
+from tests.diagnostics.wrong_modules import PAIRS
+from tracer import zoo
+from tracer.cli import main
+from tracer.diagnostics.findings import NO_REASON, as_text, rules
+from tracer.textbook.hints import Hint
+from tracer.verify import report, small
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "findings.md"
+
+
+def merge(heads):
+    return heads.reshape(heads.shape[0], -1, 12)
+
+
+def merge_on_purpose(heads):
+    return heads.reshape(heads.shape[0], -1, 12)  # tracer: axes mixed on purpose, it is a test
+
+
+def merge_without_reason(heads):
+    return heads.reshape(heads.shape[0], -1, 12)  # tracer: axes mixed on purpose
+
+
+def merge_with_comment_of_another_rule(heads):
+    return heads.reshape(heads.shape[0], -1, 12)  # tracer: mask corner on purpose, it is a test
+
+
+HEADS = torch.randn(2, 3, 5, 4)
+
+
+def test_a_finding_is_plain_data():
+    (finding,) = tracer.trace(merge, HEADS).findings
+    assert finding == type(finding)(finding.kind, finding.step, finding.ops, finding.message, finding.fix)
+    assert (finding.kind, finding.intent) == ("axes mixed", "")
+    assert "[2, 3, 5, 4] as [2, 5, 12]" in finding.message and ".transpose(1, 2)" in finding.fix
+    with pytest.raises(AttributeError):
+        finding.kind = "another"
+
+
+def test_a_comment_in_the_code_acknowledges_one_rule():
+    trace = tracer.trace(merge_on_purpose, HEADS)
+    assert not trace.findings
+    assert [finding.intent for finding in trace.acknowledged_findings] == ["it is a test"]
+    assert tracer.trace(merge_without_reason, HEADS).acknowledged_findings[0].intent == NO_REASON
+    assert tracer.trace(merge_with_comment_of_another_rule, HEADS).findings
+
+
+def test_a_hint_acknowledges_where_it_fits():
+    trace = tracer.trace(merge, HEADS)
+
+    def findings_with(hint: Hint):
+        return replace(trace, replay=replace(trace.replay, hints=(hint,))).findings
+
+    assert not findings_with(Hint(finding="axes mixed", intent="it is a test"))
+    assert findings_with(Hint(finding="mask corner", intent="it is a test"))
+    assert findings_with(Hint("block9.*", finding="axes mixed", intent="it is a test"))
+
+
+def test_symbols_tell_axes_of_one_length_apart():
+    heads = torch.randn(2, 4, 4, 4)  # [B, h, T, d_k] with h = T: numbers alone can't tell
+    assert not tracer.trace(lambda x: x.reshape(x.shape[0], x.shape[2], 16), heads).findings
+    trace = tracer.trace(lambda x: x.reshape(x.shape[0], x.shape[2], 16), heads, symbols={"B": 0, "T": 2})
+    assert [finding.kind for finding in trace.findings] == ["axes mixed"]
+
+
+def test_lines_that_repeat_are_one_finding():
+    class Stack(nn.Module):
+        def forward(self, x):
+            for _ in range(3):
+                x = x.transpose(1, 2).reshape(x.shape)
+            return x
+
+    (finding,) = tracer.trace(Stack(), torch.randn(2, 3, 5), symbols={"B": 0, "T": 1, "D": 2}).findings
+    assert len(finding.ops) == 3 and "3 times" in finding.message
+
+
+def test_a_changed_run_has_none():
+    plain = trace_of("MergedHeads", True)
+    pair = PAIRS["MergedHeads"]
+    change = {plain.steps[-1].id: tracer.changes.scale(2)}
+    assert plain.findings and not tracer.trace(pair.build(True), *pair.args(), change=change).findings
+
+
+def test_findings_are_saved_and_shown_as_recorded(tmp_path):
+    trace = trace_of("BatchFirst", True).diagnose()
+    trace.save(tmp_path / "run.safetensors")
+    opened = tracer.open(tmp_path / "run.safetensors")
+    assert opened.findings == trace.findings and [f.kind for f in opened.findings] == ["samples mixed"]
+    assert as_text.RECORDED in list(as_text.report(opened))
+    assert as_text.RECORDED not in list(as_text.report(trace))
+
+
+def test_a_file_without_findings_is_read_anew_by_the_rules_that_need_no_model(tmp_path):
+    tracer.trace(merge, HEADS).save(tmp_path / "run.safetensors")
+    opened = tracer.open(tmp_path / "run.safetensors")
+    assert opened.diagnosis is None and [finding.kind for finding in opened.findings] == ["axes mixed"]
+
+
+def test_a_file_whose_finding_names_no_operation_is_refused(tmp_path):
+    trace = tracer.trace(merge, HEADS).diagnose()
+    stray = replace(trace, diagnosis=(replace(trace.diagnosis[0], ops=(99,)),))
+    with pytest.raises(ValueError, match="ops among"):
+        stray.save(tmp_path / "run.safetensors")
+
+
+def test_every_rule_has_a_section_and_every_section_a_rule():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    sections = re.findall(r"^### (.+)$", text.partition("## The rules")[2].partition("## What")[0], flags=re.MULTILINE)
+    assert sorted(section.lower() for section in sections) == sorted(rule.kind for rule in rules())
+
+
+def test_the_lesson_of_a_rule_is_a_page():
+    pages = {path.stem for path in (DOCUMENT.parents[1] / "pages").glob("*.py")}
+    assert {rule.lesson for rule in rules()} - {""} <= pages
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "vit"])
+def test_our_models_have_none(name):
+    assert tracer.load(name).trace().findings == ()
+
+
+def test_the_skewed_positions_of_xlnet_are_on_purpose():
+    if not zoo.available("hf"):
+        pytest.skip("transformers is not installed")
+    trace = small("hf:xlnet").trace()
+    assert trace.findings == ()
+    assert {"axes mixed", "parameter unused"} <= {finding.kind for finding in trace.acknowledged_findings}
+
+
+def test_verify_fails_for_a_finding_that_nobody_acknowledged(monkeypatch):
+    model, (finding,) = small("vit-note"), tracer.trace(merge, HEADS).findings
+    assert "problems" not in report(model)
+    monkeypatch.setattr("tracer.diagnostics.findings.find", lambda trace: (finding, replace(finding, intent="a test")))
+    assert report(model)["problems"] == [as_text.sentence(finding, model.trace())]
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    code = """
+        import torch
+        from torch import nn
+
+        class Merge(nn.Module):
+            def forward(self, x):
+                return x.reshape(x.shape[0], x.shape[2], -1)
+
+        def factory(B=2, h=3, T=5):
+            return Merge().eval(), torch.randn(B, h, T, 4)
+    """
+    (tmp_path / "heads_of_mine.py").write_text(textwrap.dedent(code))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "heads_of_mine:factory"
+
+
+def test_the_command_line_prints_them(own_module, capsys):
+    assert main(["trace", "--module", own_module]) == 0
+    out = capsys.readouterr().out
+    assert "1 finding" in out and "heads_of_mine.py:7" in out and "docs/findings.md#axes-mixed" in out
+    assert main(["trace", "--module", own_module, "--format", "json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["kind"] == "axes mixed" and finding["fix"]
+    assert main(["trace", "nanogpt", "--set", "T=8"]) == 0
+    assert "finding" not in capsys.readouterr().out

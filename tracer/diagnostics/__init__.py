@@ -1,0 +1,1 @@
+"""What is wrong with a model's code: findings of a run that goes through."""

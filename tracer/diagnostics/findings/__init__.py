@@ -1,0 +1,82 @@
+"""What runs, and is probably not what was meant: rules, each with a check on the run.
+
+Every file of this folder with `RULES` holds a family of them, found by itself. A rule's evidence comes from the run:
+its graph, its symbols, its masks, or a second run. Names alone never accuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from tracer.diagnostics.findings.rule import DOCUMENT, Rule
+from tracer.diagnostics.findings.run_view import RunView
+from tracer.record import Finding, Source, Trace
+
+__all__ = ["DOCUMENT", "Rule", "find", "rule_of", "rules"]
+
+PURPOSE = re.compile(r"#\s*tracer:\s*(?P<kind>[a-z ]+?) on purpose[,:;.\s]*(?P<reason>.*)")
+"""The comment with which a line of code acknowledges a finding: `# tracer: axes mixed on purpose, REASON`."""
+NO_REASON = "The code says that it is on purpose."
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return all rules, in the order of the document: those that need nothing but the record first."""
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    every = [rule for module in modules for rule in getattr(module, "RULES", ())]
+    return tuple(sorted(every, key=lambda rule: (rule.runs_again, rule.kind)))
+
+
+def rule_of(kind: str) -> Rule | None:
+    """Return the rule of that name, None for an unknown one."""
+    return next((rule for rule in rules() if rule.kind == kind), None)
+
+
+def find(trace: Trace) -> tuple[Finding, ...]:
+    """Return all findings of a run, in the order of its ops; those that somebody acknowledged have an `intent`.
+
+    A run that was changed has none: what it does is not what its code says. Rules that run the model again are left out
+    where it is no longer there, or too large.
+    """
+    if trace.changes:
+        return ()
+    view = RunView(trace)
+    every = [finding for rule in rules() if not rule.runs_again or view.repeatable for finding in rule.apply(view)]
+    findings = (_acknowledge(finding, view) for finding in _merge(every, trace))
+    return tuple(sorted(findings, key=lambda finding: finding.ops[:1] or (-1,)))
+
+
+def _merge(findings: Iterable[Finding], trace: Trace) -> Iterator[Finding]:
+    """Yield findings; those of one rule and one line of code, such as that of all blocks, are one."""
+    groups: dict[tuple, list[Finding]] = {}
+    for finding in findings:
+        source = trace.ops[finding.ops[0]].source if finding.ops else None
+        place = (source.file, source.line) if source else finding.ops
+        groups.setdefault((finding.kind, place, finding.fix), []).append(finding)
+    for first, *others in groups.values():
+        if not others:
+            yield first
+            continue
+        ops = tuple(sorted({op for finding in (first, *others) for op in finding.ops}))
+        message = f"{first.message} The same line does so {len(others) + 1} times in this run."
+        yield replace(first, ops=ops, message=message)
+
+
+def _acknowledge(finding: Finding, view: RunView) -> Finding:
+    """Return a finding with the reason why it is on purpose, if a hint or the code itself has one."""
+    if finding.intent:
+        return finding
+    for source in sources(finding, view.trace):
+        if (match := PURPOSE.search(source.text)) and match["kind"] == finding.kind:
+            return replace(finding, intent=match["reason"] or NO_REASON)
+    return replace(finding, intent=view.intent(finding))
+
+
+def sources(finding: Finding, trace: Trace) -> tuple[Source, ...]:
+    """Return the lines of code of a finding, each once, in the order in which they ran."""
+    return tuple(dict.fromkeys(source for op in finding.ops if (source := trace.ops[op].source) is not None))

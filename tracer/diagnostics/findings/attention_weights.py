@@ -1,0 +1,334 @@
+"""Attention weights: the axis that they sum to 1 over, the scale of their scores, and masks that come too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose, sqrt
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracer.capture.attention.score_replay import HIDDEN
+from tracer.capture.composite_calls import Call, Ref
+from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_back
+from tracer.diagnostics.findings.rule import Finding, Rule
+from tracer.graph.attention_sites import AttentionSite, find_attention_sites
+from tracer.graph.dataflow import Graph
+from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES, base
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+ALIKE = 1e-3
+"""Largest relative difference of a factor from the one that it is taken for."""
+SEEN = 1e-6
+"""Weight from which on a key that should be hidden was seen."""
+AROUND = 24
+"""Calls that a scale is looked for in, before queries and keys are multiplied."""
+
+
+def find_axes(run: RunView) -> Iterator[Finding]:
+    """Yield each softmax whose result is then summed over another axis than the one over which it adds up to 1."""
+    graph = run.graph
+    if graph is None:
+        return
+    walk = AxisWalk(graph)
+    for index in graph.computing_calls():
+        call = graph.calls[index]
+        axis = call.arguments.get("dim") if base(call.name) in SOFTMAXES else None
+        if not isinstance(axis, int) or not call.outputs[0].shape:
+            continue
+        weights = call.outputs[0]
+        axis %= len(weights.shape)
+        if weights.shape[axis] == 1:
+            continue
+        sums = [end for end in walk.sums(weights.key, axis) if not _renormalised(graph, end)]
+        if not sums or any(end.axis == end.softmax_axis for end in sums):
+            continue
+        end = sums[0]
+        ops = (*range(call.first, call.last), *range(graph.calls[end.call].first, graph.calls[end.call].last))
+        over = _axis_text(run, weights, axis)
+        summed = _axis_text(run, end.operand, end.axis)
+        message = (
+            f"The softmax adds up to 1 over axis {axis} ({over}), and the result is then summed over another axis"
+            f" ({summed}).{_measured_sums(run, end)}"
+        )
+        fix = "Take the softmax over the axis that is summed over next: `dim=-1` for weights of shape [queries, keys]."
+        yield Finding("softmax axis", run.step(ops[0]), ops, message, fix)
+
+
+def _renormalised(graph: Graph, end: AxisSum) -> bool:
+    """Return whether weights are divided by their own sum on the way, as in slot attention (Locatello et al. 2020)."""
+    for index in end.between:
+        call = graph.calls[index]
+        if base(call.name) != "div":
+            continue
+        for ref in graph.inputs[index][1:]:
+            key = ref.key
+            for _ in range(4):  # a small number may be added to the sum
+                producer = graph.producing_call(graph.root(key))
+                if producer is None:
+                    break
+                if base(producer.name) in ("sum", "norm", "linalg_vector_norm", "amax"):
+                    return True
+                key = graph.inputs[graph.producer[graph.root(key)]][0].key
+    return False
+
+
+def _measured_sums(run: RunView, end: AxisSum) -> str:
+    """Return between which numbers the weights that are summed add up."""
+    weights = run.value(end.operand.key) if run.repeatable else None
+    if weights is None or end.axis >= weights.dim():
+        return ""
+    sums = weights.double().sum(dim=end.axis)
+    return f" In this run, the weights of one sum add up to between {sums.min():.3g} and {sums.max():.3g}."
+
+
+def _axis_text(run: RunView, ref: Ref, axis: int) -> str:
+    """Return the symbolic length of an axis of a value, or its number."""
+    op, _, output = ref.key.partition(".")
+    if op.isdecimal() and output.isdecimal():
+        outputs = run.trace.ops[int(op)].outputs
+        if int(output) < len(outputs) and outputs[int(output)].symbolic and len(outputs[int(output)].shape) > axis:
+            return f"axis {axis}, {outputs[int(output)].symbolic[axis]}"  # type: ignore[index]
+    return f"axis {axis}, {ref.shape[axis]}"
+
+
+def find_scales(run: RunView) -> Iterator[Finding]:
+    r"""Yield attentions whose scores are not divided by the root of the width of a head.
+
+    The factor is collected from the product back to the projections of queries and keys, and forward to the softmax.
+    One that is none of the known mistakes is the model's own choice (Vaswani et al. 2017, section 3.2.1).
+    """
+    graph = run.graph
+    if graph is None:
+        return
+    for site in find_attention_sites(graph):
+        if site.linear:
+            continue
+        factor, width = _factor(graph, site), graph.shape(site.q)[-1]
+        if factor is None or width < 2:
+            continue
+        shape = graph.shape(site.q)
+        heads = shape[-3] if len(shape) == 4 else 1
+        wrong = _wrong_scale(factor, width, heads, graph.shape(site.k)[-1 if site.fused else -2])
+        if wrong is None:
+            continue
+        call = graph.calls[site.call]
+        yield Finding(
+            "scores scale",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"{wrong} The factor between the projections of queries and keys and the softmax is {factor:.6g}, and"
+            f" 1/√d_k is {1 / sqrt(width):.6g} for heads of width {width}.",
+            f"Multiply the scores by {'`q.size(-1) ** -0.5`'}, the width of one head, once.",
+        )
+
+
+def _wrong_scale(factor: float, width: int, heads: int, keys: int) -> str | None:
+    """Return what a factor is instead of 1/√d_k; None for the right one, and for one that is no known mistake."""
+
+    def alike(value: float) -> bool:
+        return isclose(factor, value, rel_tol=ALIKE)
+
+    if alike(width**-0.5):
+        return None
+    if alike(1):
+        return "The scores are not scaled, so the softmax saturates as heads get wider."
+    if alike(width**0.5):
+        return "The scores are multiplied by √d_k where they are to be divided by it."
+    if heads > 1 and alike((heads * width) ** -0.5):
+        return "The scores are divided by √D, the root of the width of all heads, instead of that of one head."
+    if alike(1 / width):
+        return "The scores are divided by d_k itself: they are scaled twice, or the root is missing."
+    return None
+
+
+def _factor(graph: Graph, site: AttentionSite) -> float | None:
+    """Return the constant factor of scores over the product of projected queries and keys; None if there is none, such
+    as with learned scales, norms, and queries that no projection made."""
+    factors = [_before(graph, site.q), _before(graph, site.k)]
+    call = graph.calls[site.call]
+    if base(call.name) == ATTENTION:
+        given = call.arguments.get("scale")
+        factors.append(given if isinstance(given, (int, float)) else graph.shape(site.q)[-1] ** -0.5)
+    else:
+        alpha = call.arguments.get("alpha", 1)
+        factors.append(alpha if isinstance(alpha, (int, float)) else None)
+        product = call.outputs[0].key
+        softmax = graph.calls[graph.producer[site.weights or ""]]
+        scores = next(iter(softmax.arguments.values())).key
+        path = path_back(graph, scores, product)
+        for index in path if path is not None else [-1]:
+            factors.append(_constant(graph, index) if index >= 0 else None)
+    result = 1.0
+    for factor in factors:
+        if factor is None:
+            return None
+        result *= factor
+    return result
+
+
+def _constant(graph: Graph, index: int) -> float | None:
+    """Return the factor that a call multiplies scores by: 1 for layouts and what is added; None for anything else."""
+    call = graph.calls[index]
+    name = base(call.name)
+    if graph.kind[index] in ("layout", "same") or name in ("add", "sub", "masked_fill", "where", "clamp", "dropout"):
+        return 1.0
+    if name in ("mul", "div"):
+        number = _number(graph, call.arguments.get("other"))
+        if number is None and isinstance(call.arguments.get("self"), Ref):
+            number = _number(graph, call.arguments["self"]) if name == "mul" else None
+        if not number:
+            return None
+        return number if name == "mul" else 1 / number
+    return None
+
+
+def _number(graph: Graph, value) -> float | None:
+    """Return a Python number as it is; of a tensor of one cell that the run computed from none, nothing is known."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _before(graph: Graph, key: str) -> float | None:
+    """Return the constant factor between a projection and this operand of the scores; None if something else than
+    constants, layouts and rotations stands between, or no projection comes before."""
+    factor = 1.0
+    for _ in range(AROUND):
+        index = graph.producer.get(key)
+        if index is None:
+            return None
+        call = graph.calls[index]
+        name = base(call.name)
+        if name in PROJECTIONS or name in LINEAR:
+            data = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+            return factor if len(data) == 1 else None
+        if name in NORMS or name in SOFTMAXES or name in MATMULS:
+            return None
+        if name == "cat" or (name == "add" and _rotation(graph, index)):
+            key = _data(graph, index)
+            continue
+        if name == "add":  # a bias; anything that depends on the input is another stream
+            data = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+            if len(data) != 1:
+                return None
+            key = data[0].key
+            continue
+        if name == "mul" and _turns(graph, call):
+            key = _data(graph, index)
+            continue
+        constant = _constant(graph, index)
+        if constant is None:
+            return None
+        factor *= constant
+        key = _data(graph, index)
+    return None
+
+
+def _rotation(graph: Graph, index: int) -> bool:
+    """Return whether a sum is that of a rotation: two products of the same data with constants (Su et al. 2021)."""
+    calls = [graph.producing_call(graph.root(ref.key)) for ref in graph.inputs[index]]
+    return len(calls) == 2 and all(call is not None and base(call.name) == "mul" for call in calls)
+
+
+def _turns(graph: Graph, call: Call) -> bool:
+    """Return whether a product is one with a table of constants, as of cosines, that varies by position."""
+    tensors = [value for value in call.arguments.values() if isinstance(value, Ref)]
+    constants = [ref for ref in tensors if graph.depends[ref.key] != "p" and not _floats_of_data(graph, ref.key)]
+    return len(tensors) == 2 and len(constants) == 1 and max(constants[0].shape, default=1) > 1
+
+
+def _floats_of_data(graph: Graph, key: str) -> bool:
+    """Return whether a value depends on floats that the run was given, or on a table that ids read."""
+    if graph.depends[key] != "x":
+        return False
+    index = graph.producer.get(key)
+    visited: set[int] = set()
+    waiting = [index]
+    while waiting:
+        index = waiting.pop()
+        if index is None or index in visited:
+            continue
+        visited.add(index)
+        if base(graph.calls[index].name) in PROJECTIONS or base(graph.calls[index].name) == "embedding":
+            return True
+        waiting += [graph.producer.get(ref.key) for ref in graph.inputs[index]]
+    return False
+
+
+def _data(graph: Graph, index: int) -> str:
+    """Return the operand of a call that depends on the input, the first of several."""
+    refs = graph.inputs[index]
+    return next((ref.key for ref in refs if graph.depends[ref.key] == "x"), refs[0].key)
+
+
+def find_late_masks(run: RunView) -> Iterator[Finding]:
+    """Yield masks that are applied to weights after the softmax, where hidden keys had a weight before."""
+    graph = run.graph
+    if graph is None:
+        return
+    walk = AxisWalk(graph)
+    for site in find_attention_sites(graph):
+        if site.weights is None or site.linear:
+            continue
+        rank = len(graph.shape(site.weights))
+        for end in walk.sums(site.weights, rank - 1):
+            for position, index in enumerate(end.between):
+                if _renormalised(graph, end._replace(between=end.between[position:])):
+                    continue
+                yield from _late_mask(run, site, index)
+
+
+def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Finding]:
+    graph = run.graph
+    assert graph is not None and site.weights is not None
+    call = graph.calls[index]
+    name = base(call.name)
+    if name not in ("add", "sub", "mul", "masked_fill", "where") or not call.outputs:
+        return
+    weights, out = run.value(site.weights), run.value(call.outputs[0].key)
+    if weights is None or out is None or out.shape != weights.shape or not _is_mask(run, index, weights.shape):
+        return
+    hidden = (out <= HIDDEN) if name in ("add", "sub") else ((out == 0) | (out <= HIDDEN))
+    seen = weights[hidden & (weights > SEEN)]
+    if not len(seen):
+        return
+    sums = out.double().masked_fill(out.isinf(), 0).sum(dim=-1)
+    low = out.double().min()
+    softmax = graph.calls[graph.producer[site.weights]]
+    text = (
+        f"their lowest number is then {low:.3g}"
+        if low < 0
+        else f"their rows then add up to between {sums.min():.3g} and {sums.max():.3g}"
+    )
+    yield Finding(
+        "mask after softmax",
+        run.step(call.last - 1),
+        (*range(softmax.first, softmax.last), *range(call.first, call.last)),
+        f"A mask is applied to the attention weights after the softmax, when {len(seen)} keys that it hides had a"
+        f" weight already, the largest {seen.max():.3g}; {text}.",
+        "Apply the mask to the scores, before the softmax: `scores.masked_fill(hidden, float('-inf'))`.",
+    )
+
+
+def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
+    """Return whether a call takes a mask besides weights: one number for each query and key, of two kinds only."""
+    graph = run.graph
+    assert graph is not None
+    for ref in graph.inputs[index]:
+        mask = run.value(ref.key)
+        if mask is None or mask.dim() < 2 or mask.shape[-1] != shape[-1] or mask.shape == ():
+            continue
+        if mask.shape[-2] not in (1, shape[-2]) or graph.depends[ref.key] == "p":
+            continue
+        kinds = mask.unique()
+        if len(kinds) == 2 and (mask.dtype == torch.bool or bool(kinds[0] <= HIDDEN) or kinds.tolist() == [0, 1]):
+            return True
+    return False
+
+
+RULES = (
+    Rule("softmax axis", find_axes, "notes"),
+    Rule("scores scale", find_scales, "notes"),
+    Rule("mask after softmax", find_late_masks, "mask", runs_again=True),
+)

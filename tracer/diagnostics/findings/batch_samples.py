@@ -1,0 +1,229 @@
+"""Samples of a batch that depend on each other, or on their place in it: proven by second runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.tensors.pytree import output_tensors
+from tracer.diagnostics.findings.rule import Finding, Rule
+from tracer.ops import NORMS, SOFTMAXES, base
+from tracer.record import Op, TensorRecord, dtype_name, tolerance
+from tracer.shapes.twin_variation import other_values
+from tracer.symbols.notation import parse
+from tracer.utils.error_text import reason
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+BATCH = "B"
+"""The symbol of the axis along which samples lie."""
+BATCH_FIRST = (
+    "Check which axis is the batch: `nn.MultiheadAttention`, `nn.Transformer…` and recurrent layers read `[T, B, D]`"
+    " unless they are built with `batch_first=True`."
+)
+ALONG_BATCH = (
+    "Add what depends on the position along the axis of tokens, not along that of the batch: a table for `[T, B, D]`"
+    " does not fit `[B, T, D]`."
+)
+STATISTICS = frozenset(("mean", "var", "std", "var_mean", "std_mean", "sum", "amax", "linalg_vector_norm"))
+RECURRENT = ("rnn", "lstm", "gru")
+MOVED = 1e-4
+"""Largest difference of a sample's output, as a share of the largest value, that rounding explains."""
+
+
+class Difference(NamedTuple):
+    """How far a sample's output is off, as a share of the largest value, and the first op whose result is, None where
+    the two runs have other ops."""
+
+    share: float
+    op: Op | None
+
+
+def find_mixed(run: RunView) -> Iterator[Finding]:
+    """Yield the place from which on one sample's numbers move when only the other samples change."""
+    pair = _two_batches(run)
+    if pair is None:
+        return
+    first, second, count = pair
+    difference = _compare(run, first, second, lambda tensor, axis: _first_sample(tensor, axis, count))
+    if difference is None or (run.trains and difference.op and "batch_norm" in difference.op.op):
+        return
+    yield Finding(
+        "samples mixed",
+        run.step(difference.op.index) if difference.op else "",
+        (difference.op.index,) if difference.op else (),
+        f"The output of the first sample moves by {difference.share:.2g} of its largest value when only the other"
+        f" {'samples change' if count > 2 else 'sample changes'}: a second run had the same first sample, and others"
+        f" beside it.{_first_place(difference.op)}",
+        _fix(run, difference.op),
+    )
+
+
+def find_unequal(run: RunView) -> Iterator[Finding]:
+    """Yield the place from which on a sample's numbers depend on its place in the batch."""
+    if run.draws or run.trains:
+        return
+    pair = _two_batches(run, reverse=True)
+    if pair is None:
+        return
+    first, second, _ = pair
+    if next(find_mixed(run), None) is not None:
+        return
+    difference = _compare(run, first, second, lambda tensor, axis: tensor, reverse=True)
+    if difference is None:
+        return
+    yield Finding(
+        "samples told apart",
+        run.step(difference.op.index) if difference.op else "",
+        (difference.op.index,) if difference.op else (),
+        f"A second run had the same samples in the reverse order, and its outputs are not those of the first in the"
+        f" reverse order: they differ by {difference.share:.2g} of the largest value.{_first_place(difference.op)}",
+        BATCH_FIRST if difference.op and any(name in difference.op.op for name in RECURRENT) else ALONG_BATCH,
+    )
+
+
+def _first_place(op: Op | None) -> str:
+    return f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else ""
+
+
+def _fix(run: RunView, op: Op | None) -> str:
+    """Return the repair that fits the first op whose result moves, and the ops that made its operands."""
+    makers = [run.trace.ops[t.maker] for t in op.inputs if isinstance(t.maker, int)] if op else []
+    names = {base(near.op) for near in (*makers, *([op] if op else []))}
+    if any("batch_norm" in name for name in names):
+        return (
+            "Use `nn.LayerNorm`, which norms each token alone, or call `.eval()`, so that running statistics are used."
+        )
+    if base(op.op if op else "") in SOFTMAXES:
+        return "Take the softmax over the keys: `dim=-1`."
+    if names & (NORMS | STATISTICS):
+        return "Norm and average over the axes of one sample alone, such as `dim=-1`."
+    return BATCH_FIRST
+
+
+def _two_batches(run: RunView, reverse: bool = False) -> tuple[Recording, Recording, int] | None:
+    """Return two runs of at least two samples that differ in all but the first, and the number of samples.
+
+    In `reverse`, both have the same samples, the second from last to first. None where there are no samples.
+    """
+    axes = _batch_axes(run)
+    if not axes:
+        return None
+    count = max(2, *(run.inputs[name].shape[axis] for name, axis in axes.items()))
+    batches: list[dict[int, torch.Tensor]] = [{}, {}]
+    differ = False
+    for name, axis in axes.items():
+        tensor = run.inputs[name].detach()
+        one = tensor.narrow(axis, 0, 1)
+        others = [_other(tensor, axis, count, seed) for seed in (1, 2)]
+        if reverse:
+            both = [torch.cat([one, others[0]], dim=axis)] * 2
+            both[1] = both[1].flip(axis)
+        else:
+            both = [torch.cat([one, rest], dim=axis) for rest in others]
+        differ = differ or not torch.equal(*both)
+        for batch, values in zip(batches, both, strict=True):
+            batch[id(run.inputs[name])] = values
+    if not differ:
+        return None
+    try:
+        first, second = (run.run(batch) for batch in batches)
+    except Exception as error:  # of a stranger's model, on other numbers or another batch
+        run.problems.append(f"It could not be run on another batch ({reason(error)}).")
+        return None
+    return first, second, count
+
+
+def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tensor:
+    """Return the other samples of a batch, with other values in the range of all."""
+    size = tensor.shape[axis]
+    rest = tensor.index_select(axis, torch.arange(1, count, device=tensor.device) % size)
+    return other_values(rest.contiguous(), torch.Generator().manual_seed(seed))
+
+
+def _batch_axes(run: RunView) -> dict[str, int]:
+    """Return the axis of the batch of each input that has one."""
+    axes: dict[str, int] = {}
+    for op in run.trace.ops:
+        for tensor in op.inputs:
+            name = str(tensor.maker).removeprefix("input ")
+            whole = name in run.inputs and tensor.shape == tuple(run.inputs[name].shape)
+            if whole and name not in axes and tensor.symbolic and BATCH in tensor.symbolic:
+                axes[name] = tensor.symbolic.index(BATCH)
+    return axes
+
+
+def _batch_axis(tensor: TensorRecord) -> int | None:
+    """Return the axis of a tensor along which samples lie: B, or the first if it is a multiple of B; None for none."""
+    if tensor.symbolic is None:
+        return None
+    if BATCH in tensor.symbolic:
+        return tensor.symbolic.index(BATCH)
+    if (
+        tensor.symbolic
+        and tensor.symbolic[0] != "?"
+        and BATCH in map(str, parse(tensor.symbolic[0]).as_ordered_factors())
+    ):
+        return 0
+    return None
+
+
+def _first_sample(tensor: torch.Tensor, axis: int, count: int) -> torch.Tensor:
+    return tensor.narrow(axis, 0, max(tensor.shape[axis] // count, 1))
+
+
+def _compare(
+    run: RunView, first: Recording, second: Recording, part: Callable[[torch.Tensor, int], torch.Tensor], reverse=False
+) -> Difference | None:
+    """Return how far the outputs of two runs differ in a part; None if they do not, or their batch is not known."""
+    assert run.graph is not None
+    ops, share = run.trace.ops, 0.0
+    for one, other, ref in zip(_outputs(first), _outputs(second), run.graph.outputs, strict=False):
+        op, _, place = ref.key.partition(".")
+        if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
+            axis = _batch_axis(ops[int(op)].outputs[int(place)])
+            if axis is not None and one.dim() == len(ref.shape):
+                share = max(share, _difference(one, other, axis, part, reverse))
+    if share <= MOVED:
+        return None
+    names = [[op.name for op in recording.ops] for recording in (first, second)]
+    if names[0] != names[1] or names[0] != [op.op for op in ops]:
+        return Difference(share, None)
+    for op in ops:
+        for position, record in enumerate(op.outputs):
+            one, other = (recording.store.get(f"{op.index}.{position}") for recording in (first, second))
+            axis = _batch_axis(record)
+            if axis is None or one is None or other is None or one.dim() != len(record.shape):
+                continue
+            if _difference(one, other, axis, part, reverse) > MOVED:
+                return Difference(share, op)
+    return Difference(share, None)
+
+
+def _outputs(recording: Recording) -> list[torch.Tensor]:
+    return [tensor for _, tensor in output_tensors(recording.output)]
+
+
+def _difference(one: torch.Tensor, other: torch.Tensor, axis: int, part, reverse: bool) -> float:
+    """Return how far a part of two tensors differs, as a share of the largest value."""
+    if one.shape != other.shape or axis >= one.dim() or not one.numel():
+        return 0.0
+    if reverse:
+        other = other.flip(axis)
+    one, other = (part(tensor.detach(), axis).cpu() for tensor in (one, other))
+    if not one.is_floating_point():
+        return 0.0 if one.is_complex() else float(not torch.equal(one, other))
+    room = MOVED / max(MOVED, 10 * tolerance(dtype_name(one.dtype)))
+    off = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+    high = torch.nan_to_num(one.double(), 0.0, 0.0, 0.0).abs().max()
+    return float(off / high * room) if high > 0 else 0.0
+
+
+RULES = (
+    Rule("samples mixed", find_mixed, runs_again=True),
+    Rule("samples told apart", find_unequal, runs_again=True),
+)

@@ -1,0 +1,137 @@
+"""The run as rules read it: its record, its graph, its values, and second runs of its module."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from tracer.capture import Recording, inputs_of, record
+from tracer.capture.callable_module import Function
+from tracer.graph.dataflow import Graph
+from tracer.lowering.aten import has_lowering
+from tracer.ops import ATTENTION, base
+from tracer.record import Finding, Trace
+from tracer.shapes.shadow_module import parameters, shadow_copy
+from tracer.tracing.proofs import counterfactual_budget
+from tracer.utils.thread_local_rng import seeded_draws
+
+if TYPE_CHECKING:
+    from tracer.tracing.proofs.counterfactual import Replay
+
+MOST = 2**30
+"""Cap in bytes on the tensors that a second run keeps."""
+
+
+class RunView:
+    """A trace with what follows from it. `replay` has the module that ran, None where that is no longer there.
+    `problems` are sentences on second runs that failed."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.problems: list[str] = []
+
+    @property
+    def replay(self) -> Replay | None:
+        """The recipe to run the module again."""
+        return self.trace.replay  # type: ignore[return-value] # the record knows it by its protocol
+
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether the module is there, has values, and is small enough to be run again unasked."""
+        if self.replay is None or self.graph is None:
+            return False
+        tensors = [*self.replay.module.parameters(), *self.replay.module.buffers()]
+        return not any(tensor.is_meta for tensor in tensors) and not counterfactual_budget.too_large(self.trace)
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The calls of the run with their arguments; None for a trace without its model."""
+        return None if self.replay is None else Graph.of(self.replay.calls, has_lowering)
+
+    def run(
+        self, replacements: dict[int, torch.Tensor] | None = None, *, seed: int = 0, whole: bool = False
+    ) -> Recording:
+        """Run the module again and keep the values of its ops, with `replacements` of inputs by their ids.
+
+        With `whole`, the replacements are those of parameters, in a copy.
+        """
+        assert self.replay is not None
+        replay = self.replay
+        module, args, kwargs = replay.module, replay.args, replay.kwargs
+        if whole:
+            module = shadow_copy(module, parameters(module) | (replacements or {}))
+        elif replacements:
+            args, kwargs = shadow_copy((tuple(args), dict(kwargs)), replacements)
+        with torch.set_grad_enabled(replay.grad), seeded_draws(seed):
+            return record(module, args, kwargs, cap=MOST, attention=False, calls=True)
+
+    @cached_property
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """The tensors that forward was given, by name."""
+        return {} if self.replay is None else inputs_of(self.replay.module, self.replay.args, self.replay.kwargs)
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the module is in training mode, or is a function, which has no mode."""
+        return self.replay is None or isinstance(self.replay.module, Function) or self.replay.module.training
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether the run draws random numbers, which differ between the samples of a batch."""
+        names = {base(op.op) for op in self.trace.ops}
+        dropout = self.graph is not None and any(
+            call.arguments.get("dropout_p") for call in self.graph.calls if call.name == ATTENTION
+        )
+        return dropout or any(
+            name.startswith(("rand", "bernoulli", "native_dropout", "normal", "multinomial", "uniform"))
+            for name in names
+        )
+
+    @cached_property
+    def values(self) -> Recording:
+        """The same run again, with the values of its ops kept, by the keys of the graph."""
+        return self.run()
+
+    def value(self, key: str) -> torch.Tensor | None:
+        """Return the tensor of a key of the graph: of an input, a parameter or an op."""
+        assert self.replay is not None
+        if key.startswith("parameter "):
+            tensors = {**dict(self.replay.module.named_parameters()), **dict(self.replay.module.named_buffers())}
+            return tensors.get(key.removeprefix("parameter "))
+        if key.startswith("input "):
+            return self.values.inputs.get(key.removeprefix("input "))
+        return self.values.store.get(key)
+
+    def step(self, op: int) -> str:
+        """Return the id of the step that an op belongs to, or the next that reads its result; "" for none."""
+        ops, waiting, visited = self.trace.ops, [op], {op}
+        while waiting:
+            number = waiting.pop(0)
+            if (step := ops[number].step) is not None:
+                return step
+            for user in self.users.get(number, ()):
+                if user not in visited:
+                    visited.add(user)
+                    waiting.append(user)
+        return ""
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        """The ops that read the result of each op."""
+        users: dict[int, list[int]] = {}
+        for op in self.trace.ops:
+            for maker in {tensor.maker for tensor in op.inputs if isinstance(tensor.maker, int)}:
+                users.setdefault(maker, []).append(op.index)
+        return users
+
+    def intent(self, finding: Finding) -> str:
+        """Return why a finding is on purpose, from the hints of the model; "" if none is on it."""
+        return self.intent_at(finding.kind, finding.step, self.trace.ops[finding.ops[0]].module if finding.ops else "")
+
+    def intent_at(self, kind: str, step: str, module: str) -> str:
+        """Return why findings of a kind are on purpose at a step, or in the module or parameter of a path."""
+        hints = () if self.replay is None else self.replay.hints
+        fitting = (hint.intent for hint in hints if hint.finding == kind and hint.fits(step, "", module))
+        return next(filter(None, fitting), "")

@@ -1,0 +1,153 @@
+"""Losses: labels that are shifted twice or not at all, and probabilities where logits are expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tracer.capture.composite_calls import Call, Ref
+from tracer.diagnostics.findings.rule import Finding, Rule
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import IndexMap, IndexMapCache
+from tracer.ops import SOFTMAXES, base
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+LOSSES = frozenset(("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d"))
+SHIFTS = (-1, 0, 1, 2)
+HOW = {
+    -1: "the token of `{}` before it: labels are shifted the wrong way",
+    0: "their own token of `{}`: labels are not shifted, and to predict them is to copy the input",
+    2: "the token of `{}` after the next: labels are shifted twice",
+}
+LEAST = 4
+"""Labels from which on a shift can be told from chance."""
+
+
+def find_shifts(run: RunView) -> Iterator[Finding]:
+    """Yield losses of causal models in which a position is not compared with the token that follows it.
+
+    Which label meets which position is read from the run: logits are followed back to the axis of tokens, and labels
+    are compared with the ids that the model was given.
+    """
+    graph = run.graph
+    if graph is None or not any(record.mask == "causal" for record in run.trace.attentions):
+        return
+    for index, call in enumerate(graph.calls):
+        if base(call.name) not in LOSSES or not graph.is_live(index):
+            continue
+        pairs = _pairs(run, call)
+        if pairs is None:
+            continue
+        shift, count, of, ids = pairs
+        if shift == 1:
+            continue
+        yield Finding(
+            "labels shifted",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"The logits at each position are compared with {HOW[shift].format(ids)}. So it is with {count} of {of}"
+            " labels of this run.",
+            "Compare each position with the next token, once: `cross_entropy(logits[:, :-1].flatten(0, 1),"
+            " ids[:, 1:].flatten())`. Models of transformers shift `labels` themselves.",
+        )
+
+
+def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
+    """Return by how many places labels are ahead of the positions that they are compared with, how many of them fit, of
+    how many, and the name of the ids; None where no shift fits alone."""
+    graph = run.graph
+    assert graph is not None
+    logits, target = call.arguments.get("self"), call.arguments.get("target")
+    if not isinstance(logits, Ref) or not isinstance(target, Ref):
+        return None
+    places, labels = _places(graph, logits), run.value(target.key)
+    if places is None or labels is None or labels.is_floating_point():
+        return None
+    labels = labels.reshape(-1).cpu()
+    ignored = call.arguments.get("ignore_index", -100)
+    for name, ids in run.inputs.items():
+        if f"input {name}" not in _ids(graph) or ids.dim() != 2 or len(places) != len(labels):
+            continue
+        ids = ids.cpu()
+        samples, positions = (torch.from_numpy(axis) for axis in places.T)
+        if int(samples.max()) >= ids.shape[0] or int(positions.max()) >= ids.shape[1]:
+            continue
+        fits = {}
+        for shift in SHIFTS:
+            inside = (positions + shift >= 0) & (positions + shift < ids.shape[1]) & (labels != ignored) & (labels >= 0)
+            there = ids[samples[inside], positions[inside] + shift]
+            fits[shift] = int((there == labels[inside]).sum()), int(inside.sum())
+        whole = [shift for shift, (same, of) in fits.items() if of >= LEAST and same == of]
+        if len(whole) == 1:
+            return whole[0], *fits[whole[0]], name
+    return None
+
+
+def _ids(graph: Graph) -> set[str]:
+    """Return the keys of the inputs that tables of embeddings are read with."""
+    return {graph.root(call.arguments["indices"].key) for call in graph.calls if base(call.name) == "embedding"}
+
+
+def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
+    """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not the numbers of a
+    tensor `[B, T, V]` laid out anew."""
+    key, chain = logits.key, []
+    while True:
+        shape = graph.shape(key)
+        index = graph.producer.get(key)
+        if index is None or graph.kind[index] not in ("layout", "same"):
+            name = base(graph.calls[index].name) if index is not None else ""
+            if name in ("log_softmax", "_log_softmax"):
+                before = next(iter(graph.calls[index].arguments.values()))  # type: ignore[index]
+                key = before.key
+                continue
+            break
+        if graph.kind[index] == "layout":
+            chain.append((graph.calls[index], 0))
+        key = graph.layout_source(key)
+    if len(shape) != 3 or not prod(shape):
+        return None
+    places = IndexMapCache().of(shape, chain[::-1]) if chain else IndexMap(shape)
+    cells = places.table()
+    rows = np.moveaxis(cells, 1, -1).reshape(-1, cells.shape[1])[:, 0]
+    samples, positions, letters = np.unravel_index(rows, shape)
+    return np.stack([samples, positions], axis=1) if bool((letters == 0).all()) else None
+
+
+def find_probabilities(run: RunView) -> Iterator[Finding]:
+    """Yield losses that take logits and are given probabilities, so that a softmax is taken twice."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        if base(call.name) != "cross_entropy_loss" or not graph.is_live(index):
+            continue
+        logits = call.arguments.get("self")
+        before = graph.producing_call(graph.root(logits.key)) if isinstance(logits, Ref) else None
+        if before is None or base(before.name) not in SOFTMAXES:
+            continue
+        values = run.value(logits.key) if run.repeatable else None  # type: ignore[union-attr]
+        measured = (
+            ""
+            if values is None
+            else f" In this run, what it is given lies between {values.min():.3g} and {values.max():.3g}."
+        )
+        yield Finding(
+            "softmax twice",
+            run.step(call.last - 1),
+            (*range(before.first, before.last), *range(call.first, call.last)),
+            f"Cross-entropy takes logits and applies a softmax itself, and is given the result of a softmax.{measured}",
+            "Give it the logits: leave the softmax out of forward, or take `nll_loss` of a `log_softmax`.",
+        )
+
+
+RULES = (
+    Rule("labels shifted", find_shifts, "loss", runs_again=True),
+    Rule("softmax twice", find_probabilities, "loss"),
+)

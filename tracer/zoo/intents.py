@@ -1,0 +1,28 @@
+"""What models of libraries do on purpose although it looks like a mistake, by name, with the reason.
+
+The rules of `tracer.diagnostics.findings` list it as acknowledged.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from tracer.textbook.hints import Hint
+
+UNSCALED = "The scale is a part of the first weights of the queries, which are drawn smaller ({})."
+INTENTS = (
+    (
+        "*",
+        Hint(
+            finding="parameter unused",
+            intent="Classes of libraries hold parameters for more uses than this run: hidden patches in training, other"
+            " inputs, other heads.",
+        ),
+    ),
+)
+"""Patterns of names, each with a hint for models of these names."""
+
+
+def intents_of(name: str) -> tuple[Hint, ...]:
+    """Return the hints for a model of a library that acknowledge findings."""
+    return tuple(hint for pattern, hint in INTENTS if fnmatchcase(name, pattern))
