@@ -4,6 +4,7 @@ import streamlit as st
 
 from pages import components
 from pages.sections.attention import all_heads, head_columns
+from pages.sections.cells import panel as cells
 from pages.sections.what_if import before_after, brush, panel
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, tower_select
@@ -13,7 +14,7 @@ from tracer.figures.attention import attention_payload
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
 ORDER = 3
-PLACES = ("tower", "block", "head", "query", "scale", "over", "measure", "statistic", "cell")
+PLACES = ("tower", "block", "head", "query", "scale", "over", "measure", "statistic", "photos_head", "cell")
 
 page_frame.enter()
 trace = session.trace()
@@ -50,6 +51,7 @@ if blocks := attention_payload.blocks(trace, part):
     panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head")))
     if step := components.attention_map(trace, part, brush.facts(trace), brush.hide):
         url_state.open_step(step)
+    cells.follow(trace)
     before_after.show(trace, (layer, part))
 elif attention_payload.too_large(trace, part):
     st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.sections.cells import panel as cells
 from pages.sections.overview import token_ids
 from pages.sections.trace import step_browser
 from pages.sections.what_if import before_after, panel
@@ -12,7 +13,7 @@ from tracer.record import CHANGED
 TITLE = "Trace"
 ICON = ":material/function:"
 ORDER = 2
-PLACES = ("step", "index")
+PLACES = ("step", "index", "cell")
 
 page_frame.enter()
 trace = session.trace()
@@ -24,5 +25,6 @@ if not trace.steps:
 token_ids.show(trace)
 step = step_browser.choose(trace)
 step_browser.browse(trace, step)
+cells.follow(trace)
 panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED))))
 before_after.show(trace)

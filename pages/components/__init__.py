@@ -17,6 +17,7 @@ from tracer.figures import equation_strip
 from tracer.figures import matrix_panels as panes
 from tracer.figures.attention import attention_payload, mask_payload
 from tracer.figures.graph import overview_svg
+from tracer.figures.palette import DIVERGING, SEQUENTIAL, table
 from tracer.record import AttentionRecord, Step, Trace
 
 _HERE = Path(__file__).parent
@@ -122,7 +123,9 @@ def attention_map(
 
     data = of(trace, ("attention", part, *layers, *views), pack)
     told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
-    data = _under(browser_position.facts(visitor()) | {"equations": told_of, "brush": brush}, data)
+    steps = of(trace, ("weights", part), lambda: _weights_steps(trace, layers_of(trace, part), choices))
+    facts = browser_position.facts(visitor()) | {"equations": told_of, "steps": steps, "brush": brush}
+    data = _under(facts, data)
     component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "strip"))
     return component(
         key=Key.MAP,
@@ -143,6 +146,11 @@ def _hide(key: str, hide: Callable[[object], None] | None) -> None:
 def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
     """Return the equation of the attention weights of each selectable block."""
     return {record.layer: equation_strip.of_attention(trace, record) for record in records if record.layer in shown}
+
+
+def _weights_steps(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
+    """Return the step of the attention weights of each selectable block, "" where no step has their cells."""
+    return {record.layer: equation_strip.weights_step(trace, record) for record in records if record.layer in shown}
 
 
 def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
@@ -189,6 +197,18 @@ def stepper(facts: dict, packed: bytes) -> None:
     data = _under(facts | {"katex": _katex()}, packed)
     component = _component("stepper", scripts=STEPPER, styles=("buttons", "stepper"), isolated=False)
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
+
+
+NUMBER = ("place", "headed", "maths", "stepper/heat", "number")
+"""The scripts of the panel that follows one number."""
+
+
+def number(facts: dict) -> None:
+    """Draw the panel that follows one number: `facts` hold the run's identity, the visitor's position, and the answer
+    to what the browser asked for."""
+    data = _under(facts | {"katex": _katex()}, table(SEQUENTIAL) + table(DIVERGING))
+    component = _component("number", scripts=NUMBER, styles=("number",), isolated=False)
+    component(key=Key.NUMBER, data=data, on_wanted_change=lambda: None)
 
 
 def comparison(packed: bytes, run: str, summary: str) -> None:

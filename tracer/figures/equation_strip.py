@@ -56,6 +56,13 @@ def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
     return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
 
 
+def weights_step(trace: Trace, record: AttentionRecord) -> str:
+    """Return the id of the step whose tensor has a cell for each weight of an attention, `[B, h, S_q, S_k]`; "" where
+    there is none."""
+    step = _weights(trace, record)
+    return step.id if step and step.shape[1:] == (record.heads, record.queries, record.keys) else ""
+
+
 def _before(trace: Trace, step: Step, letter: str) -> Step | None:
     """Return the nearest step before this one whose symbol has that letter."""
     earlier = trace.steps[: trace.steps.index(step)]

@@ -54,27 +54,53 @@ function layMatrix(map, find, state, choose) {
     const key = Math.floor(((event.clientX - box.left) / box.width) * map.keys);
     return query < 0 || key < 0 || query >= map.queries || key >= map.keys ? null : [query, key];
   };
+  const said = (query, key) => {
+    const closed = isClosed(map, cells, state.layer, query, key);
+    const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
+    find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
+    Object.assign(find(".at").style, { top: `${(100 * query) / map.queries}%`, left: `${(100 * key) / map.keys}%`, height: `${100 / map.queries}%`, width: `${100 / map.keys}%` });
+    find(".at").hidden = false;
+  };
   grid.onpointermove = grid.onpointerdown = (event) => {
     const found = at(event);
     if (!found) return;
     const [query, key] = found;
     preview(map, state, choose, query);
-    const closed = isClosed(map, cells, state.layer, query, key);
-    const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
-    find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
+    said(query, key);
   };
   grid.onpointerleave = () => {
     preview(map, state, choose, null);
   };
+  // The weight of a query on a key as an address names it, a mean of heads as the box of them; null for a rollout.
+  const placeOf = (query, key) => {
+    const step = map.facts.steps?.[state.layer];
+    if (!step || state.view === "rollout") return null;
+    const head = state.view === "mean" ? `0-${map.heads - 1}` : state.view;
+    return `${step}:0.${map.heads > 1 ? head : 0}.${query}.${key}`;
+  };
+  const follow = (query, key) => {
+    const place = placeOf(query, key);
+    if (place) dispatchEvent(new CustomEvent("cell", { detail: { place, fresh: true } }));
+  };
   grid.onclick = (event) => {
     const found = at(event);
-    if (found) press(map, state, choose, found[0]);
+    if (!found) return;
+    const frees = state.pinned && found[0] === state.query;
+    press(map, state, choose, found[0]);
+    if (!frees) follow(...found);
   };
+  let key = 0; // the one that arrow keys stand on
   grid.onkeydown = (event) => {
-    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (!step) return;
+    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+    if (event.key === "Enter") {
+      event.preventDefault();
+      follow(state.query, key);
+    }
+    if (!down && !right) return;
     event.preventDefault();
-    choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + step)), pinned: true }, true, event.repeat);
+    key = Math.min(map.keys - 1, Math.max(0, key + right));
+    if (down) choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + down)), pinned: true }, true, event.repeat);
+    said(state.query, key);
   };
 
   function draw(now, open) {
@@ -94,10 +120,10 @@ function layMatrix(map, find, state, choose) {
     const [row, column] = state.view === "rollout" ? ["after the last block", "input"] : ["query", "key"];
     find(".axis.of-rows").textContent = `${row} (row)`;
     find(".axis.of-columns").textContent = `${column} (column)`;
-    find(".cell").textContent = `${row[0].toUpperCase()}${row.slice(1)} ${arrow()} ${column}: point at a cell or tap it.`;
+    find(".cell").textContent = `${row[0].toUpperCase()}${row.slice(1)} ${arrow()} ${column}: point at a cell${placeOf(0, 0) ? ", or click it to follow its number" : ""}.`;
     const size = `Attention matrix, ${map.queries} queries by ${map.keys} keys`;
     const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
-    grid.setAttribute("aria-label", `${size}.${mask} Query: ${queryName(map, state)}. Arrow keys move it.`);
+    grid.setAttribute("aria-label", `${size}.${mask} Query: ${queryName(map, state)}. Arrow keys move it${placeOf(0, 0) ? ", Enter follows a number" : ""}.`);
   }
   return { draw };
 }

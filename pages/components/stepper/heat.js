@@ -36,8 +36,8 @@ function paint(canvas, [rows, columns], cells, low, high, table) {
 /** The places along an axis, of `count`, that a cell is drawn for: several where it is the mean of a box of values. */
 const covered = (at, size, count) => [at * size, Math.min((at + 1) * size, count) - 1];
 
-/** Those places in words: their name where it is one that has a name, else their numbers. */
-const range = ([from, to], names) => (to > from ? `${from} to ${to}` : (names?.[from] ?? String(from)));
+/** Those places in words, counted from 1: their name where it is one that has a name, else their numbers. */
+const range = ([from, to], names) => (to > from ? `${from + 1} to ${to + 1}` : (names?.[from] ?? String(from + 1)));
 
 /** The places along an axis that have a tick, so that at most `most` of `count` do. */
 function places(count, most) {
@@ -66,13 +66,16 @@ function layHeat(box) {
   const part = (name, tag, className) => (parts[name] = element(tag, className));
   parts.canvas = element("canvas", "cells");
   parts.canvas.setAttribute("role", "img");
+  const framed = element("div", "framed", parts.canvas, part("mark", "span", "cell-mark"));
+  parts.mark.hidden = true;
   const bar = element("div", "bar-of-colours", part("symbol", "div", "symbol"), part("stripe", "div", "stripe"));
   parts.stripe.append(part("ends", "div", "ends"));
-  box.append(part("down", "div", "axis down"), part("rows", "div", "ticks rows"), parts.canvas, bar);
+  box.append(part("down", "div", "axis down"), part("rows", "div", "ticks rows"), framed, bar);
   box.append(part("columns", "div", "ticks columns"), part("across", "div", "axis across"), part("read", "p", "read"));
-  for (const name of ["rows", "columns", "read"]) parts[name].setAttribute("aria-hidden", "true");
+  for (const name of ["rows", "columns"]) parts[name].setAttribute("aria-hidden", "true");
   bar.setAttribute("aria-hidden", "true");
   parts.read.dataset.aside = ""; // it is no part of the picture
+  parts.read.setAttribute("aria-live", "off");
   box.classList.add("heat");
   return parts;
 }
@@ -101,26 +104,78 @@ function drawHeat(parts, picture, place, look) {
     }),
   );
   const [tall, wide] = picture.box;
-  const named = (at) => picture.ticks?.[at] ?? String(at * wide);
+  const named = (at) => picture.ticks?.[at] ?? String(at * wide + 1);
   const letters = Math.max(...places(columns, 9).map((at) => named(at).length));
   parts.columns.classList.toggle("turned", Boolean(picture.ticks) && letters * columns > 50);
   parts.columns.style.setProperty("--letters", Math.min(letters, 16));
   ticks(parts.columns, columns, picture.ticks && columns <= 24 ? 24 : 9, "left", named);
-  ticks(parts.rows, rows, rows <= 12 ? 12 : 8, "top", (at) => String(at * tall));
+  ticks(parts.rows, rows, rows <= 12 ? 12 : 8, "top", (at) => String(at * tall + 1));
   parts.down.replaceChildren(element("span", "", ...sentence(picture.axes[0])));
   parts.across.replaceChildren(...sentence(picture.axes[1]));
-  read.textContent = "Point at a cell to read it.";
-  canvas.onpointermove = canvas.onpointerdown = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
-    const row = at(event.clientY, [box.top, box.height], rows);
-    const column = at(event.clientX, [box.left, box.width], columns);
+  const hint = look.follow ? "Point at a cell to read it. Click it to follow its number." : "Point at a cell to read it.";
+  read.textContent = hint;
+  const words = (row, column, exact) => {
     const value = cells[row * columns + column];
     const said = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
     const about = picture.bits === 16 && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
-    const [down, across] = [covered(row, tall, picture.full[0]), covered(column, wide, picture.full[1])];
+    const [down, across] = spans(row, column);
     const mean = down[1] > down[0] || across[1] > across[0] ? "mean of " : "";
-    read.textContent = `${mean}${picture.roles[0]} ${range(down)}, ${picture.roles[1]} ${range(across, picture.ticks)}: ${about}${said}`;
+    const number = exact ?? `${about}${said}`;
+    return `${mean}${picture.roles[0]} ${range(down)}, ${picture.roles[1]} ${range(across, picture.ticks)}: ${number}`;
+  };
+  const spans = (row, column) => [covered(row, tall, picture.full[0]), covered(column, wide, picture.full[1])];
+  const placeAt = (row, column) => look.follow.place(place, ...spans(row, column));
+  const point = ([row, column]) => {
+    read.textContent = words(row, column);
+    parts.pointed = look.follow && { place: placeAt(row, column), words: (exact) => words(row, column, exact) };
+    if (look.follow) dispatchEvent(new CustomEvent("point", { detail: { place: parts.pointed.place } }));
+  };
+  const cellAt = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
+    return [at(event.clientY, [box.top, box.height], rows), at(event.clientX, [box.left, box.width], columns)];
+  };
+  canvas.onpointermove = canvas.onpointerdown = (event) => {
+    point(cellAt(event));
+  };
+  parts.markAt = (at) => {
+    parts.cursor = at;
+    parts.mark.hidden = !at;
+    if (!at) return;
+    const [row, column] = at;
+    Object.assign(parts.mark.style, { top: `${(100 * row) / rows}%`, height: `${100 / rows}%`, left: `${(100 * column) / columns}%`, width: `${100 / columns}%` });
+  };
+  parts.markPlace = (at) => { // of an index on the last two axes
+    parts.markAt(at && [Math.floor(at[0] / tall), Math.floor(at[1] / wide)]);
+  };
+  parts.markAt(null);
+  if (!look.follow) return;
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "application");
+  canvas.setAttribute("aria-roledescription", "heatmap");
+  const follow = (at) => {
+    parts.markAt(at);
+    dispatchEvent(new CustomEvent("cell", { detail: { place: placeAt(...at), fresh: true } }));
+  };
+  canvas.onclick = (event) => {
+    follow(cellAt(event));
+  };
+  canvas.onfocus = () => {
+    if (canvas.matches(":focus-visible") && !parts.cursor) parts.markAt([0, 0]);
+  };
+  canvas.onkeydown = (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const [row, column] = parts.cursor ?? [0, 0];
+    if (step) {
+      event.preventDefault();
+      const at = [Math.min(rows - 1, Math.max(0, row + step[0])), Math.min(columns - 1, Math.max(0, column + step[1]))];
+      parts.markAt(at);
+      point(at);
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      follow([row, column]);
+    }
   };
 }
 

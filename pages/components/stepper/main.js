@@ -123,10 +123,29 @@ export default function ({ data, parentElement, setStateValue }) {
     me.show();
   };
   const fit = () => me.fit();
+  // The panel of a number follows it to another step, and frames its cell there.
+  const shown = ({ detail }) => {
+    me.followed = detail.step ? detail : null;
+    me.brings = Boolean(detail.step); // into view, once it is drawn
+    const at = me.heads.findIndex((head) => head.id === detail.step);
+    if (at >= 0) {
+      me.at = at;
+      detail.index.slice(0, -2).forEach((place, axis) => (me.index[axis] = place));
+    }
+    me.show();
+  };
+  const pointed = ({ detail }) => {
+    const { pointed: cell, read } = me.heat;
+    if (cell?.place === detail.place && detail.exact) read.textContent = cell.words(detail.exact);
+  };
+  addEventListener("cell shown", shown);
+  addEventListener("pointed", pointed);
   addEventListener("keydown", keys);
   document.fonts.addEventListener("loadingdone", fit); // letters of KaTeX come when they are first needed
   return listen(me, me, PLACE, back, () => {
     document.fonts.removeEventListener("loadingdone", fit);
+    removeEventListener("cell shown", shown);
+    removeEventListener("pointed", pointed);
     removeEventListener("keydown", keys);
   });
 }

@@ -66,3 +66,18 @@ function say(paragraph, pieces) {
   paragraph.hidden = nodes.length === 0;
   paragraph.replaceChildren(...nodes);
 }
+
+const SMALLEST = 0.6; // of the size of an equation that has the room
+
+/** Sets a long equation smaller, so that it fits its line. One that is still too long scrolls, and shows that it goes on. */
+function fitLine(line) {
+  line.style.setProperty("--share", 1);
+  const share = (line.clientWidth - 2) / line.scrollWidth;
+  if (line.scrollWidth > line.clientWidth) line.style.setProperty("--share", Math.max(SMALLEST, share));
+  const more = () => line.scrollWidth - line.clientWidth - line.scrollLeft > 1;
+  line.tabIndex = line.scrollWidth > line.clientWidth ? 0 : -1; // it scrolls by keyboard too
+  line.classList.toggle("cut", more());
+  line.onscroll = () => {
+    line.classList.toggle("cut", more());
+  };
+}

@@ -10,10 +10,12 @@ function sliders(me, picture, draw) {
       const input = element("input");
       Object.assign(input, { type: "range", min: 0, max: size - 1 });
       input.value = Math.min(me.index[axis] ?? 0, size - 1);
-      const output = element("output", "", input.value);
+      input.ariaValueText = `${Number(input.value) + 1} of ${size}`;
+      const output = element("output", "", Number(input.value) + 1);
       input.oninput = () => {
         me.index[axis] = Number(input.value);
-        output.textContent = input.value;
+        output.textContent = Number(input.value) + 1;
+        input.ariaValueText = `${output.textContent} of ${size}`;
         draw();
         me.place.moved(me.here(), true);
       };
@@ -32,16 +34,46 @@ function drawTensor(me, find, detail, ask) {
   find(".tensor").hidden = find(".leads").hidden = !there;
   find(".picture h3").hidden = !there;
   if (!there) return say(find(".picture .said"), tensor);
+  const follow = { place: (place, down, across) => placeOfCells(me, head, tensor, place, down, across) };
   const draw = () => {
     const place = chosen(me, tensor);
     const came = tensor.which.indexOf(place);
     if (came < 0) return ask(me.at);
-    drawHeat(me.heat, tensor, place, { symbol: head.symbol, plain: head.plain, colours: me.colours, mask: me.mask });
+    drawHeat(me.heat, tensor, place, { symbol: head.symbol, plain: head.plain, colours: me.colours, mask: me.mask, follow });
+    markCell(me, head, tensor, place);
     say(find(".picture .said"), tensor.slices[came][4] || "Every value is shown.");
     drawTerms(me, find, detail);
   };
   find(".leads").replaceChildren(...sliders(me, tensor, draw));
   draw();
+}
+
+/** The index on the leading axes of matrix number `place`. */
+function leadOf(picture, place) {
+  const lead = [];
+  for (const [, size] of [...picture.lead].reverse()) {
+    lead.unshift(place % size);
+    place = Math.floor(place / size);
+  }
+  return lead;
+}
+
+/** The name of a cell, or of the box that a cell of the picture is the mean of: its tensor, and its index from 0. */
+function placeOfCells(me, head, picture, place, down, across) {
+  const span = ([from, to]) => (to > from ? `${from}-${to}` : String(from));
+  const index = [...leadOf(picture, place), span(down), span(across)];
+  return `${head.id}:${index.slice(Math.max(0, index.length - head.rank)).join(".")}`;
+}
+
+/** Frames the cell that is followed, where it is in the matrix that is shown. */
+function markCell(me, head, picture, place) {
+  const { followed } = me;
+  if (!followed || followed.step !== head.id) return;
+  const index = [...Array(Math.max(0, 2 - followed.index.length)).fill(0), ...followed.index];
+  const here = leadOf(picture, place).every((at, axis) => at === index[axis]);
+  me.heat.markPlace(here ? index.slice(-2) : null);
+  if (here && me.brings) me.heat.mark.scrollIntoView({ block: "nearest" });
+  me.brings = false;
 }
 
 function drawTerms(me, find, { terms }) {
@@ -53,7 +85,7 @@ function drawTerms(me, find, { terms }) {
   drawMaps(find(".maps"), terms, head, me.colours);
   const bold = (text) => ["bold", text];
   say(find(".terms .said"), [
-    ["text", `Head ${head}, in the order query–key. By root mean square the largest is `], bold(terms.largest[came]),
+    ["text", `Head ${head + 1}, in the order query–key. By root mean square the largest is `], bold(terms.largest[came]),
     ["text", ". Over all heads, the sum differs from the scores that ran by at most "], bold(terms.error),
     ["text", ` of the largest score. One scale for all six maps: from ${numeral(-terms.edges[came], 3)} to ${numeral(terms.edges[came], 3)}.`],
   ]);
@@ -81,21 +113,6 @@ function drawOps(find, columns, ops) {
     ...columns.map((name, column) => Object.assign(cell("th", name, column), { scope: "col" })),
   );
   find(".covered tbody").replaceChildren(...ops.rows.map((row) => element("tr", "", ...row.map((value, i) => cell("td", value, i)))));
-}
-
-const SMALLEST = 0.6; // of the size of an equation that has the room
-
-/** Sets a long equation smaller, so that it fits its line. One that is still too long scrolls, and shows that it goes on. */
-function fitLine(line) {
-  line.style.setProperty("--share", 1);
-  const share = (line.clientWidth - 2) / line.scrollWidth;
-  if (line.scrollWidth > line.clientWidth) line.style.setProperty("--share", Math.max(SMALLEST, share));
-  const more = () => line.scrollWidth - line.clientWidth - line.scrollLeft > 1;
-  line.tabIndex = line.scrollWidth > line.clientWidth ? 0 : -1; // it scrolls by keyboard too
-  line.classList.toggle("cut", more());
-  line.onscroll = () => {
-    line.classList.toggle("cut", more());
-  };
 }
 
 /** Draws all of the step that is chosen; `ask` asks the server for what did not come yet. */

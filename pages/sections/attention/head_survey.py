@@ -178,7 +178,9 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         for row, head in zip(*np.nonzero(np.isfinite(mean)), strict=True)
     }
     most = max(cells, key=lambda cell: abs(measure.values[cells[cell]]))
-    chosen = str(url_state.choice("cell", list(cells), most))
+    linked = st.query_params.get("cell")  # as links named the head before a cell was a number of the run
+    most = linked if linked in cells else most
+    chosen = str(url_state.choice("photos_head", list(cells), most))
     row, head = cells[chosen]
 
     def more(row: int, head: int) -> str:
@@ -191,13 +193,15 @@ def _draw(result: SurveyResult, file: str | None) -> None:
 
     nothing = np.zeros(mean.shape, dtype=bool)
     markup = head_grid.grid(measure, result.layers, nothing, more, (result.layers[row], head))
-    components.head_grid(markup, lambda layer, head: url_state.keep(cell=f"{layer + 1}.{head}"), "heads over photos")
+    components.head_grid(
+        markup, lambda layer, head: url_state.keep(photos_head=f"{layer + 1}.{head}"), "heads over photos"
+    )
     st.markdown(texts.plain(_describe(result, name, measure, statistic, cells)))
     st.selectbox(
         "Head in the charts below",
         list(cells),
         format_func=lambda cell: f"Block {cell.partition('.')[0]}, head {cell.partition('.')[2]}",
-        **url_state.widget("cell", list(cells), most),
+        **url_state.widget("photos_head", list(cells), most),
     )
     values = result.tables[table][:, row, head]
     axis, which = head_measures.axis(name, unit), f"Block {result.layers[row] + 1}, head {head}"

@@ -128,6 +128,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
                 "plain": symbol_text(step.symbol),
                 "sizes": notation.shape_latex(step.symbolic) if step.shape else "",
                 "shape": shape_numbers(step.shape),
+                "rank": len(step.shape),
                 "changes": step.id in changing,
             }
         )
@@ -153,7 +154,7 @@ def reshaping_steps(trace: Trace) -> set[str]:
 
 
 def _short(head: dict[str, Any]) -> dict[str, Any]:
-    few = {name: head[name] for name in ("id", "part", "stage", "colour", "changes")}
+    few = {name: head[name] for name in ("id", "part", "stage", "colour", "rank", "changes")}
     return few | {"title": head["title"][:60], "symbol": "", "plain": "", "sizes": "", "shape": head["shape"][:60]}
 
 

@@ -270,10 +270,10 @@ def test_a_click_among_all_heads_opens_that_head_in_the_map(page):
 def test_a_click_among_the_heads_of_many_photos_chooses_that_head_for_the_charts(page):
     page.goto("/attention?model=segmenter&over=samples")
     page.get_by_role("button", name=re.compile("^Block 2, head 1: ")).click()
-    page.wait_for_url("**cell=2.1*")
+    page.wait_for_url("**photos_head=2.1*")
     page.get_by_text("Block 2, head 1, photo by photo").wait_for()
     expect(page.get_by_role("button", name=re.compile("^Block 2, head 1: "))).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name=re.compile("^Open .+")).first.click()
     page.wait_for_url("**block=2&head=1*")
-    assert "cell=" not in page.url and "over=" not in page.url
+    assert "photos_head=" not in page.url and "over=" not in page.url
     quiet(page)

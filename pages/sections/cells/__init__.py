@@ -1,0 +1,1 @@
+"""Following one number of the run, on every page that draws cells."""

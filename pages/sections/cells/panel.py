@@ -1,0 +1,46 @@
+"""The panel of one number: what the browser asks for, and the answer."""
+
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from pages import components
+from pages.jobs.render_cache import of
+from pages.state import browser_position, session
+from pages.state.visitor import Key, visitor
+from tracer.figures.tensors import cell_payload
+from tracer.record import Trace
+
+LONGEST = 300
+"""Letters of a cell as an address names it."""
+
+
+@st.fragment
+def follow(trace: Trace) -> None:
+    """Draw the panel that follows one number of this run: the browser asks for cells by their place, and for the exact
+    value of the cell that is pointed at."""
+    ran = None if session.user_input().kind == "trace" else visitor().run()
+    run = of(ran or trace, "name of cells", lambda: secrets.token_hex(8))
+    wanted = _request(run)
+    facts: dict[str, Any] = {"run": run} | browser_position.facts(visitor())
+    if place := wanted.get("cell"):
+        facts["cell"] = place
+        facts["answer"] = of(trace, ("cell", place), partial(cell_payload.pack, trace, place))
+    if place := wanted.get("point"):
+        facts |= {"point": place, "exact": cell_payload.value(trace, place)}
+    components.number(facts)
+
+
+def _request(run: str) -> dict[str, str]:
+    """Return what the browser asks for, of this run."""
+    request = (st.session_state.get(Key.NUMBER) or {}).get("wanted")
+    if not isinstance(request, Mapping) or request.get("run") != run:
+        return {}
+    return {
+        name: text
+        for name in ("cell", "point")
+        if isinstance(text := request.get(name), str) and 0 < len(text) <= LONGEST
+    }
