@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from tracer.capture.attention.detector import AttentionDetector
 from tracer.capture.composite_calls import CallLog, CallRecorder
-from tracer.capture.dispatch_modes import CallMode, observe_ops, push_mode
+from tracer.capture.dispatch_modes import CallMode, FailedCall, observe_ops, push_mode
 from tracer.capture.higher_order_ops import written_out
 from tracer.capture.module_hooks import following
 from tracer.capture.op_primitives import opening
@@ -62,7 +62,8 @@ class Recording:
     has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
     op and place, the position of an operand in the list that another op returned; what the run returned has `RETURNED`
     for an op. `arguments` is what forward was called with, and `grad` whether gradients were on; `returned` has the
-    producer of each tensor that it returned."""
+    producer of each tensor that it returned. Of a run that failed, `failed_call` is the call of PyTorch that raised,
+    None where code around it did, and `makers` knows the producers of its tensors."""
 
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
@@ -81,6 +82,8 @@ class Recording:
     constants: dict[tuple[int, int], bytes] = field(default_factory=dict)
     returned: tuple[int | str, ...] = ()
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
+    failed_call: FailedCall | None = None
+    makers: Makers | None = field(default=None, repr=False)
 
     def own(self) -> None:
         """Copy the tensors of the output."""
@@ -173,6 +176,9 @@ def record(
                 call_recorder.record_output(recording.output)
         except Exception as error:
             vars(error)["recording"] = recording
+            recording.makers = makers
+            if names.failed_call is not None and names.failed_call.error is error:
+                recording.failed_call = names.failed_call
             error.add_note(_how_far(recording))
             raise
         finally:

@@ -5,19 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import MethodType
+from typing import Any, NamedTuple
 
 from torch.overrides import TorchFunctionMode
 
+from tracer.capture import module_hooks
 from tracer.utils.internals.torch_internals import DispatchMode, pop_dispatch_mode, push_dispatch_mode
+
+
+class FailedCall(NamedTuple):
+    """The Python-level call of PyTorch that raised `error`: the function, what it was given, and the path of the module
+    that was running."""
+
+    error: Exception
+    function: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    module: str
+
+    @property
+    def name(self) -> str:
+        """The name of the function, without the underscores of operators."""
+        return getattr(self.function, "__name__", "").strip("_")
 
 
 class CallMode(TorchFunctionMode):
     """The function mode that knows the running Python-level call, and opens the fused fast paths for this thread
-    alone."""
+    alone. `failed_call` is the one that raised last."""
 
     def __init__(self):
         super().__init__()
         self._func, self.number, self._calls = None, 0, 0
+        self.failed_call: FailedCall | None = None
 
     @property
     def name(self) -> str:
@@ -30,6 +49,12 @@ class CallMode(TorchFunctionMode):
         self._func, self.number = func, self._calls
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
+        except Exception as error:
+            if self.failed_call is None or self.failed_call.error is not error:  # the innermost call hears of it first
+                stack = module_hooks.active()
+                path = stack.stack[-1][1] if stack else ""
+                self.failed_call = FailedCall(error, func, args, kwargs or {}, path)
+            raise
         finally:
             self._func, self.number = outer, number
 

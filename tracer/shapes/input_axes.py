@@ -24,14 +24,20 @@ Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
 
 
 def named_axes(
-    module, args, kwargs, recording: Recording, symbols: dict, build: Callable | None
+    module,
+    args,
+    kwargs,
+    recording: Recording,
+    symbols: dict,
+    build: Callable | None,
+    adapt: Callable[[Vocabulary], Vocabulary] = lambda vocabulary: vocabulary,
 ) -> tuple[dict[str, int], Attempts]:
     """Return the sizes of this run, from `symbols={"B": 0, "T": ("ids", 1)}`, and ways to solve its dimensions.
 
     A way is a vocabulary and the sizes of its probes; the first comes first. There is none without symbols. With
     `build`, an axis of a parameter can be a symbol, too: `{"D": ("proj.weight", 0)}`. Probes run a copy of the module
-    and of its inputs that shares its parameters. Raise ValueError for a symbol of a missing axis, of axes of several
-    sizes, or of an axis that another symbol names.
+    and of its inputs that shares its parameters; `adapt` changes the vocabulary of each way. Raise ValueError for a
+    symbol of a missing axis, of axes of several sizes, or of an axis that another symbol names.
     """
     if not isinstance(symbols, Mapping):
         raise ValueError(f"symbols={quote(symbols)} names no axes, expected something like {{'B': 0, 'T': ('ids', 1)}}")
@@ -45,11 +51,11 @@ def named_axes(
 
     def attempts() -> Attempts:
         if build:
-            yield from candidate_probes(Vocabulary(tuple(symbols), {}, build), sizes)
+            yield from candidate_probes(adapt(Vocabulary(tuple(symbols), {}, build)), sizes)
             return
         heavy = probe_flops(recording, sizes) > HEAVY
         for vocabulary in copies(module, recording, axes, heavy):
-            yield from candidate_probes(vocabulary, sizes, heavy and vocabulary.mode is None)
+            yield from candidate_probes(adapt(vocabulary), sizes, heavy and vocabulary.mode is None)
 
     return sizes, attempts()
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,6 +46,32 @@ from tracer.tracing.step_records import steps_of
 from tracer.utils.devices import copy_to_cpu
 from tracer.utils.error_text import describe_error, quote
 from tracer.utils.progress import doing
+
+
+class FailedRun(NamedTuple):
+    """A forward that raised: the module, the recording so far, and what the caller passed to run it at other sizes.
+
+    Of a module that a factory built, `sizes` are the factory's, and `rebuild(sizes, text)` runs the factory out of
+    another text of its file, `file`.
+    """
+
+    module: torch.nn.Module
+    recording: Recording
+    symbols: Mapping[str, Any] | None = None
+    build: Callable[[dict[str, int]], tuple] | None = None
+    sizes: dict[str, int] | None = None
+    file: str = ""
+    rebuild: Callable[[dict[str, int], str], tuple] | None = None
+
+
+def note_origin(error: BaseException, **origin: Any) -> None:
+    """Complete the `failed_run` of an error, or of the one that it was raised from, if there is one."""
+    holder: BaseException | None = error
+    while holder is not None and "failed_run" not in vars(holder):
+        holder = holder.__cause__
+    if holder is not None:
+        vars(holder)["failed_run"] = vars(holder)["failed_run"]._replace(**origin)
+
 
 WHOLE = {"": "L"}
 """The towers of a model that is one: all its modules, L blocks."""
@@ -113,7 +139,7 @@ def trace(
 
     Raises:
         RuntimeError: A trace is already running in this thread. An error of the forward itself is raised as it is, with
-            the ops so far as its attribute `trace`.
+            the ops so far as its attribute `trace`; `tracer.explain(error)` says what went wrong.
 
     Examples:
         >>> import torch, tracer
@@ -130,7 +156,11 @@ def trace(
         interventions = interventions_of(changes, partial(_lines_of, module, args, kwargs, symbols or {}, build))
         module = with_interventions(module, interventions)
         build = changing_build(build, interventions) if build else None
-    recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
+    try:
+        recording = record_or_explain(module, args, kwargs, keep, prove, primitives, calls=True)
+    except Exception as error:
+        note_origin(error, symbols=symbols or {}, build=build)
+        raise
     sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
     solution, notes = solve_first(recording, sizes, ways, module if prove else None)
     return of_caller(
@@ -194,6 +224,7 @@ def record_or_explain(
             recording = error.__dict__.pop("recording")
             partial_trace = assemble(module, recording, model=name_of(module), sizes={}, derived={}, solution=None)
             vars(error)["trace"] = partial_trace
+            vars(error)["failed_run"] = FailedRun(module, recording)
         if refusal := _refusal(error, tensors):
             raise ValueError(refusal) from error
         raise
