@@ -12,10 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Trace", "changes", "compare", "inputs", "load", "open", "trace"]
+__all__ = ["Trace", "changes", "compare", "explain", "inputs", "load", "open", "trace"]
 
 if TYPE_CHECKING:
     from tracer import changes, inputs
+    from tracer.diagnostics.failures import explain
     from tracer.models import load
     from tracer.record import Trace
     from tracer.record.comparison import compare
@@ -25,6 +26,7 @@ else:
     _MODULES = {
         "Trace": "tracer.record",
         "compare": "tracer.record.comparison",
+        "explain": "tracer.diagnostics.failures",
         "load": "tracer.models",
         "open": "tracer.record.serialization",
         "trace": "tracer.tracing",

@@ -1,0 +1,206 @@
+"""Failing modules and their twins: each failure is explained at its line, with a repair that runs."""
+
+import inspect
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tests.diagnostics.modules import correct, failing
+from tracer.diagnostics.failures.source_edits import apply_edits
+
+FACTORIES = [name for name, value in vars(failing).items() if inspect.isfunction(value)]
+TEXT = Path(failing.__file__).read_text(encoding="utf-8")
+REPAIRS = {
+    "product": "k.transpose(-2, -1)",
+    "hidden": "nn.Linear(3 * D, D)",
+    "classifier": "x.flatten(1)",
+    "channels": "nn.Conv2d(C, C, 3)",
+    "channels_last": "picture.permute(0, 3, 1, 2)",
+    "class_token": "self.cls.expand(x.size(0), -1, -1)",
+    "joined": "dim=-1",
+    "stacked": "torch.cat(",
+    "positions": "self.table[:, :x.size(1)]",
+    "scaled": "weight.unsqueeze(-1)",
+    "merged": "heads.transpose(1, 2).reshape(B, T, D)",
+    "flattened": "x.view(x.size(0), -1)",
+    "tokens": "nn.Embedding(12, D)",
+    "masked": "keep[:, None, None, :]",
+    "precision": "x.float()",
+    "batch_first": "batch_first=True",
+    "loss": "scores.transpose(1, 2)",
+    "binary": "target.unsqueeze(-1).float()",
+    "letters": '"bhqd,bhkd->bhqk"',
+    "norm": "nn.LayerNorm(2 * D)",
+    "batch_norm": "x.transpose(1, 2)",
+    "last": "x[:, -1]",
+    "pair": "states[0]",
+    "misspelled": "self.projection(x)",
+    "returned": "return x + self.proj(x)",
+    "missing": "self.block(x, mask=None)",
+    "placed": "device=x.device",
+}
+"""What the first repair writes."""
+
+
+def built(factory, **sizes):
+    """Return a factory's module and its arguments."""
+    torch.manual_seed(0)
+    module, args = factory(**sizes)
+    return module, args if isinstance(args, tuple) else (args,)
+
+
+def failure(module, args, **options):
+    """Return the error of a trace."""
+    with pytest.raises(Exception) as raised:  # any error of a forward
+        tracer.trace(module, *args, **options)
+    return raised.value
+
+
+def why(name):
+    return tracer.explain(failure(*built(getattr(failing, name))))
+
+
+@pytest.fixture(scope="module")
+def explanations():
+    return {name: why(name) for name in FACTORIES}
+
+
+def test_there_are_twenty_and_more_and_each_has_a_twin_that_runs():
+    assert len(FACTORIES) >= 20 and set(FACTORIES) == set(REPAIRS)
+    for name in FACTORIES:
+        module, args = built(getattr(correct, name))
+        module(*args)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_the_failure_is_explained_at_its_line(explanations, name):
+    explanation = explanations[name]
+    assert explanation.source.text.endswith("# here"), explanation
+    assert explanation.source.file.endswith("failing.py")
+    assert explanation.message.rstrip().endswith(".") and "\n" not in explanation.message
+    first, last = explanation.span
+    assert 0 <= first < last <= len(explanation.source.text)
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_the_first_repair_is_the_one_that_was_meant(explanations, name):
+    fix = explanations[name].fixes[0]
+    assert REPAIRS[name] in "\n".join(edit.after for edit in fix.edits)
+    assert len(fix.sizes) == 2 and fix.sizes[0] != fix.sizes[1]
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_every_repair_runs_when_its_file_is_edited(explanations, name):
+    """The edits are applied to the file, which runs as a module of its own."""
+    assert explanations[name].fixes
+    for fix in explanations[name].fixes:
+        edited = types.ModuleType("edited")
+        exec(compile(apply_edits(TEXT.splitlines(keepends=True), fix.edits), "edited.py", "exec"), edited.__dict__)
+        module, args = built(getattr(edited, name))
+        module(*args)
+
+
+def test_shapes_are_in_symbols_with_the_clash_marked():
+    def build(sizes):
+        return built(failing.hidden, **sizes)
+
+    module, args = build({"B": 2, "T": 5, "D": 8})
+    symbols = {"B": 0, "T": 1, "D": ("up.weight", 1)}
+    explanation = tracer.explain(failure(module, args, symbols=symbols, build=build))
+    x, weight = explanation.operands
+    assert x.symbols() == "[B, T, ▸3·D◂]" and x.numbers() == "[2, 5, ▸24◂]"
+    assert weight.symbols() == "[D, ▸4·D◂]" and weight.name == "down.weight"
+    assert "Linear(4·D, D)" in explanation.message and explanation.module == "down"
+    assert explanation.fixes[0].message == "build `down` as `Linear(3·D, D)`"
+    assert explanation.step.symbolic == ("B", "T", "3*D") and explanation.step.source.line == explanation.source.line
+    assert "relu" in x.maker and x.source.line == explanation.source.line
+    assert all(message.startswith("mat1 and mat2") for _, message in explanation.messages)
+
+
+def test_a_plain_call_is_explained_too():
+    module, args = built(failing.product)
+    with pytest.raises(RuntimeError) as raised:
+        module(*args)
+    assert tracer.explain(raised.value).fixes[0].edits[0].text == "k.transpose(-2, -1)"
+
+
+def test_nothing_of_the_module_is_changed():
+    module, args = built(failing.hidden)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    methods, layers = dict(vars(failing.Hidden)), {name: type(layer) for name, layer in module.named_modules()}
+    state = torch.get_rng_state()
+    tracer.explain(failure(module, args))
+    assert vars(failing.Hidden) == methods and {n: type(m) for n, m in module.named_modules()} == layers
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state) and module.down.in_features == 32
+
+
+class Block(nn.Module):
+    def __init__(self, D):
+        super().__init__()
+        self.up, self.down = nn.Linear(D, 2 * D), nn.Linear(D, D)
+
+    def forward(self, x):
+        return x + self.down(self.up(x))
+
+
+def test_a_repair_holds_in_all_blocks():
+    explanation = tracer.explain(failure(nn.Sequential(*(Block(4) for _ in range(3))), (torch.randn(2, 3, 4),)))
+    assert explanation.module == "0.down" and len(explanation.fixes) == 2
+
+
+def scale(x, y):
+    return x * y
+
+
+class Helper(nn.Module):
+    def forward(self, x, y):
+        return scale(x, y)
+
+
+def test_a_function_that_the_module_calls_is_repaired_too():
+    explanation = tracer.explain(failure(Helper(), (torch.randn(2, 5, 8), torch.randn(2, 5))))
+    assert explanation.source.text == "return x * y"
+    assert (
+        explanation.fixes[0].edits[0].text == "y.unsqueeze(2)" or "unsqueeze(-1)" in explanation.fixes[0].edits[0].text
+    )
+
+
+def test_a_function_around_a_module_is_repaired_on_a_copy():
+    layer = nn.Linear(8, 11)
+
+    def step(x, target):
+        return nn.functional.cross_entropy(layer(x), target)
+
+    explanation = tracer.explain(failure(step, (torch.randn(2, 5, 8), torch.randint(11, (2, 5)))))
+    assert explanation.kind == "loss" and explanation.fixes and type(layer) is nn.Linear
+
+
+def test_the_text_and_the_page_say_the_same():
+    explanation = why("hidden")
+    text, page = str(explanation), explanation._repr_html_()
+    for part in (explanation.message, "down.weight", "nn.Linear(3 * D, D)", explanation.error):
+        assert part in text
+    assert "<mark>24</mark>" in page and "nn.Linear(3 * D, D)" in page and "▸" not in page
+
+
+def test_a_shape_of_an_attacker_is_text_in_a_notebook():
+    module, args = built(failing.misspelled)
+    error = failure(module, args)
+    error.args = ("<script>alert(1)</script>",)
+    assert "<script>alert" not in tracer.explain(error)._repr_html_()
+
+
+@pytest.mark.parametrize("value", ["x", ValueError("nothing of a forward")])
+def test_what_is_no_failed_forward_is_refused(value):
+    with pytest.raises(ValueError, match="explain"):
+        tracer.explain(value)
+
+
+def test_the_name_is_public_and_light():
+    assert "explain" in dir(tracer) and callable(tracer.explain) and "tracer.diagnostics.failures" in sys.modules

@@ -1,0 +1,150 @@
+"""Why a forward fails: the call that raised, what does not fit in it, and the repairs with which it runs to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from tracer.diagnostics.failures.clashes import clash_of
+from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
+from tracer.diagnostics.failures.place import Place, place_of, root_call
+from tracer.diagnostics.failures.probing import Shapes, solve_shapes
+from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
+from tracer.diagnostics.failures.repairs.calls import call_repairs
+from tracer.diagnostics.failures.repairs.constructors import constructor_repairs
+from tracer.diagnostics.failures.repairs.operands import operand_repairs
+from tracer.diagnostics.failures.repairs.sizes import size_repairs
+from tracer.diagnostics.failures.scene import Clash, Scene
+from tracer.diagnostics.failures.source_edits import run_text
+from tracer.diagnostics.failures.trials import Candidate, Trials
+from tracer.record import Step, Trace
+from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
+from tracer.utils.error_text import quote, reason
+
+__all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
+
+LAST = 3
+"""Lines before the failure that are shown."""
+MESSAGES = 3
+"""Other sizes at which the error is shown."""
+ROLES = ("the first operand", "the second operand", "the third operand")
+
+
+def explain(error: BaseException) -> Explanation:
+    """Explain why a forward failed: what does not fit, in numbers and symbols, where, and which repairs run to the end.
+
+    `error` is what `tracer.trace` raised, or what a plain call of a module raised: the module is then run once more, to
+    record it. The failing code is run at other sizes, so that shapes are solved in symbols, and each repair is tried on
+    a copy, at two sizes. The module, its classes and its parameters stay as they are.
+
+    Raises:
+        ValueError: The error did not come from a forward or from the constructor of a module.
+
+    Examples:
+        >>> import torch, tracer
+        >>> layer = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.Linear(32, 8))
+        >>> try:
+        ...     layer(torch.randn(2, 8))
+        ... except RuntimeError as error:
+        ...     why = tracer.explain(error)
+        >>> why.module, why.operands[0].symbols()
+        ('1', '[B, ▸24◂]')
+    """
+    if not isinstance(error, BaseException):
+        raise ValueError(f"{quote(error)} can't be explained, expected the error that a forward raised")
+    original, run = _failed_run(error)
+    place = place_of(original)
+    if place is None and run is None:
+        raise ValueError(f"{quote(error)} did not come from a forward, so there is nothing to explain")
+    if run is None or place is None:
+        return _of_python(original, place, run)
+    shapes = solve_shapes(run, (place.file, place.line))
+    scene = Scene(run, original, place, shapes)
+    clash = clash_of(scene, original)
+    trials = Trials(run, place, shapes)
+    if clash is None:
+        fixes = trials.choose([*python_repairs(original, place), *size_repairs(scene), *_of_unknown(scene)])
+        sentence = sentence_of(original, place)
+        tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
+        clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
+    else:
+        fixes = trials.choose(list(_candidates(scene, clash)))
+    run_so_far = _trace(run, shapes)
+    return Explanation(
+        clash.kind,
+        clash.message[:1].upper() + clash.message[1:] if not clash.message.startswith("`") else clash.message,
+        f"{type(original).__name__}: {reason(original)}",
+        scene.path,
+        place.source,
+        place.span,
+        _last_steps(run_so_far),
+        tuple(
+            scene.operand(tensor, ROLES[min(n, len(ROLES) - 1)], clash.axes.get(id(tensor), ()))
+            for n, tensor in enumerate(dict.fromkeys(clash.tensors))
+        ),
+        tuple(fixes),
+        trials.attempts,
+        shapes.messages[:MESSAGES],
+        tuple(filter(None, [shapes.note])),
+        run_so_far,
+    )
+
+
+def _failed_run(error: BaseException) -> tuple[BaseException, FailedRun | None]:
+    """Return the error of the user's code and the run that it ended, by tracing the module once more if nobody did."""
+    holder: BaseException | None = error
+    while holder is not None:
+        if "failed_run" in vars(holder):
+            return holder, vars(holder)["failed_run"]
+        holder = holder.__cause__
+    if (call := root_call(error)) is None:
+        return error, None
+    module, args, kwargs = call
+    try:
+        with torch.no_grad():
+            trace(module, *args, **kwargs)
+    except Exception as again:
+        if "failed_run" in vars(again):
+            return again, vars(again)["failed_run"]
+    return error, None
+
+
+def _of_python(error: BaseException, place: Place | None, run: FailedRun | None) -> Explanation:
+    """Return the explanation of an error before the forward began, or outside of the user's code."""
+    text = f"{type(error).__name__}: {reason(error)}"
+    if place is None:
+        message = f"The forward was refused before its first line: {reason(error)}."
+        return Explanation("call", message, text)
+    sentence = sentence_of(error, place)
+    return Explanation(sentence.kind, sentence.message, text, "", place.source, place.span)
+
+
+def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    yield from constructor_repairs(scene, clash)
+    yield from call_repairs(scene, clash)
+    yield from operand_repairs(scene, clash)
+    yield from python_repairs(scene.error, scene.place)
+    if clash.kind in ("view", "norm", "attention", "expand"):
+        yield from size_repairs(scene)
+
+
+def _of_unknown(scene: Scene) -> Iterator[Candidate]:
+    """Yield repairs of a call that no rule knows: another order of axes, another dtype, another layer."""
+    tensors = tuple(tensor for _, tensor in scene.tensors)
+    if not tensors:
+        return
+    for kind in ("product", "broadcast", "dtype"):
+        yield from operand_repairs(scene, Clash(kind, "", {}, tensors))
+    yield from constructor_repairs(scene, Clash("product", "", {}, tensors))
+
+
+def _trace(run: FailedRun, shapes: Shapes) -> Trace:
+    """Return the run so far with its shapes in symbols."""
+    sizes = shapes.sizes if shapes.solution is not None else {}
+    facts = {"model": name_of(run.module), "sizes": sizes, "derived": {}, "solution": shapes.solution}
+    return of_caller(assemble(run.module, run.recording, **facts))  # type: ignore[arg-type] # the facts by name
+
+
+def _last_steps(run_so_far: Trace) -> tuple[Step, ...]:
+    return run_so_far.steps[-LAST:]

@@ -1,0 +1,240 @@
+"""The place of an error in the user's code: the frame, the line, the expression, and the values that it reads."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+import tracer
+from tracer.capture.source_lines import source
+from tracer.record import Source
+from tracer.utils import python_source
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_TRACER = os.path.dirname(os.path.abspath(tracer.__file__)) + os.sep
+_MODELS = _TRACER + "models" + os.sep
+UNKNOWN = object()
+"""In place of the value of an expression that could only be had by running code again."""
+PURE = frozenset(
+    "size shape dim view reshape transpose permute unsqueeze squeeze flatten float long int to expand contiguous"
+    " numel len type double half bool unbind chunk split".split()
+)
+"""Functions and methods that change nothing, so that an expression may be evaluated once more."""
+
+
+def is_users(code: CodeType) -> bool:
+    """Return whether code is the user's: neither PyTorch's nor the tracer's own."""
+    file = code.co_filename
+    if file.startswith(_MODELS):
+        return True
+    return not file.startswith((_TORCH, _TRACER, "<frozen")) and "importlib" not in file
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """An operand of the failed expression: its node, its text, and its value, `UNKNOWN` where that is not known."""
+
+    node: ast.expr
+    text: str
+    value: Any = UNKNOWN
+
+    @property
+    def atom(self) -> str:
+        """The text, with parentheses where something may not follow it directly."""
+        whole = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Tuple)
+        return self.text if isinstance(self.node, whole) else f"({self.text})"
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where an error left the user's code. `modules` are the modules that were running, the innermost last; those after
+    `own` were called by the line. `frames` are those of the user's code, and `caller` is the place of the last but one,
+    without its modules."""
+
+    frame: FrameType
+    line: int
+    columns: tuple[int, int, int] | None
+    modules: tuple[nn.Module, ...]
+    own: int
+    frames: tuple[FrameType, ...]
+    caller: Place | None = None
+
+    @property
+    def code(self) -> CodeType:
+        return self.frame.f_code
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the file, [] where it can't be read."""
+        linecache.checkcache(self.file)
+        return linecache.getlines(self.file, self.frame.f_globals)
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        """The syntax tree of the file."""
+        try:
+            return python_source.parse("".join(self.lines)) if self.lines else None
+        except (SyntaxError, ValueError):
+            return None
+
+    @property
+    def source(self) -> Source:
+        return source(self.file, self.line)
+
+    @cached_property
+    def node(self) -> ast.AST | None:
+        """The innermost expression or statement that failed."""
+        if self.tree is None or self.columns is None:
+            return None
+        end, first, last = self.columns
+        best = None
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.expr, ast.stmt)) and (
+                (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (self.line, end, first, last)
+            ):
+                best = node if best is None or isinstance(best, ast.stmt) else best
+        return best
+
+    @cached_property
+    def span(self) -> tuple[int, int] | None:
+        """The columns of the failed expression in its stripped line."""
+        if self.columns is None or not self.lines:
+            return None
+        end, first, last = self.columns
+        line = self.lines[self.line - 1]
+        data, indent = line.encode(), len(line) - len(line.lstrip())
+        stop = len(data[:last].decode()) if end == self.line else len(line.rstrip())
+        return max(0, len(data[:first].decode()) - indent), stop - indent
+
+    def is_outside(self, error: BaseException) -> bool:
+        """Return whether the error was raised by a library that the line calls, and not by the line itself."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        return trace is not None and trace.tb_frame is not self.frame
+
+    def text_of(self, node: ast.AST) -> str:
+        """Return the source of a node."""
+        return ast.get_source_segment("".join(self.lines), node) or ""
+
+    def expression(self, node: ast.expr) -> Expression:
+        """Return a node with its text and value."""
+        return Expression(node, self.text_of(node), self.value(node))
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the value that an expression had, `UNKNOWN` where it could only be had by running code again."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call):
+                name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
+                if name not in PURE:
+                    return UNKNOWN
+            elif isinstance(inner, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda, ast.comprehension)):
+                return UNKNOWN
+        try:
+            with torch.no_grad():
+                code = compile(ast.Expression(node), "<operand>", "eval")
+                return eval(code, self.frame.f_globals, dict(self.frame.f_locals))  # the user's own expression
+        except Exception:
+            return UNKNOWN
+
+    @cached_property
+    def operands(self) -> tuple[Expression, ...]:
+        """The expressions that the failed one takes, in order."""
+        return tuple(map(self.expression, _operand_nodes(self.node)))
+
+    def name_of(self, value: Any) -> str:
+        """Return what the code calls a value: the text of an operand, or the name of a variable; "" for neither."""
+        for operand in self.operands:
+            if operand.value is value:
+                return operand.text
+        return next((name for name, local in self.frame.f_locals.items() if local is value), "")
+
+
+def _operand_nodes(node: ast.AST | None) -> Iterator[ast.expr]:
+    if isinstance(node, ast.AugAssign):
+        yield from (node.target, node.value)
+    elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)) and node.value is not None:
+        yield from _operand_nodes(node.value)
+    elif isinstance(node, ast.BinOp):
+        yield from (node.left, node.right)
+    elif isinstance(node, ast.Compare):
+        yield from (node.left, *node.comparators)
+    elif isinstance(node, ast.Subscript):
+        yield from (node.value, node.slice)
+    elif isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute):
+            yield node.func.value
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            if isinstance(argument, (ast.List, ast.Tuple)):
+                yield from argument.elts
+            elif isinstance(argument, ast.Starred):
+                yield argument.value
+            else:
+                yield argument
+    elif isinstance(node, ast.Attribute):
+        yield node.value
+
+
+def place_of(error: BaseException) -> Place | None:
+    """Return where an error left the user's code; None for one that was raised outside of it."""
+    frames: list[tuple[FrameType, TracebackType]] = []
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame, trace))
+        trace = trace.tb_next
+    users = [index for index, (frame, _) in enumerate(frames) if is_users(frame.f_code)]
+    if not users:
+        return None
+    frame, at = frames[users[-1]]
+    around = [_module_called(inner) for inner, _ in frames[: users[-1]]]
+    inside = [_module_called(inner) for inner, _ in frames[users[-1] + 1 :]]
+    before, after = [m for m in around if m is not None], [m for m in inside if m is not None]
+    chain = tuple(frames[index][0] for index in users)
+    caller = None
+    if len(users) > 1:
+        outer, above = frames[users[-2]]
+        caller = Place(outer, above.tb_lineno, _columns(outer.f_code, above), (), 0, chain[:-1])
+    return Place(frame, at.tb_lineno, _columns(frame.f_code, at), (*before, *after), len(before), chain, caller)
+
+
+def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
+    """Return the outermost call of a module on the way of an error, with its arguments; None if there is none."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if (module := _module_called(frame)) is not None:
+            return module, tuple(frame.f_locals.get("args", ())), dict(frame.f_locals.get("kwargs", {}))
+        trace = trace.tb_next
+    return None
+
+
+def _module_called(frame: FrameType) -> nn.Module | None:
+    """Return the module that a frame of PyTorch calls."""
+    if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.startswith(_TORCH):
+        return frame.f_locals.get("self")
+    return None
+
+
+def _columns(code: CodeType, trace: TracebackType) -> tuple[int, int, int] | None:
+    """Return the last line, the first and the last column of what failed."""
+    positions = list(code.co_positions())
+    index = trace.tb_lasti // 2
+    if index >= len(positions):
+        return None
+    first, end, column, last = positions[index]
+    if first != trace.tb_lineno or end is None or column is None or last is None:
+        return None
+    return end, column, last

@@ -1,0 +1,403 @@
+"""Repairs of a constructor: a layer of another size, in the line that builds it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from tracer.diagnostics.failures.explanation import Edit
+from tracer.diagnostics.failures.place import is_users
+from tracer.diagnostics.failures.scene import Clash, Scene, argument
+from tracer.diagnostics.failures.source_edits import edit_node, edit_span
+from tracer.diagnostics.failures.trials import Candidate
+from tracer.shapes import UNKNOWN, value_of
+from tracer.symbols import notation
+from tracer.utils import python_source
+
+COST = 2.0
+"""What another size of the failed layer costs; that of the layer before it costs more."""
+FOREIGN = 1.1
+"""What a layer costs besides whose size is one of the input, which no other layer has."""
+STEPS = 8
+"""Most ops between a layer and the one whose output it takes."""
+
+
+@dataclass(frozen=True)
+class Construction:
+    """The call in the source that built a module: its file, its node, the file's lines, and the function around it."""
+
+    file: str
+    lines: list[str]
+    call: ast.Call
+    function: ast.FunctionDef
+
+    def argument(self, kind: type, name: str) -> ast.expr | None:
+        """Return the expression that the call has for a parameter, by position or by name."""
+        for keyword in self.call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        names = list(inspect.signature(kind).parameters)
+        index = names.index(name) if name in names else len(self.call.args)
+        if index < len(self.call.args) and not isinstance(self.call.args[index], ast.Starred):
+            return self.call.args[index]
+        return None
+
+
+def construction_of(root: nn.Module, path: str) -> Construction | None:
+    """Return the call that built the module at a path, from the source of the classes around it."""
+    parts = path.split(".")
+    for cut in range(len(parts) - 1, -1, -1):
+        holder = root.get_submodule(".".join(parts[:cut]))
+        for kind in type(holder).__mro__:
+            init = vars(kind).get("__init__")
+            if not inspect.isfunction(init) or not is_users(init.__code__):
+                continue
+            found = _in_init(init, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
+            if found is not None:
+                return found
+    return None
+
+
+def _in_init(init: Callable, name: str, rest: list[str], kind: type) -> Construction | None:
+    file = init.__code__.co_filename  # type: ignore[attr-defined] # a function of Python
+    lines = linecache.getlines(file)
+    try:
+        tree = python_source.parse("".join(lines))
+    except SyntaxError:
+        return None
+    first = init.__code__.co_firstlineno  # type: ignore[attr-defined]
+    function = next(
+        (
+            n
+            for n in ast.walk(tree)
+            if isinstance(n, ast.FunctionDef)
+            and n.name == "__init__"
+            and first in (n.lineno, *(d.lineno for d in n.decorator_list))
+        ),
+        None,
+    )
+    if function is None:
+        return None
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
+    for node in assignments:
+        assigned = any(_is_attribute(target, name) for target in node.targets)
+        if assigned and (call := _call_at(node.value, rest, kind)) is not None:
+            return Construction(file, lines, call, function)
+    return None
+
+
+def _is_attribute(target: ast.expr, name: str) -> bool:
+    return isinstance(target, ast.Attribute) and target.attr == name and isinstance(target.value, ast.Name)
+
+
+def _call_at(value: ast.expr, rest: list[str], kind: type) -> ast.Call | None:
+    """Return the call that builds a module inside an expression: the argument of `Sequential` at its number, or the
+    only call of that class."""
+    if rest and rest[0].isdigit() and isinstance(value, ast.Call):
+        items: list[ast.expr] = list(value.args)
+        if len(items) == 1 and isinstance(items[0], (ast.List, ast.Tuple)):
+            items = list(items[0].elts)
+        if int(rest[0]) < len(items) and not any(
+            isinstance(item, (ast.Starred, ast.ListComp, ast.GeneratorExp)) for item in items
+        ):
+            return _call_at(items[int(rest[0])], rest[1:], kind)
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call) and _class_name(node) == kind.__name__]
+    return calls[0] if len(calls) == 1 else None
+
+
+def _class_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def rebuilt(module: nn.Module, **changed: Any) -> nn.Module:
+    """Return a module like another with some arguments of its constructor changed; the parameters are new.
+
+    The arguments are read from the attributes of the same name, as modules of PyTorch keep them. TypeError or
+    AttributeError for a class that does not.
+    """
+    arguments: dict[str, Any] = {}
+    for name in inspect.signature(type(module)).parameters:
+        if name in changed:
+            arguments[name] = changed[name]
+        elif name == "bias":
+            kept = getattr(module, "bias", getattr(module, "in_proj_bias", None))
+            arguments[name] = kept if isinstance(kept, bool) else kept is not None
+        elif name in ("add_bias_kv",):
+            arguments[name] = getattr(module, "bias_k", None) is not None
+        elif (
+            hasattr(module, name) and name not in ("device", "dtype") and not isinstance(getattr(module, name), Tensor)
+        ):
+            arguments[name] = getattr(module, name)
+    new = type(module)(**arguments)
+    weight = next(iter(module.parameters()), None)
+    return (
+        new.to(weight.device, weight.dtype if weight.is_floating_point() else None).train(module.training)
+        if weight is not None
+        else new.train(module.training)
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The size that a layer should have: the module's path, the parameter of its constructor, the size as a formula,
+    and its value in this run."""
+
+    path: str
+    name: str
+    formula: str
+    value: int
+    cost: float = COST
+
+
+def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield repairs of the layer that failed, and of the one before it."""
+    sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in _letters(formula)}
+    for wanted in _wanted(scene):
+        foreign = set(_letters(wanted.formula)) - sizes  # a size of the input that no layer has
+        yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN) if foreign else wanted)
+    for path, module in _enclosing(scene):
+        if isinstance(getattr(module, "batch_first", None), bool):
+            yield from _batch_first(scene, clash, path, module)
+
+
+def _weight_shapes(scene: Scene) -> Iterator[tuple[str, ...]]:
+    yield from (shape for name, shape in scene.shapes.symbolic.items() if not name.startswith("input "))
+
+
+def size_candidates(scene: Scene, wanted: Wanted) -> Iterator[Candidate]:
+    """Yield repairs that give a layer another size, with the edit of its line where that is known."""
+    module = scene.run.module.get_submodule(wanted.path)
+    shown = _shown(scene, module, wanted)
+    message = f"build `{wanted.path}` as `{shown}`"
+
+    def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        return rebuilt(old, **{wanted.name: int(value_of(wanted.formula, sizes)) if sizes else wanted.value})
+
+    built = construction_of(scene.run.module, wanted.path)
+    node = built.argument(type(module), wanted.name) if built else None
+    if built is None or node is None:
+        yield Candidate(message, wanted.cost, (), wanted.path, rebuild, family=message)
+        return
+    if scene.run.rebuild is not None and built.file == scene.run.file:
+        for number, text in enumerate(_texts(built, wanted)):
+            edit = edit_node(built.file, built.lines, node, text)
+            yield Candidate(message, wanted.cost + number / 100, (edit,), family=message)
+        return
+    edit = edit_node(built.file, built.lines, node, _text_of_value(scene, built, wanted))
+    yield Candidate(message, wanted.cost, (edit,), wanted.path, rebuild, family=message)
+
+
+def _shown(scene: Scene, module: nn.Module, wanted: Wanted) -> str:
+    """Return a layer as it is to be built: `Linear(3·D, 8)`."""
+    names = {
+        nn.Linear: ("in_features", "out_features"),
+        nn.Embedding: ("num_embeddings", "embedding_dim"),
+        nn.LayerNorm: ("normalized_shape",),
+        nn.GroupNorm: ("num_groups", "num_channels"),
+    }
+    kinds = next((value for kind, value in names.items() if isinstance(module, kind)), (wanted.name,))
+    axes = {"in_features": 1, "out_features": 0, "num_embeddings": 0, "embedding_dim": 1}
+    weight = getattr(module, "weight", None)
+    known = {name: scene.formula(weight, axes[name]) for name in kinds if name in axes and isinstance(weight, Tensor)}
+    sizes = [
+        notation.text(wanted.formula if name == wanted.name else known.get(name) or _plain(getattr(module, name, "")))
+        for name in kinds
+    ]
+    more = ", …" if kinds == (wanted.name,) and wanted.name not in ("normalized_shape", "num_features") else ""
+    return f"{type(module).__name__}({', '.join(sizes)}{more})"
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _wanted(scene: Scene) -> Iterator[Wanted]:
+    """Yield the sizes with which the failed layer, or the one before it, would fit."""
+    module, call = scene.module, scene.call
+    x = _input(scene)
+    if module is None or not scene.is_module_call or not isinstance(x, Tensor) or not x.dim():
+        return
+    path = scene.path
+
+    def at(name: str, axis: int) -> Iterator[Wanted]:
+        if -x.dim() <= axis < x.dim():
+            yield Wanted(path, name, scene.formula(x, axis), x.shape[axis])
+
+    if isinstance(module, nn.Linear):
+        yield from at("in_features", -1)
+        yield from _before(scene, x, -1, module.in_features, scene.formula(module.weight, 1))
+    elif isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        axis = x.dim() - module.weight.dim() + 1
+        yield from at("in_channels", axis)
+        yield from _before(scene, x, axis, module.in_channels, str(module.in_channels))
+    elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
+        yield from at("normalized_shape", -1)
+        yield from _before(scene, x, -1, module.normalized_shape[0], str(module.normalized_shape[0]))
+    elif isinstance(module, nn.modules.batchnorm._NormBase):
+        yield from at("num_features", 1)
+    elif isinstance(module, nn.GroupNorm) and x.dim() > 1:
+        if x.shape[1] != module.num_channels:
+            yield from at("num_channels", 1)
+        else:
+            for groups in range(module.num_groups - 1, 0, -1):
+                if module.num_channels % groups == 0:
+                    yield Wanted(path, "num_groups", str(groups), groups)
+                    break
+    elif isinstance(module, nn.RNNBase):
+        yield from at("input_size", -1)
+    elif (
+        isinstance(module, nn.Embedding)
+        and not x.is_floating_point()
+        and not x.is_meta
+        and x.numel()
+        and int(x.min()) >= 0
+    ):
+        rows = int(x.max()) + 1
+        if rows > module.num_embeddings:
+            yield from _rows(scene, path, x, rows)
+    elif isinstance(module, nn.MultiheadAttention) and call is not None:
+        yield from at("embed_dim", -1)
+
+
+def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[Wanted]:
+    """Yield the number of rows that a table needs: the number, and the size of the input that is the same, as for
+    positions."""
+    yield Wanted(path, "num_embeddings", str(rows), rows)
+    for axis in range(ids.dim()):
+        if ids.shape[axis] == rows and scene.formula(ids, axis) != str(rows):
+            yield Wanted(path, "num_embeddings", scene.formula(ids, axis), rows, COST + 0.2)
+
+
+def _input(scene: Scene) -> Any:
+    """Return the tensor that the failed layer took."""
+    call = scene.call
+    if call is None:
+        return scene.run.recording.inputs and None
+    return argument(call, 0, "input", argument(call, 0, "query"))
+
+
+def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[Wanted]:
+    """Yield the size that the layer whose output is taken would have to have."""
+    maker, ops = scene.maker(x), scene.run.recording.ops
+    size = x.shape[axis]
+    for _ in range(STEPS):
+        if not isinstance(maker, int) or maker >= len(ops):
+            return
+        op = ops[maker]
+        module = scene.run.module.get_submodule(op.module) if op.module and _has(scene.run.module, op.module) else None
+        name = (
+            "out_features"
+            if isinstance(module, nn.Linear)
+            else "out_channels"
+            if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+            else ""
+        )
+        if module is not None and name:
+            if getattr(module, name) == size and op.module != scene.path:
+                yield Wanted(op.module, name, formula, value, COST + 0.5)
+            return
+        maker = next((tensor[2] for tensor in op.inputs if size in tensor[0]), None)
+
+
+def _has(root: nn.Module, path: str) -> bool:
+    try:
+        root.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _enclosing(scene: Scene) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules of PyTorch that the failed line called, with their paths."""
+    for module in scene.place.modules[scene.place.own :]:
+        if (path := scene.path_of(module)) or module is scene.run.module:
+            yield path, module
+
+
+def _batch_first(scene: Scene, clash: Clash, path: str, module: nn.Module) -> Iterator[Candidate]:
+    """Yield the repair that takes the batch along the other axis."""
+    value = not module.batch_first
+    message = f"build `{path}` with `batch_first={value}`"
+    built = construction_of(scene.run.module, path) if path else None
+    edits: tuple[Edit, ...] = ()
+    if built is not None:
+        node = next((k.value for k in built.call.keywords if k.arg == "batch_first"), None)
+        if node is not None:
+            edits = (edit_node(built.file, built.lines, node, str(value)),)
+        else:
+            end = (built.call.end_lineno or 0, (built.call.end_col_offset or 1) - 1)
+            edits = (edit_span(built.file, built.lines, end, end, f", batch_first={value}"),)
+
+    def turn(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        for inner in old.modules():
+            if hasattr(inner, "batch_first"):
+                inner.batch_first = value
+        return old
+
+    yield Candidate(message, 0.9 if clash.kind == "mask" else 1.8, edits, path, turn)
+
+
+def _texts(built: Construction, wanted: Wanted) -> list[str]:
+    """Return texts for the size in the line that builds the layer, likely ones first: what other layers of the same
+    constructor are given, products and quotients of its arguments, and the number."""
+    names = [argument.arg for argument in (*built.function.args.args[1:], *built.function.args.kwonlyargs)]
+    if wanted.formula == str(wanted.value):
+        return [wanted.formula]
+    texts = [_code(wanted.formula)] if set(_letters(wanted.formula)) <= set(names) else []
+    texts += [text for _, _, text in _sizes_of_layers(built)]
+    for name in names:
+        texts += [name, *(f"{k} * {name}" for k in range(2, 9)), *(f"{name} // {k}" for k in (2, 3, 4)), f"{name} + 1"]
+        texts += [f"{name} {sign} {other}" for sign in ("*", "//", "+") for other in names if other != name]
+    return [*dict.fromkeys(texts), str(wanted.value)]
+
+
+def _text_of_value(scene: Scene, built: Construction, wanted: Wanted) -> str:
+    """Return a text for the size in the line that builds the layer: what another layer is given for the same size, else
+    the number."""
+    holder = scene.run.module.get_submodule(wanted.path.rpartition(".")[0])
+    for name, parameter, text in _sizes_of_layers(built):
+        layer = getattr(holder, name, None) if name else None
+        if isinstance(layer, nn.Module) and getattr(layer, parameter, None) == wanted.value:
+            return text
+    return str(wanted.value)
+
+
+def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
+    """Yield the sizes in a constructor that are written with names: the attribute that holds a layer, the parameter of
+    the layer, the text."""
+    attributes = {
+        node.value: node.targets[0].attr
+        for node in ast.walk(built.function)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
+    }
+    for node in ast.walk(built.function):
+        kind = getattr(nn, _class_name(node), None) if isinstance(node, ast.Call) else None
+        if kind is None or not isinstance(node, ast.Call):
+            continue
+        names = list(inspect.signature(kind).parameters)
+        given = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
+        yield from ((attributes.get(node, ""), name, ast.unparse(arg)) for name, arg in given if _is_size(arg))
+
+
+def _is_size(node: ast.expr) -> bool:
+    return all(
+        isinstance(n, (ast.BinOp, ast.Name, ast.Constant, ast.operator, ast.Load, ast.Attribute))
+        for n in ast.walk(node)
+    ) and any(isinstance(n, ast.Name) for n in ast.walk(node))
+
+
+def _letters(formula: str) -> list[str]:
+    if formula == UNKNOWN:
+        return []
+    return [str(letter) for letter in notation.parse(formula).free_symbols]
+
+
+def _code(formula: str) -> str:
+    """Return a formula as Python: `3*D` gives `3 * D`."""
+    return ast.unparse(python_source.parse(formula.replace("/", "//")))
