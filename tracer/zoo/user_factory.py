@@ -19,18 +19,26 @@ from typing import Any
 
 import torch
 
+import tracer
+from tracer.capture import Recording
 from tracer.capture.interventions import Intervention
 from tracer.changes import Change
+from tracer.diagnostics.failures import run_text
 from tracer.record import Trace
 from tracer.shapes import Vocabulary
-from tracer.tracing import assemble, lay_book, of_caller, record_or_explain, solve_first
+from tracer.tracing import FailedRun, assemble, lay_book, note_origin, of_caller, record_or_explain, solve_first
 from tracer.tracing.changed_runs import LineSite, changing_build, interventions_of, line_sites
 from tracer.utils.error_text import quote
 
 PROBES = 4
 TRIES = 400
 FACTORS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 13)
+TRACER = str(Path(tracer.__file__).parent)
 SHIFTS = tuple(range(1, 30))
+
+
+class OwnCodeError(ValueError):
+    """An error of the user's own code, which is its `__cause__`: `tracer.explain` says what went wrong."""
 
 
 def factory(reference: str) -> Callable:
@@ -42,8 +50,10 @@ def factory(reference: str) -> Callable:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(path)
-    except Exception as error:  # the user's own code runs here, and may fail in any way
+    except ModuleNotFoundError as error:
         raise ValueError(f"{quote(path)} can't be imported: {type(error).__name__}: {error}") from error
+    except Exception as error:  # the user's own code runs here, and may fail in any way
+        raise OwnCodeError(f"{quote(path)} can't be imported: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{quote(path)} has no function {quote(name)}, expected one that returns (module, args)")
@@ -62,9 +72,20 @@ def trace(
     """Run the module of a factory once, at its default sizes or the ones passed, without gradients.
 
     `change` replaces the values of lines, as in `tracer.trace`. ValueError in one sentence for a size that the factory
-    does not take, or where the user's code fails.
+    does not take; `OwnCodeError` where the user's code fails.
     """
-    function = factory(reference)
+    return trace_function(factory(reference), reference, primitives=primitives, change=change, **size)
+
+
+def trace_function(
+    function: Callable,
+    reference: str,
+    *,
+    primitives: bool = False,
+    change: Mapping[str, Change] | None = None,
+    **size: int,
+) -> Trace:
+    """Run the module of a factory, called `reference`, as `trace` does."""
     sizes = sizes_of(function)
     for name in size:
         if name not in sizes:
@@ -74,18 +95,26 @@ def trace(
             raise ValueError(f"{quote(reference)} takes no size {quote(name)}; {known}")
     sizes |= size
 
-    def build(at: dict[str, int]):
-        returned = function(**at)
+    def unpack(returned: Any) -> tuple:
         if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], torch.nn.Module)):
             raise ValueError(f"{quote(reference)} returned {type(returned).__name__}, expected (module, args)")
         args = returned[1] if isinstance(returned[1], (tuple, list)) else (returned[1],)
         return returned[0], tuple(args), *returned[2:]
+
+    def build(at: dict[str, int]):
+        return unpack(function(**at))
+
+    def rebuild(at: dict[str, int], text: str) -> tuple:
+        edited = run_text(text, file, function.__module__)
+        return unpack(getattr(edited, function.__name__)(**at))
 
     def lines_of(interventions: tuple[Intervention, ...]) -> dict[str, LineSite]:
         module, args, *named = changing_build(build, interventions)(sizes)
         recording = record_or_explain(module, args, named[0] if named else {}, None, False, calls=True)
         return line_sites(recording, lay_book(recording, sizes, {}, None, ())[0].steps)
 
+    file = function.__code__.co_filename if inspect.isfunction(function) else ""
+    origin: dict[str, Any] = {"sizes": sizes, "build": build, "file": file, "rebuild": rebuild if file else None}
     try:
         with torch.no_grad():
             if change:
@@ -93,10 +122,13 @@ def trace(
             module, args, *named = build(sizes)
             size = named[0] if named else {}
             recording = record_or_explain(module, args, size, None, True, primitives, calls=True)
-    except ValueError:
-        raise
     except Exception as error:
-        raise ValueError(f"{quote(reference)} failed: {type(error).__name__}: {_first(error)}") from error
+        if isinstance(error, ValueError) and is_refusal(error):
+            raise
+        if "failed_run" not in vars(error):  # the factory failed: there is no module yet
+            vars(error)["failed_run"] = FailedRun(torch.nn.Module(), Recording())
+        note_origin(error, **origin)
+        raise OwnCodeError(f"{quote(reference)} failed: {type(error).__name__}: {_first(error)}") from error
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
         probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
@@ -127,6 +159,16 @@ def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> 
             continue
         probes.append(changed)
         yield changed
+
+
+def is_refusal(error: ValueError) -> bool:
+    """Return whether an error is a sentence of the tracer's, and not one of the user's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return (
+        trace is not None and trace.tb_frame.f_code.co_filename.startswith(TRACER) and "failed_run" not in vars(error)
+    )
 
 
 def _first(error: Exception) -> str:

@@ -3,7 +3,8 @@
 Without --image and --text, the model runs on its own sample. `--set B=4` repeats the input four times. Another size
 than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other
 choices, such as `gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module,
-args)`, and its arguments with whole numbers for defaults are the symbols. `--change
+args)`, and its arguments with whole numbers for defaults are the symbols. If it fails, the command prints why, with the
+line, both shapes and repairs that were tried, and its exit status is 1. `--change
 block1.attention.weights="drop_heads(0)"` replaces the value of a line, by its id, in the run. `--cache` reads the last
 token of a text, after a cache of the keys and values of the tokens before it.
 """
@@ -86,9 +87,13 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{conflict}: your own function says where its module runs, expected --set alone")
     if options.module and options.cache:
         raise ValueError("--cache with --module: your own function makes the cache, expected --set alone")
+    from tracer.zoo.user_factory import OwnCodeError
+
     photo = shared.photo(options.image)
     try:
         trace = _trace(options, photo)
+    except OwnCodeError as error:
+        return _explain(error)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
@@ -96,6 +101,14 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{quote(conflict)} needs more memory than there is, expected smaller sizes") from error
     shared.show(_check(trace, options), options)
     return 0
+
+
+def _explain(error: ValueError) -> int:
+    """Print why the user's own module failed; return the exit status."""
+    import tracer
+
+    print(tracer.explain(error), file=sys.stderr)
+    return 1
 
 
 def _check(trace: Trace, options: argparse.Namespace) -> Trace:
