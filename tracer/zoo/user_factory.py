@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-import tracer
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention
 from tracer.changes import Change
@@ -33,7 +32,7 @@ from tracer.utils.error_text import quote
 PROBES = 4
 TRIES = 400
 FACTORS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 13)
-TRACER = str(Path(tracer.__file__).parent)
+TRACER = str(Path(__file__).resolve().parents[1])
 SHIFTS = tuple(range(1, 30))
 
 

@@ -8,19 +8,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import torch
 from torch import nn
 
-import tracer
 from tracer.capture.source_lines import source
 from tracer.record import Source
 from tracer.utils import python_source
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_TRACER = os.path.dirname(os.path.abspath(tracer.__file__)) + os.sep
+_TRACER = str(Path(__file__).resolve().parents[2]) + os.sep
 _MODELS = _TRACER + "models" + os.sep
 UNKNOWN = object()
 """In place of the value of an expression that could only be had by running code again."""
@@ -145,7 +145,7 @@ class Place:
                 return UNKNOWN
         try:
             with torch.no_grad():
-                code = compile(ast.Expression(node), "<operand>", "eval")
+                code = compile(f"({self.text_of(node)})", "<operand>", "eval")
                 return eval(code, self.frame.f_globals, dict(self.frame.f_locals))  # the user's own expression
         except Exception:
             return UNKNOWN

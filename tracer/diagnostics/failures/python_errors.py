@@ -18,6 +18,7 @@ from tracer.diagnostics.failures.explanation import Edit
 from tracer.diagnostics.failures.place import UNKNOWN, Place, is_users
 from tracer.diagnostics.failures.source_edits import edit_node, edit_span
 from tracer.diagnostics.failures.trials import Candidate
+from tracer.utils import python_source
 from tracer.utils.error_text import quote, reason, shorten
 
 NEAR = 0.6
@@ -220,7 +221,7 @@ def returns(function: Callable) -> bool:
     """Return whether a function has a `return` with a value, or its source is not known."""
     try:
         lines, _ = inspect.getsourcelines(function)
-        tree = ast.parse(inspect.cleandoc("\n" + "".join(lines)))
+        tree = python_source.parse(inspect.cleandoc("\n" + "".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return True
     return any(isinstance(n, (ast.Return, ast.Yield)) and n.value is not None for n in ast.walk(tree))

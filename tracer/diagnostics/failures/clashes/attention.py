@@ -8,7 +8,7 @@ from tracer.capture.dispatch_modes import FailedCall
 from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
-def fused(scene: Scene, call: FailedCall) -> Clash | None:
+def scaled_dot_product(scene: Scene, call: FailedCall) -> Clash | None:
     """Queries and keys are equally wide, keys and values equally long, and the mask is S_q × S_k."""
     q, k, v = argument(call, 0, "query"), argument(call, 1, "key"), argument(call, 2, "value")
     mask = argument(call, 3, "attn_mask")
@@ -86,4 +86,4 @@ def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-RULES = {"scaled_dot_product_attention": fused, "multi_head_attention_forward": multi_head}
+RULES = {"scaled_dot_product_attention": scaled_dot_product, "multi_head_attention_forward": multi_head}

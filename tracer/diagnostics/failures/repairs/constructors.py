@@ -115,7 +115,7 @@ def _class_name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def rebuilt(module: nn.Module, **changed: Any) -> nn.Module:
+def rebuild_layer(module: nn.Module, **changed: Any) -> nn.Module:
     """Return a module like another with some arguments of its constructor changed; the parameters are new.
 
     The arguments are read from the attributes of the same name, as modules of PyTorch keep them. TypeError or
@@ -144,7 +144,7 @@ def rebuilt(module: nn.Module, **changed: Any) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LayerSize:
     """The size that a layer should have: the module's path, the parameter of its constructor, the size as a formula,
     and its value in this run."""
 
@@ -170,14 +170,14 @@ def _weight_shapes(scene: Scene) -> Iterator[tuple[str, ...]]:
     yield from (shape for name, shape in scene.shapes.symbolic.items() if not name.startswith("input "))
 
 
-def size_candidates(scene: Scene, wanted: Wanted) -> Iterator[Candidate]:
+def size_candidates(scene: Scene, wanted: LayerSize) -> Iterator[Candidate]:
     """Yield repairs that give a layer another size, with the edit of its line where that is known."""
     module = scene.run.module.get_submodule(wanted.path)
     shown = _shown(scene, module, wanted)
     message = f"build `{wanted.path}` as `{shown}`"
 
     def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
-        return rebuilt(old, **{wanted.name: int(value_of(wanted.formula, sizes)) if sizes else wanted.value})
+        return rebuild_layer(old, **{wanted.name: int(value_of(wanted.formula, sizes)) if sizes else wanted.value})
 
     built = construction_of(scene.run.module, wanted.path)
     node = built.argument(type(module), wanted.name) if built else None
@@ -193,7 +193,7 @@ def size_candidates(scene: Scene, wanted: Wanted) -> Iterator[Candidate]:
     yield Candidate(message, wanted.cost, (edit,), wanted.path, rebuild, family=message)
 
 
-def _shown(scene: Scene, module: nn.Module, wanted: Wanted) -> str:
+def _shown(scene: Scene, module: nn.Module, wanted: LayerSize) -> str:
     """Return a layer as it is to be built: `Linear(3·D, 8)`."""
     names = {
         nn.Linear: ("in_features", "out_features"),
@@ -217,7 +217,7 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _wanted(scene: Scene) -> Iterator[Wanted]:
+def _wanted(scene: Scene) -> Iterator[LayerSize]:
     """Yield the sizes with which the failed layer, or the one before it, would fit."""
     module, call = scene.module, scene.call
     x = _input(scene)
@@ -225,9 +225,9 @@ def _wanted(scene: Scene) -> Iterator[Wanted]:
         return
     path = scene.path
 
-    def at(name: str, axis: int) -> Iterator[Wanted]:
+    def at(name: str, axis: int) -> Iterator[LayerSize]:
         if -x.dim() <= axis < x.dim():
-            yield Wanted(path, name, scene.formula(x, axis), x.shape[axis])
+            yield LayerSize(path, name, scene.formula(x, axis), x.shape[axis])
 
     if isinstance(module, nn.Linear):
         yield from at("in_features", -1)
@@ -247,7 +247,7 @@ def _wanted(scene: Scene) -> Iterator[Wanted]:
         else:
             for groups in range(module.num_groups - 1, 0, -1):
                 if module.num_channels % groups == 0:
-                    yield Wanted(path, "num_groups", str(groups), groups)
+                    yield LayerSize(path, "num_groups", str(groups), groups)
                     break
     elif isinstance(module, nn.RNNBase):
         yield from at("input_size", -1)
@@ -265,13 +265,13 @@ def _wanted(scene: Scene) -> Iterator[Wanted]:
         yield from at("embed_dim", -1)
 
 
-def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[Wanted]:
+def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[LayerSize]:
     """Yield the number of rows that a table needs: the number, and the size of the input that is the same, as for
     positions."""
-    yield Wanted(path, "num_embeddings", str(rows), rows)
+    yield LayerSize(path, "num_embeddings", str(rows), rows)
     for axis in range(ids.dim()):
         if ids.shape[axis] == rows and scene.formula(ids, axis) != str(rows):
-            yield Wanted(path, "num_embeddings", scene.formula(ids, axis), rows, COST + 0.2)
+            yield LayerSize(path, "num_embeddings", scene.formula(ids, axis), rows, COST + 0.2)
 
 
 def _input(scene: Scene) -> Any:
@@ -282,7 +282,7 @@ def _input(scene: Scene) -> Any:
     return argument(call, 0, "input", argument(call, 0, "query"))
 
 
-def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[Wanted]:
+def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[LayerSize]:
     """Yield the size that the layer whose output is taken would have to have."""
     maker, ops = scene.maker(x), scene.run.recording.ops
     size = x.shape[axis]
@@ -300,7 +300,7 @@ def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Ite
         )
         if module is not None and name:
             if getattr(module, name) == size and op.module != scene.path:
-                yield Wanted(op.module, name, formula, value, COST + 0.5)
+                yield LayerSize(op.module, name, formula, value, COST + 0.5)
             return
         maker = next((tensor[2] for tensor in op.inputs if size in tensor[0]), None)
 
@@ -334,16 +334,16 @@ def _batch_first(scene: Scene, clash: Clash, path: str, module: nn.Module) -> It
             end = (built.call.end_lineno or 0, (built.call.end_col_offset or 1) - 1)
             edits = (edit_span(built.file, built.lines, end, end, f", batch_first={value}"),)
 
-    def turn(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+    def exchange(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         for inner in old.modules():
             if hasattr(inner, "batch_first"):
                 inner.batch_first = value
         return old
 
-    yield Candidate(message, 0.9 if clash.kind == "mask" else 1.8, edits, path, turn)
+    yield Candidate(message, 0.9 if clash.kind == "mask" else 1.8, edits, path, exchange)
 
 
-def _texts(built: Construction, wanted: Wanted) -> list[str]:
+def _texts(built: Construction, wanted: LayerSize) -> list[str]:
     """Return texts for the size in the line that builds the layer, likely ones first: what other layers of the same
     constructor are given, products and quotients of its arguments, and the number."""
     names = [argument.arg for argument in (*built.function.args.args[1:], *built.function.args.kwonlyargs)]
@@ -357,7 +357,7 @@ def _texts(built: Construction, wanted: Wanted) -> list[str]:
     return [*dict.fromkeys(texts), str(wanted.value)]
 
 
-def _text_of_value(scene: Scene, built: Construction, wanted: Wanted) -> str:
+def _text_of_value(scene: Scene, built: Construction, wanted: LayerSize) -> str:
     """Return a text for the size in the line that builds the layer: what another layer is given for the same size, else
     the number."""
     holder = scene.run.module.get_submodule(wanted.path.rpartition(".")[0])
