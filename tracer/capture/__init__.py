@@ -83,7 +83,7 @@ class Recording:
     returned: tuple[int | str, ...] = ()
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
     failed_call: FailedCall | None = None
-    makers: Makers | None = field(default=None, repr=False)
+    makers: ProducerIndex | None = field(default=None, repr=False)
 
     def own(self) -> None:
         """Copy the tensors of the output."""
