@@ -10,9 +10,9 @@ from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tracer import models
 from tracer.attention import segments
-from tracer.inputs import contrastive_inputs
 from tracer.inputs.synthetic import scenes
 from tracer.models import clip, training
+from tracer.models.shared.preparation import contrastive_inputs
 from tracer.models.training.recipes import clip as recipe_of
 
 DERIVED = {"N": "H*W/P**2", "d_k": "D/h"}

@@ -8,10 +8,10 @@ import tracer
 from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tracer import models
-from tracer.inputs.captioning_inputs import LAST, generate_caption, greedy
 from tracer.inputs.synthetic import scenes
 from tracer.models import vit_text
 from tracer.models.shared import blocks
+from tracer.models.shared.preparation.captioning_inputs import LAST, generate_caption, greedy
 
 SMALL = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
 
@@ -181,7 +181,9 @@ def test_the_result_is_the_caption_and_the_next_word(model, trace, tmp_path):
 @pytest.mark.sweep
 def test_only_a_model_that_stays_as_it_is_remembers_what_it_wrote(monkeypatch):
     model, wrote = tracer.load("vit-text", **SMALL), []
-    monkeypatch.setattr("tracer.inputs.captioning_inputs.greedy", lambda *given: wrote.append(1) or greedy(*given))
+    monkeypatch.setattr(
+        "tracer.models.shared.preparation.captioning_inputs.greedy", lambda *given: wrote.append(1) or greedy(*given)
+    )
     pictures = torch.rand(LAST + 5, 1, 3, 64, 64)
     model.trace(image=scenes.sample_scene().image(), prove=False)
     assert len(wrote) == 2, "once for the words that go in, once for what it says"

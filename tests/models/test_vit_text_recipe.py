@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from tests.models.test_vit_text import SMALL
 from tests.support.proven import assert_learns
-from tracer.inputs.captioning_inputs import greedy
 from tracer.inputs.synthetic import scenes
 from tracer.models import training, vit_text
+from tracer.models.shared.preparation.captioning_inputs import greedy
 from tracer.models.training.recipes import vit_text as vit_text_recipe
 from tracer.models.training.recipes.vit_text import NONE, captions, exact
 

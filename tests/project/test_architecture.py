@@ -68,15 +68,14 @@ CONVENIENCES = "tracer.record.trace"
 
 
 class Import(NamedTuple):
-    """An import of `target` by `module`: `late` inside a function, with a `reason` where a comment beside it gives one,
-    or `typed` behind `TYPE_CHECKING`."""
+    """An import of `target` by `module`: `late` inside a function, with a `reason` where a comment beside it gives
+    one."""
 
     module: str
     target: str
     line: int
     late: bool = False
     reason: bool = False
-    typed: bool = False
 
 
 def module_name(path: Path) -> str:
@@ -90,7 +89,7 @@ def read_imports(module: str, source: str, known: Iterable[str]) -> Iterator[Imp
     full."""
     lines, known = source.splitlines(), frozenset(known)
 
-    def walk(node: ast.AST, late: bool, typed: bool) -> Iterator[Import]:
+    def walk(node: ast.AST, late: bool) -> Iterator[Import]:
         for inner in ast.iter_child_nodes(node):
             targets: set[str] = set()
             if isinstance(inner, ast.Import):
@@ -105,12 +104,10 @@ def read_imports(module: str, source: str, known: Iterable[str]) -> Iterator[Imp
             if targets:
                 above = lines[inner.lineno - 2].strip() if inner.lineno > 1 else ""
                 reason = "#" in "".join(lines[inner.lineno - 1 : inner.end_lineno]) or above.startswith("#")
-                yield from (Import(module, target, inner.lineno, late, reason, typed) for target in sorted(targets))
-            inside = late or isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef))
-            checking = isinstance(inner, ast.If) and "TYPE_CHECKING" in ast.unparse(inner.test)
-            yield from walk(inner, inside, typed or checking)
+                yield from (Import(module, target, inner.lineno, late, reason) for target in sorted(targets))
+            yield from walk(inner, late or isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    yield from walk(ast.parse(source), False, False)
+    yield from walk(ast.parse(source), False)
 
 
 @cache
@@ -139,14 +136,13 @@ def layer(module: str) -> int:
 
 
 def upward(imports: Iterable[Import]) -> list[str]:
-    """Return the imports of a higher layer; those of types alone load nothing."""
+    """Return the imports of a higher layer, those of types alone, too."""
     return [
         f"{found.module}:{found.line} imports {found.target}, which is above it"
         for found in imports
         if found.module.startswith("tracer.")
         and found.target.partition(".")[0] == "tracer"
         and layer(found.target) > layer(found.module)
-        and not found.typed
         and not (found.module == CONVENIENCES and found.late)
     ]
 
@@ -281,11 +277,12 @@ def test_what_breaks_a_rule_would_be_found():
     found = list(read_imports("tracer.utils.x", source, map(module_name, LIBRARY)))
     assert found == [
         Import("tracer.utils.x", "tracer.cli", 1),
-        Import("tracer.utils.x", "tracer.verify", 3, typed=True),
+        Import("tracer.utils.x", "tracer.verify", 3),
         Import("tracer.utils.x", "tracer.models.vit", 5, late=True, reason=True),
         Import("tracer.utils.x", "timm.models", 6, late=True, reason=True),
     ]
-    assert [line.split()[2].rstrip(",") for line in upward(found)] == ["tracer.cli", "tracer.models.vit"]
+    above = [line.split()[2].rstrip(",") for line in upward(found)]
+    assert above == ["tracer.cli", "tracer.verify", "tracer.models.vit"]
     back = Import("tracer.verify", "tracer.utils.x", 1)
     assert circle([*found, back]) == "tracer.utils.x → tracer.verify → tracer.utils.x" and not circle(found)
     names = public_names(

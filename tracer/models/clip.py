@@ -8,10 +8,10 @@ from torch import nn
 from tracer.attention.masks import causal
 from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.embeddings import FirstOf
-from tracer.inputs.contrastive_inputs import SAMPLE, sentences_input
 from tracer.inputs.synthetic.scenes import VOCABULARY
 from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.predictions import sentence_probabilities
+from tracer.models.shared.preparation.contrastive_inputs import SAMPLE, sentences_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

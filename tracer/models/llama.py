@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.attention.masks.constructors import causal
-from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.models.nanogpt import SHAKESPEARE
 from tracer.models.shared.blocks import Past, open_caches, past_length
 from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.predictions import logits_hints, next_tokens
+from tracer.models.shared.preparation.to_tensors import text_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

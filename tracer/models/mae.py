@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from tracer.expr.layout.mask_tokens import Put
-from tracer.inputs.masked_image_inputs import place_visible, surface_input
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.anomaly_detection import reconstruction
 from tracer.models.shared.blocks import Block, patch_count
+from tracer.models.shared.preparation.masked_image_inputs import place_visible, surface_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

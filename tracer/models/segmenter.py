@@ -7,9 +7,9 @@ from torch import nn
 
 from tracer.expr.layout.image_grids import Grid
 from tracer.inputs.synthetic.scenes import sample_scene
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.predictions import pixel_classes
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.models.vit import SEQUENCE
 from tracer.record import Segment

@@ -10,10 +10,10 @@ from tracer.expr import LayerNorm, Plus, Root, Scaled
 from tracer.expr.math.activations import Softmax
 from tracer.expr.math.algebra import Times
 from tracer.expr.nn.position_encodings import AtDistance, Distances, Sinusoids, SumsByDistance
-from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.models.shared.blocks import Attention
 from tracer.models.shared.predictions import token_at_each_place
+from tracer.models.shared.preparation.to_tensors import text_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

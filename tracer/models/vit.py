@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracer.inputs.masked_image_inputs import place_visible
 from tracer.inputs.model_inputs import Inputs
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import Block, patch_count
 from tracer.models.shared.predictions import class_probabilities
+from tracer.models.shared.preparation.masked_image_inputs import place_visible
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from tracer.expr import LayerNorm, Product
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.blocks import MLP, patch_count
 from tracer.models.shared.predictions import class_probabilities
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment

@@ -10,11 +10,11 @@ from torch import nn
 from tracer.attention import masks
 from tracer.expr import Plus
 from tracer.expr.nn.attention_masks import PrefixMask
-from tracer.inputs.captioning_inputs import captioned_input
 from tracer.inputs.synthetic.scenes import LONGEST, VOCABULARY
 from tracer.models.shared.blocks import Block, Past, open_caches, past_length, patch_count
 from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.predictions import logits_hints, picture_caption
+from tracer.models.shared.preparation.captioning_inputs import captioned_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim

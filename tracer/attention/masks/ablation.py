@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer import changes
-from tracer.inputs.captioning_inputs import names
 from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.preparation.captioning_inputs import names
 from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from tracer.attention.masks.constructors import causal
-from tracer.inputs.to_tensors import text_input
 from tracer.inputs.tokenizers import Characters
 from tracer.lessons import positions
 from tracer.lessons.positions.base import PositionEncoding
 from tracer.models.shared import blocks
+from tracer.models.shared.preparation.to_tensors import text_input
 from tracer.models.shared.spec import Model, Spec, build_seeded
 from tracer.models.transformer import FeedForward
 from tracer.record import Segment

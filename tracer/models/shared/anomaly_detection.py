@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.inputs.masked_image_inputs import MEAN, STD
+from tracer.models.shared.preparation.masked_image_inputs import MEAN, STD
 
 ROUNDS, TRUSTED = 3, 0.85
 """The number of rounds of an anomaly map, and the share of the other patches that it reads."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.attention.answer_probabilities import ONE, as_probabilities
-from tracer.inputs.captioning_inputs import names
+from tracer.models.shared.preparation.captioning_inputs import names
 from tracer.record import Step, Trace
 from tracer.tracing.logit_lens import LogitLens
 from tracer.utils.error_text import quote

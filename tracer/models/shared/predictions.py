@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.capture.tensors.pytree import named_tensors
-from tracer.inputs.captioning_inputs import generate_caption, names
+from tracer.models.shared.preparation.captioning_inputs import generate_caption, names
 from tracer.textbook.claims import Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.hints import Hint

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracer.inputs.captioning_inputs import BEGIN, END
 from tracer.inputs.synthetic import scenes
 from tracer.inputs.synthetic.scenes import VOCABULARY, Scenes
 from tracer.inputs.tokenizers import Words
+from tracer.models.shared.preparation.captioning_inputs import BEGIN, END
 
 SEEDS = {"validation": 2**40, "test": 2**41}
 """The seeds of scenes that are held out; steps of training draw theirs from 31 bits."""

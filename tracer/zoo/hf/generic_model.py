@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import class_probabilities, tensors_by_name
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec, build_seeded
 from tracer.record import Segment
 from tracer.shapes import Vocabulary

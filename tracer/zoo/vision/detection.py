@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import tensors_by_name
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.shadow_module import parameters, shadow_copy

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import class_probabilities, tensors_by_name
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import class_probabilities, embedding
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tracer.inputs.to_tensors import photo_input
 from tracer.models.shared.predictions import class_probabilities
+from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.hints import Hint

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.contrastive_inputs import encode_sentences
 from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
 from tracer.models.clip import CLIP, SPEC
+from tracer.models.shared.preparation.contrastive_inputs import encode_sentences
 from tracer.models.training import scenes
 from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids

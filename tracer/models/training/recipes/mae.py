@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tracer.inputs.masked_image_inputs import MEAN, STD, visible_patches
 from tracer.inputs.synthetic import textures
 from tracer.models.mae import MAE, SPEC
 from tracer.models.shared.anomaly_detection import anomaly_map, patches_of
+from tracer.models.shared.preparation.masked_image_inputs import MEAN, STD, visible_patches
 from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids
 

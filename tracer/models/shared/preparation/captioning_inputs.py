@@ -10,8 +10,8 @@ import torch
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.synthetic.scenes import sample_scene
-from tracer.inputs.to_tensors import photo_input
 from tracer.inputs.tokenizers import Words
+from tracer.models.shared.preparation.to_tensors import photo_input
 
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
