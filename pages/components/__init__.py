@@ -29,6 +29,7 @@ MAP = (
     "keys",
     "strip",
     "headed",
+    "numbers",
     "brush",
     *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "main")),
 )
@@ -36,6 +37,7 @@ MAP = (
 GLANCE = (
     "place",
     "headed",
+    "numbers",
     "brush",
     *(f"attention_map/{script}" for script in _DRAWN),
     "glance/sentence",
@@ -45,11 +47,11 @@ GLANCE = (
 
 
 _STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", "headed", *(f"stepper/{script}" for script in _STEPPED))
+STEPPER = ("place", "keys", "copying", "headed", "numbers", *(f"stepper/{script}" for script in _STEPPED))
 """Those of the stepper."""
 
 
-COMPARISON = ("place", "headed", "maths", "unpack", "heat", "comparison")
+COMPARISON = ("place", "headed", "numbers", "maths", "unpack", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
@@ -171,7 +173,9 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
     )
     data = _under(browser_position.facts(visitor()) | {"equations": lines}, data)
     component = _component(
-        "mask", scripts=("place", "keys", "strip", "headed", "stepper/unpack", "mask"), styles=("mask", "strip")
+        "mask",
+        scripts=("place", "keys", "strip", "headed", "numbers", "stepper/unpack", "mask"),
+        styles=("mask", "strip"),
     )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
 
@@ -280,14 +284,14 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
     data = of(owner, ("panels", key), lambda: panes.pack(make()))
-    component = _component("panels", scripts=("headed", "stepper/unpack", "stepper/heat", "panels"))
+    component = _component("panels", scripts=("headed", "numbers", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
     """Draw the similarity of patch positions, as `tracer.figures.attention.position_curves.likeness` packs it."""
     data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
-    scripts = ("place", "headed", "stepper/unpack", "stepper/heat", "likeness")
+    scripts = ("place", "headed", "numbers", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 

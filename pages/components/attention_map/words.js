@@ -1,11 +1,4 @@
-// What is shown, in words: percentages, names of tokens, the call that gives the same numbers in Python.
-
-// As `percent` of tracer/figures/predictions/class_bars.py.
-const percent = (share) => {
-  if (share > 0 && share < 0.0001) return "<\u00a00.01\u00a0%";
-  if (share >= 0.9995 && share < 1) return ">\u00a099.9\u00a0%";
-  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)}\u00a0%`;
-};
+// What is shown, in words: names of tokens, places, the call that gives the same numbers in Python.
 
 // Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
 const isPatch = (map, token) => map.patches.has(token);

@@ -25,14 +25,6 @@ function opened(all) {
   return map;
 }
 
-// A share in per cent, as Python's `percent` writes it.
-function percent(share) {
-  if (share > 0 && share < 0.0001) return "<\u00a00.01\u00a0%";
-  if (share >= 0.9995 && share < 1) return ">\u00a099.9\u00a0%";
-  return `${(100 * share).toFixed(share >= 0.01 || share === 0 ? 1 : 2)}\u00a0%`;
-}
-const number = (value) => value.toFixed(3).replace("-", "−");
-
 const made = (tag, text = "", style = {}) => {
   const node = document.createElement(tag);
   node.textContent = text;
@@ -181,7 +173,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
         const line = made("tr");
         const name = made("th", names[key]);
         name.scope = "row";
-        line.append(name, ...[number(row.before[key]), row.open[key] ? map.mask.open : map.mask.closed, percent(row.weights[key])].map((text) => made("td", text)));
+        line.append(name, ...[decimals(row.before[key], 3), row.open[key] ? map.mask.open : map.mask.closed, percent(row.weights[key])].map((text) => made("td", text)));
         return line;
       }),
     );
@@ -236,7 +228,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       const box = find(".strip canvas").getBoundingClientRect();
       const key = Math.floor(((event.clientX - box.left) / box.width) * keys);
       if (key < 0 || key >= keys) return;
-      find(".key").textContent = `${names[key]}: score ${number(row.before[key])}, ${row.open[key] ? "open" : "closed"}, weight ${percent(row.weights[key])}`;
+      find(".key").textContent = `${names[key]}: score ${decimals(row.before[key], 3)}, ${row.open[key] ? "open" : "closed"}, weight ${percent(row.weights[key])}`;
     };
     if (find("details").open) list(row);
   }

@@ -7,17 +7,6 @@ const element = (tag, className = "", ...children) => {
   return made;
 };
 
-const signed = (text) => text.replaceAll("-", "−");
-const RAISED = { "-": "⁻", ...["⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"] };
-/** A number with so many digits; whole numbers have all of theirs. */
-function numeral(value, digits = 4) {
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value < 0 ? "−∞" : "+∞";
-  const whole = Number.isInteger(value) && Math.abs(value) < 1e9;
-  const [number, power] = String(whole ? value : Number(value.toPrecision(digits))).split("e");
-  return signed(number) + (power ? ` × 10${[...power].map((digit) => RAISED[digit] ?? "").join("")}` : "");
-}
-
 /** Paints cells between `low` and `high` in the colours of a table of 256; what is no number stays empty. */
 function paint(canvas, [rows, columns], cells, low, high, table) {
   if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
