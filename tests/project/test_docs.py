@@ -74,7 +74,7 @@ def test_a_broken_link_is_found():
 
 @pages
 def test_every_file_that_is_named_exists(name):
-    """A name such as `tests/test_x.py::test_y` names a function of that file, too."""
+    """A name such as `tests/test_x.py::test_y` names a function or a class of that file, too."""
     for named in code(name):
         path, _, function = named.partition("::")
         if path.split("/")[0] not in FOLDERS or "/" not in path or " " in path:
@@ -82,7 +82,8 @@ def test_every_file_that_is_named_exists(name):
         assert list(ROOT.glob(path.rstrip("/"))), named
         if function:
             tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-            assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, named
+            definitions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+            assert function in {node.name for node in definitions}, named
 
 
 @pages
