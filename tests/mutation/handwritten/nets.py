@@ -21,7 +21,11 @@ RULES = (
         {'"tanh" if $x else "none"': '"none" if $x else "tanh"'},
         within="blocks.MLP",
     ),
-    code("a mask that lets the next token be seen", {"$x.triu(1)": "$x.triu(2)"}, within="constructors.causal"),
+    code(
+        "a mask that lets the next token be seen",
+        {"$x.triu($past + 1)": "$x.triu($past + 2)"},
+        within="constructors.causal",
+    ),
     code("a prefix that hides its last token", {"$x >= $visible": "$x >= $visible - 1"}, within="constructors.prefix"),
     code(
         "patches read column by column",

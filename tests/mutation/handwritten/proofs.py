@@ -34,7 +34,7 @@ RULES = (
     code(
         "a cell that is its first term",
         {"sum($x) if $x and $y else $z": "$x[0] if $x and $y else $z"},
-        within="Walk.compute",
+        within="ProvenanceWalk.compute",
     ),
     code("a second run that is believed whatever it did", {"not self._same($again)": "False"}, within="Rerun.prove"),
     code(
