@@ -70,7 +70,7 @@ class CanonicalTextbook:
         return {notation.latex(name): value for name, value in values.items()}
 
     def tree(self, step: Step) -> Tree:
-        """Return the canonical tree of a line. Raise Unread for one outside the reader's grammar."""
+        """Return the canonical tree of a line. Raise UnreadableLatex for one outside the reader's grammar."""
         line = parser.read(step.latex, self._letters)
         names = {name.symbol: ("given", name.of, name.transposed) for name in step.names}
         tree = ("line", line.right, line.since or (), line.turns or ())

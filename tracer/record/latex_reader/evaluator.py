@@ -64,7 +64,7 @@ class Scope:
 
 def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbations | None = None) -> np.ndarray:
     """Return the value of a line, of the shape that is printed beside it; with its parts perturbed if `moves` are
-    passed. Raise Unread, in one sentence, if it has no value."""
+    passed. Raise UnreadableLatex, in one sentence, if it has no value."""
     try:
         with np.errstate(all="ignore"):
             scope = Scope(value, moves=moves)

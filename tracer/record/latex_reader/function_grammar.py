@@ -203,7 +203,7 @@ class FunctionRules(Rules):
 
 
 def require_word(name: str, words) -> str:
-    """Return a word of the grammar. Raise Unread, which quotes it, for any other."""
+    """Return a word of the grammar. Raise UnreadableLatex, which quotes it, for any other."""
     if name not in words:
         raise UnreadableLatex(f"expected a function that the grammar has, got {quote(name)}")
     return name

@@ -43,8 +43,8 @@ INFIX = {r"\odot": "times", "/": "over", r"\bmod": "remainder", r"\land": "and",
 
 
 def read(latex: str, names: Collection[str]) -> Line:
-    """Return the tree of a printed line. Raise Unread, in a sentence that quotes where, for anything outside the
-    grammar."""
+    """Return the tree of a printed line. Raise UnreadableLatex, in a sentence that quotes where, for anything outside
+    the grammar."""
     return _Reader(latex, names).line()
 
 
