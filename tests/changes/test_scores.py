@@ -83,7 +83,7 @@ def test_a_closed_mask_is_opened_wherever_it_is_added(style):
 
 @pytest.mark.parametrize(
     "name",
-    cases(("nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt"), ("hf:gpt2", "hf:llama")),
+    cases(("nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"), ("hf:gpt2", "hf:llama")),
 )
 @pytest.mark.parametrize("change", ["bidirectional", "prefix(3)", "open(4;1,2)", ["bidirectional", "window(2)"]])
 def test_masks_of_models_are_opened(name, change):
@@ -101,6 +101,11 @@ def test_masks_of_models_are_opened(name, change):
     for layer in range(len(trace.attentions)):
         assert torch.equal(trace.attention(layer)[0, 0] > 0, visible)
     assert not any(step.recomputed for step in trace.steps if split_id(step.id)[1] == "weights")
+
+
+def test_sizes_that_no_operand_has_alone_are_read_from_the_lines_before():
+    trace = tracer.load("hf:codegen").trace(change={"*.attention.scores": "unscale"})
+    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
 
 
 def test_scores_without_a_mask_or_a_scale_say_so():

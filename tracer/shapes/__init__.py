@@ -491,6 +491,11 @@ class PartialSolution:
                 self.inputs[i] = self.outputs[i] = self._shape_from_user(op.inputs[0])
             if op.name in COPIES and (copied := self._shape_from_producer(op.inputs[0])):
                 self.inputs[i] = self.outputs[i] = (copied,)
+                parts = self.opened[i].parts if self.opened and self.parts[i] is None else ()
+                if parts and all(shape == op.inputs[0][0] for part in parts for shape, *_ in part.inputs + part.outputs):
+                    self.parts[i] = tuple(
+                        ((copied,) * len(part.inputs), (copied,) * len(part.outputs)) for part in parts
+                    )
 
     def _shape_from_producer(self, tensor: tuple) -> tuple[str, ...]:
         """Return the solved shape of a tensor from its producer; empty if there is none."""

@@ -53,9 +53,13 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
     }
     lines = _parameter_sites(calls, steps) | {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
     equations = {step.line.id: step.line.equation for step in steps}
-    for step in steps:
+    for number, step in enumerate(steps):
         if split_id(step.line.id)[1] == "scores":
-            unmasked, unscaled = unmask(step.line.tensor, equations), unscale(step.line.tensor, equations)
+            earlier = [before.line.tensor for before in steps[:number]]
+            unmasked, unscaled = (
+                opened if isinstance(opened, str) else opened.read_sizes(earlier)
+                for opened in (unmask(step.line.tensor, equations), unscale(step.line.tensor, equations))
+            )
             entry = lines[step.line.id]
             lines[step.line.id] = entry._replace(line=entry.line._replace(unmasked=unmasked, unscaled=unscaled))
     return lines

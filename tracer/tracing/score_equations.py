@@ -6,8 +6,8 @@ computed again from the lines that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import sympy
 from torch import Tensor as Value
@@ -32,26 +32,38 @@ READABLE = "parameter "
 NO_MASK = "its equation has no mask, so every query may look at every key"
 NO_SCALE = "they are not divided by √d_k"
 NO_EQUATION = "its equation is not known"
+NO_SIZE = "its equation has the size {}, which no line before it has"
 NOT_READ = "its equation reads {}, which is no line and no parameter"
 
 
 @dataclass(frozen=True)
 class ScoreEquation:
     """Scores by another equation than their own, from the lines and parameters that it `reads`. It is called with the
-    scores as they are, and with the values of these."""
+    scores as they are, and with the values of these. `sized` are lines that are read for their sizes alone."""
 
     scores: Tensor
     equation: Node
+    sized: tuple[Tensor, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        keys = dict.fromkeys(tensor.key for tensor in tensors(self.equation))
+        keys = dict.fromkeys(tensor.key for tensor in (*tensors(self.equation), *self.sized))
         return tuple(key for key in keys if key != self.scores.key)
+
+    def read_sizes(self, earlier: Sequence[Tensor]) -> ScoreEquation | str:
+        """Return the equation with those of the `earlier` lines that have the sizes which its own operands lack, or in
+        a sentence which size no line has."""
+        known = {size for tensor in (self.scores, *tensors(self.equation)) for size in tensor.shape}
+        missing = sorted(self.equation.free_symbols - known, key=str)
+        sized = {size: next((tensor for tensor in earlier if size in tensor.shape), None) for size in missing}
+        if unsized := next((size for size, tensor in sized.items() if tensor is None), None):
+            return NO_SIZE.format(unsized)
+        return replace(self, sized=tuple(dict.fromkeys(filter(None, sized.values()))))
 
     def __call__(self, scores: Value, *values: Value) -> Value:
         values_by_key = {self.scores.key: scores} | dict(zip(self.reads, values, strict=True))
         sizes: dict[str, int] = {}
-        for tensor in (self.scores, *tensors(self.equation)):
+        for tensor in (self.scores, *tensors(self.equation), *self.sized):
             shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
             sizes |= {
                 str(n): size for n, size in zip(shape, values_by_key[tensor.key].shape, strict=True) if n.is_Symbol
