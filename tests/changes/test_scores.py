@@ -83,7 +83,10 @@ def test_a_closed_mask_is_opened_wherever_it_is_added(style):
 
 @pytest.mark.parametrize(
     "name",
-    cases(("nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"), ("hf:gpt2", "hf:llama")),
+    cases(
+        ("nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"),
+        ("hf:gpt2", "hf:llama"),
+    ),
 )
 @pytest.mark.parametrize("change", ["bidirectional", "prefix(3)", "open(4;1,2)", ["bidirectional", "window(2)"]])
 def test_masks_of_models_are_opened(name, change):

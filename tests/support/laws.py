@@ -1,13 +1,26 @@
 """A check of the printed lines of a trace on runs at sizes that no probe had."""
 
+import re
 from collections.abc import Iterable
 
 import torch
 
 from tracer.capture import record
+from tracer.graph import value_shapes
 from tracer.record import Trace
 from tracer.tracing.proofs.counterfactual import HERE, Run, _read, predict
 from tracer.tracing.proofs.step_proof import weight, weights
+
+SHORTEST, LONGEST = (
+    re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.LEAST, value_shapes.REACH)
+)
+
+
+def _is_in_range(note: str, length: int) -> bool:
+    """Return whether a line is said to hold where an axis has this length."""
+    return all(int(n) <= length for n in SHORTEST.findall(note)) and all(
+        int(n) >= length for n in LONGEST.findall(note)
+    )
 
 
 def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int]]]) -> dict[str, str]:
@@ -16,6 +29,8 @@ def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int
     replay, broken = trace.replay, {}
     lines = {step.id: _read(step, replay._names(trace.steps)) for step in trace.steps}
     for x, sizes in inputs:
+        if not all(_is_in_range(step.note, sizes["T"]) for step in trace.steps):
+            continue
         run = record(replay.module, (x,), cap=2**26, attention=False, calls=True)
         places, _ = replay._align(run, sizes, False)
         precision = dict.fromkeys(places, "float32")

@@ -26,6 +26,7 @@ from tracer.capture.op_schema import kind, settings, tensors
 from tracer.capture.op_schema import written_tensors as written_to
 from tracer.capture.python_scalars import ScalarRecorder, Scalars, digesting
 from tracer.capture.source_lines import locate
+from tracer.capture.tensors.logged_sizes import Comparison
 from tracer.capture.tensors.module_state import restoring
 from tracer.capture.tensors.producers import ProducerIndex
 from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
@@ -61,9 +62,10 @@ class Recording:
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
     has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
     op and place, the position of an operand in the list that another op returned; what the run returned has `RETURNED`
-    for an op. `arguments` is what forward was called with, and `grad` whether gradients were on; `returned` has the
-    producer of each tensor that it returned. Of a run that failed, `failed_call` is the call of PyTorch that raised,
-    None where code around it did, and `makers` knows the producers of its tensors."""
+    for an op, and `comparisons` are those of sizes that code read. `arguments` is what forward was called with, and
+    `grad` whether gradients were on; `returned` has the producer of each tensor that it returned. Of a run that
+    failed, `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers` knows the
+    producers of its tensors."""
 
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
@@ -84,6 +86,7 @@ class Recording:
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
     failed_call: FailedCall | None = None
     makers: ProducerIndex | None = field(default=None, repr=False)
+    comparisons: tuple[Comparison, ...] = ()
 
     def own(self) -> None:
         """Copy the tensors of the output."""

@@ -27,6 +27,7 @@ IS = HERE + ": {} is {} in the code."
 UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
+LEAST = "The code takes fewer of an axis that is shorter than {}."
 
 PICKS = (*SLICES, "narrow")
 """Calls whose numbers say which places of an axis they take."""
@@ -259,6 +260,15 @@ class Shapes:
                 self.remarks[UNTRIED] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
+            if edge is not None and edge.least > 1 and self._can_be_shorter(call, edge.least):
+                self.remarks[LEAST.format(edge.least)] = None
+
+    def _can_be_shorter(self, call: Call, least: int) -> bool:
+        """Return whether the axis that a slice is taken of has fewer places where all sizes are 1."""
+        source = self._graph.source(call.outputs[0].key)
+        shape = self.of(source) if source is not None else ()
+        axis = shape[call.arguments.get("dim", 0)] if shape else sympy.Integer(least)
+        return bool(axis.free_symbols) and value_of(str(axis), dict.fromkeys(map(str, axis.free_symbols), 1)) < least
 
     def remark_moving(self, chain: Sequence[str], places: Iterable[int]) -> None:
         """Add remarks on those places of an axis that are numbers of this run, if the slices of the chain were given

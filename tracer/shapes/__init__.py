@@ -19,6 +19,7 @@ import torch
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.composite_calls import Call, CallLog
 from tracer.capture.python_scalars import Scalars, scalars_of
+from tracer.capture.tensors.logged_sizes import SizeLog
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
 from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging
@@ -37,6 +38,7 @@ from tracer.shapes.scalar_solver import (
     solve_slice,
 )
 from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
+from tracer.shapes.size_guards import Guard, Trials, note_unreached
 from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, value_of
 from tracer.shapes.twin_variation import FREE, other_inputs
 from tracer.utils.error_text import reason
@@ -61,6 +63,8 @@ OF_DATA = "its size follows from the values of the input, so it has no symbol"
 """The note of an op whose result has another size for other values."""
 UNCOMPARED = "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
 """The note of a run that could not be repeated on other values."""
+MOST_TRIALS = 6
+"""Largest number of runs at sizes at which comparisons come out otherwise."""
 REMEMBERED = 24
 """Largest number of probes in a vocabulary's cache."""
 
@@ -76,8 +80,8 @@ class Vocabulary:
     `names` are the sizes that a dimension can be, in order of preference; `derived` has formulas of some of them.
     `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there
     is one. `mode` returns the mode of tensors without values, if these are used. `note` is about sizes that are no
-    symbols. `small` are sizes below those of the probes, in order of preference. `missing_ops` allows ops that do not
-    run at the sizes of the probes. `recordings` caches the probes.
+    symbols. `beyond` are sizes below and above those of the probes: groups, each in order of preference. `missing_ops`
+    allows ops that do not run at the sizes of the probes. `recordings` caches the probes.
     """
 
     names: tuple[str, ...]
@@ -85,7 +89,7 @@ class Vocabulary:
     build: Callable[[dict[str, int]], tuple]
     mode: Callable[[], AbstractContextManager] | None = None
     note: str = ""
-    small: tuple[dict[str, int], ...] = ()
+    beyond: tuple[tuple[dict[str, int], ...], ...] = ()
     missing_ops: bool = False
     device: torch.device | None = None
     recordings: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
@@ -114,7 +118,8 @@ class Vocabulary:
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
-                recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
+                with SizeLog() as log:
+                    recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
             indices = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
             opened = [recording.opened[i] for i in indices] if primitives else []
             recording = Recording(  # no tensor of the run
@@ -125,6 +130,7 @@ class Vocabulary:
                 constants=recording.constants,
                 returned=recording.returned,
                 positions=recording.positions,
+                comparisons=tuple(log.comparisons),
             )
             if not primitives:
                 if len(self.recordings) >= REMEMBERED:
@@ -173,7 +179,7 @@ class Solution:
     that depend on sizes. `positions` has a formula of the position of each tensor that is taken from a list, by the op
     that returned the list and the position in this run. `diverging` are the ops that take something else at other
     sizes, as (op, producer that differs). `way` is the vocabulary and the probes that it was solved with. `problem` is
-    a note on why there was no run on other values.
+    a note on why there was no run on other values, or at sizes that the code compares with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -286,10 +292,11 @@ def solve(
             for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
                 notes[i] = OF_DATA
     partial.moved.update(moved_constants(constants or {}, partial.probes))
-    partial.try_small(vocabulary, notes)
+    partial.try_beyond(vocabulary, notes)
+    unreached = note_unreached(partial.try_guards(vocabulary, [sizes, *probes], notes))
     partial.diverge(calls.entries if calls else ())
-    vocabulary.keep([*probes, *vocabulary.small])
-    return partial.solution(notes, (vocabulary, probes), problem)
+    vocabulary.keep([*probes, *partial.tried])
+    return partial.solution(notes, (vocabulary, probes), "; ".join(filter(None, [problem, unreached])))
 
 
 def reads_values(run: list[OpEvent]) -> bool:
@@ -328,6 +335,7 @@ class PartialSolution:
         self.moved: set[tuple[int, int]] = set()
         self.positions: dict[tuple[int, int], str] = {}
         self.probes: list[tuple[Recording, list[int | None]]] = []
+        self.tried: list[dict[str, int]] = []
         self.inputs: list = [None] * len(run)
         self.outputs: list = [None] * len(run)
         self.parts: list = [() if decomposition is None else None for decomposition in opened]
@@ -422,22 +430,65 @@ class PartialSolution:
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def try_small(self, vocabulary: Vocabulary, notes: Sequence[str]) -> None:
-        """Drop the formulas that a run at sizes below those of the probes contradicts, if the model runs at any."""
-        for at in vocabulary.small:
-            try:
-                probe = vocabulary.probe(at, primitives=False)
-            except Exception:  # a size that the model does not take
+    def try_beyond(self, vocabulary: Vocabulary, notes: Sequence[str]) -> None:
+        """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs."""
+        for choices in vocabulary.beyond:
+            any(self._try(vocabulary, at, notes) for at in choices)
+
+    def try_guards(self, vocabulary: Vocabulary, runs: Sequence[dict[str, int]], notes: Sequence[str]) -> list[Guard]:
+        """Drop the formulas that runs contradict in which a comparison of sizes comes out otherwise than in the `runs`,
+        and in those tried so far; return the comparisons for which such a run would be too large."""
+        names = runs[0].keys()
+        runs = [vocabulary.complete(at) for at in (*runs, *self.tried)]
+        trials = Trials(runs, names, vocabulary.complete)
+        untried, count = [], 0
+        for guard in self._guards():
+            if not trials.is_open(guard):
                 continue
-            match = align(self.run, probe.ops)
-            small = SmallRun(probe, match, vocabulary.complete(at), notes)
-            small.refute_shapes(self.inputs, self.outputs)
-            small.refute_missing_slices(self.entries, self.edges, self.inputs, self.outputs)
-            ops = small.refute_numbers(self.entries, self.scalars, self.edges)
-            self.diverging.update((op, ARGUMENT) for op in ops)
-            small.refute_positions(self.run, self.listed, self.positions)
-            self.probes.append((probe, match))
-            return
+            choices = trials.sizes(guard)
+            if choices is None or count >= MOST_TRIALS:
+                untried.append(guard)
+                continue
+            for at in choices:
+                count += 1
+                self._try(vocabulary, at, notes)
+                trials.add(at)
+        return untried
+
+    def _guards(self) -> list[Guard]:
+        """Return the comparisons that all probes make, of formulas."""
+        guards: dict[Guard, None] = {}
+        for probe, match in self.probes:
+            if not probe.comparisons:
+                continue
+            formulas: dict[int, str] = {}
+            for i, j in enumerate(match):
+                if j is None or self.inputs[i] is None:
+                    continue
+                for solved, tensors in ((self.inputs[i], probe.ops[j].inputs), (self.outputs[i], probe.ops[j].outputs)):
+                    for shape, (numbers, *_) in zip(solved, tensors, strict=False):
+                        for size, number in zip(shape, numbers, strict=False):
+                            if size != UNKNOWN and not formulas.get(number, "").isdigit():
+                                formulas[number] = size
+            guards |= dict.fromkeys(filter(None, (Guard.of(comparison, formulas) for comparison in probe.comparisons)))
+        return [*guards]
+
+    def _try(self, vocabulary: Vocabulary, at: dict[str, int], notes: Sequence[str]) -> bool:
+        """Drop the formulas that a run at these sizes contradicts; return whether the model runs there."""
+        try:
+            probe = vocabulary.probe(at, primitives=False)
+        except Exception:  # a size that the model does not take
+            return False
+        match = align(self.run, probe.ops)
+        small = SmallRun(probe, match, vocabulary.complete(at), notes)
+        small.refute_shapes(self.inputs, self.outputs)
+        small.refute_missing_slices(self.entries, self.edges, self.inputs, self.outputs)
+        ops = small.refute_numbers(self.entries, self.scalars, self.edges)
+        self.diverging.update((op, ARGUMENT) for op in ops)
+        small.refute_positions(self.run, self.listed, self.positions)
+        self.probes.append((probe, match))
+        self.tried.append(at)
+        return True
 
     def diverge(self, calls: Sequence[Call]) -> None:
         """Note the ops that take something else in the probes."""
@@ -492,7 +543,9 @@ class PartialSolution:
             if op.name in COPIES and (copied := self._shape_from_producer(op.inputs[0])):
                 self.inputs[i] = self.outputs[i] = (copied,)
                 parts = self.opened[i].parts if self.opened and self.parts[i] is None else ()
-                if parts and all(shape == op.inputs[0][0] for part in parts for shape, *_ in part.inputs + part.outputs):
+                if parts and all(
+                    shape == op.inputs[0][0] for part in parts for shape, *_ in part.inputs + part.outputs
+                ):
                     self.parts[i] = tuple(
                         ((copied,) * len(part.inputs), (copied,) * len(part.outputs)) for part in parts
                     )

@@ -20,8 +20,11 @@ SIZES = (
 """By symbol, the sizes of four probes that solve and of one that is predicted. Divided by 2, 3 and 4 they leave 0, 1
 and one less; a test checks that no two expressions agree in them."""
 
-SMALL = (4, 5, 6, 7)
+SMALL = (2, 3, 4, 5)
 """By symbol, a size below those of all probes: what changes at a threshold in between shows there."""
+
+LARGE = (67, 71, 73, 79)
+"""By symbol, a size above those of all probes; two are as large in one run, and a batch is of two."""
 
 FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
 """The same for modules whose probes are slow and need real values."""
@@ -48,7 +51,7 @@ def candidate_probes(
     if heavy:
         yield vocabulary, choose_sizes(sizes, dict.fromkeys(sizes, _few))
         return
-    yield replace(vocabulary, small=small_sizes(sizes)), choose_sizes(sizes)
+    yield replace(vocabulary, beyond=(small_sizes(sizes), (large_sizes(sizes),))), choose_sizes(sizes)
     ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
     if set(ways.values()) == {_any}:
         return
@@ -59,13 +62,21 @@ def candidate_probes(
         least = {name: min(choose(size, 0)) for (name, size), choose in zip(sizes.items(), ways.values(), strict=True)}
         free = [name for name, choose in ways.items() if choose is _any]
         small = tuple({**least, **{name: at[name] for name in free}} for at in small_sizes(sizes)[: len(free)])
-        yield replace(vocabulary, names=names, note=note, small=small), choose_sizes(sizes, ways)
+        yield replace(vocabulary, names=names, note=note, beyond=(small,)), choose_sizes(sizes, ways)
 
 
 def small_sizes(sizes: dict[str, int]) -> tuple[dict[str, int], ...]:
     """Return sizes below those of `SIZES`, in order of preference: the smallest, and half of those of the run."""
     least = {name: SMALL[i % len(SMALL)] for i, name in enumerate(sizes)}
     return least, {name: max(size // 2, least[name]) for name, size in sizes.items()}
+
+
+def large_sizes(sizes: dict[str, int]) -> dict[str, int]:
+    """Return sizes above those of `SIZES` and of the run, at a small batch."""
+    small = small_sizes(sizes)[0] | {"B": 2}
+    long = [name for name in sizes if name != "B"][-2:] or [*sizes]
+    large = {name: max(LARGE[i], sizes[name] + i + 1) for i, name in enumerate(long)}
+    return {name: large.get(name, small[name]) for name in sizes}
 
 
 def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:

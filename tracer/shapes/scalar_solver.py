@@ -38,12 +38,14 @@ Where = tuple[str, int]
 class SliceBounds(NamedTuple):
     """The bounds of a slice along an axis, counted from the front, as formulas.
 
-    `reach` is the number in the code that can end it at larger sizes, or 0.
+    `reach` is the number in the code that can end it at larger sizes, or 0, and `least` the number of places that it
+    takes of an axis that has as many in all runs, or 0.
     """
 
     start: str
     stop: str
     reach: int = 0
+    least: int = 0
 
 
 def flatten(entry: Scalars) -> dict[Where, int | float]:
@@ -191,22 +193,25 @@ def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, input
 
     `ops` are the ops of the call in all runs, `inputs` the solved shapes of the inputs of the first.
     """
-    starts, stops, sizes, reach = [], [], [], []
+    starts, stops, sizes, reach, least = [], [], [], [], []
     for entry, op in zip(entries, ops, strict=True):
         shape = op.inputs[0][0]
         n = shape[entry.values["dim"] % len(shape)]
         if entry.name != "select":
             start_value, end = entry.values.get("start", 0), entry.values.get("end", n)
             reach.append(-start_value if start_value < 0 and -start_value >= n else end if n <= end < ALL else 0)
+            least.append(max(number if 0 < number < n else -number for number in (start_value, end)))
         start, stop = clamp_slice(entry, n)
         starts.append(start)
         stops.append(stop)
         sizes.append(n)
     axis = entries[0].values["dim"] % len(ops[0].inputs[0][0])
     whole = inputs[0][axis] if inputs else UNKNOWN
-    bound = reach[0] if reach and len({*reach}) == 1 and len({*sizes}) > 1 else 0
+    bound, fewest = (
+        numbers[0] if numbers and len({*sizes}) > 1 and len({*numbers}) == 1 else 0 for numbers in (reach, least)
+    )
     start, stop = (solve_bound(solver, tuple(number), tuple(sizes), whole) for number in (starts, stops))
-    return SliceBounds(start, stop, bound)
+    return SliceBounds(start, stop, bound, fewest)
 
 
 def clamp_slice(entry: Scalars, n: int) -> tuple[int, int]:

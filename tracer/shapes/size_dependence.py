@@ -129,7 +129,7 @@ class SmallRun:
             there = self._owners.of(entry, self._match)
             if there is None or key not in solved:
                 continue
-            if there.flags != entry.flags or there.values.keys() != entry.values.keys():
+            if self._has_other_arguments(entry, there):
                 yield from range(entry.first, entry.last)
             formulas, numbers = solved[key], flatten(there)
             for where, number in flatten(entry).items():
@@ -146,6 +146,16 @@ class SmallRun:
                     for text, number in zip(*bounds, strict=True)
                 )
                 edges[entry.first] = edge._replace(start=start, stop=stop)
+
+    def _has_other_arguments(self, entry: Scalars, there: Scalars) -> bool:
+        """Return whether a call takes other arguments besides numbers; a single query may see its single key, whether
+        it is causal or not."""
+        ours, theirs = dict(entry.flags), dict(there.flags)
+        if "is_causal" in ours and all(
+            shape[-2] == 1 for shape, *_ in self._probe.ops[self._match[entry.first] or 0].inputs[:2] if len(shape) > 1
+        ):
+            ours["is_causal"] = theirs.get("is_causal")
+        return ours != theirs or there.values.keys() != entry.values.keys()
 
     def refute_positions(self, run: Sequence[OpEvent], positions: Mapping, solved: dict[Operand, str]) -> None:
         """Replace the formulas of positions in lists that the run contradicts by "?"."""

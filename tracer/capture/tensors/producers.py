@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from weakref import ref
 
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tracer.capture.tensors.tensor_store import address
 
@@ -26,6 +27,7 @@ class ProducerIndex:
         self._producers: dict[int, tuple[ref, tuple]] = {}
         self._listed: dict[int, tuple[ref, int]] = {}
         self._written: dict[int, int] = {}
+        self._storages: list[StorageWeakRef] = []  # no other storage gets the address of one of these
 
     def record(self, tensor: Tensor, maker: int | str) -> tuple:
         """Record the producer of this tensor; call it again when an op has written into it."""
@@ -47,6 +49,8 @@ class ProducerIndex:
     def wrote(self, tensor: Tensor, op: int) -> None:
         """Record that op `op` wrote into this tensor's storage: all views of it come from that op now."""
         if (storage := address(tensor)) is not None:
+            if storage not in self._written:
+                self._storages.append(StorageWeakRef(tensor.untyped_storage()))
             self._written[storage] = op
 
     def of(self, tensor: Tensor) -> tuple:

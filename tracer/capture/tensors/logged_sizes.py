@@ -1,0 +1,178 @@
+"""Sizes that log what they are compared with: in a run, the numbers that code reads from the shapes of tensors are
+integers that note each comparison of them, or of what is computed from them, such as `T // 2 > 8`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+READS = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement})  # type: ignore[attr-defined]
+"""Functions by which code reads sizes."""
+DEEPEST = 12
+"""Largest number of operations from a size to a number that is still followed."""
+MOST = 1000
+"""Largest number of different comparisons that are logged in a run."""
+
+DIVISIONS = frozenset({operator.__floordiv__, operator.__mod__})
+ROUNDINGS = frozenset({round, math.ceil, math.floor, int})
+Term = Any
+"""A number that follows from sizes: a number of the code, a `Read`, or a tuple of a function and its terms."""
+
+
+class Read(NamedTuple):
+    """A size that code reads: its number in a run, or its formula."""
+
+    size: int | str
+
+
+class Comparison(NamedTuple):
+    """A comparison of two terms, as a function of their values."""
+
+    compare: Callable[[float, float], bool]
+    left: Term
+    right: Term
+
+
+class SizeLog(TorchFunctionMode):
+    """A mode in which sizes that code reads from tensors log their `comparisons`, in order, each once."""
+
+    def __init__(self):
+        super().__init__()
+        self.comparisons: dict[Comparison, None] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if func in READS:
+            if isinstance(result, torch.Size):
+                return torch.Size([self._read(size) for size in result])
+            return self._read(result)
+        return result
+
+    def _read(self, size: Any) -> Any:
+        return LoggedInt.of(size, Read(size), self) if type(size) is int else size
+
+    def note(self, compare: Callable, left: Term, right: Term) -> None:
+        """Note a comparison."""
+        if len(self.comparisons) < MOST:
+            self.comparisons[Comparison(compare, left, right)] = None
+
+
+class Logged:
+    """The base of numbers that follow from sizes: they log comparisons, and their results do so, too."""
+
+    term: Term
+    depth: int
+    log: SizeLog
+
+    @classmethod
+    def of(cls, number: Any, term: Term, log: SizeLog, depth: int = 0) -> Any:
+        """Return a number as one that logs comparisons; the number itself if it is of another type."""
+        kind = KINDS.get(type(number))
+        if kind is None or depth > DEEPEST:
+            return number
+        logged = kind(number)
+        logged.term, logged.log, logged.depth = term, log, depth
+        return logged
+
+    def __reduce_ex__(self, protocol):
+        return type(_plain(self)), (_plain(self),)
+
+    def apply(self, function: Callable, *operands: Any) -> Any:
+        """Return the result of a function of numbers, of which this is one. What is rounded to 0, and the remainder of
+        a number below its divisor, is noted as a comparison, too: at larger sizes it is another number."""
+        if function in DIVISIONS and abs(_plain(operands[0])) < abs(_plain(operands[1])):
+            self.log.note(operator.lt, (abs, _term(operands[0])), (abs, _term(operands[1])))
+        elif function in ROUNDINGS and abs(_plain(self)) < 1:
+            self.log.note(operator.lt, (abs, self.term), 1)
+        depth = 1 + max(operand.depth for operand in operands if isinstance(operand, Logged))
+        return self.of(function(*map(_plain, operands)), (function, *map(_term, operands)), self.log, depth)
+
+    def __bool__(self):
+        self.log.note(operator.ne, self.term, 0)
+        return bool(_plain(self))
+
+    def __round__(self, digits=None):
+        return self.apply(round, self, *([] if digits is None else [digits]))
+
+    def __int__(self):
+        return int(_plain(self.apply(int, self)))
+
+    __trunc__ = __int__
+
+    def __divmod__(self, other):
+        return self // other, self % other
+
+    def __rdivmod__(self, other):
+        return other // self, other % self
+
+
+def _plain(number: Any) -> Any:
+    return PLAIN[type(number)](number) if isinstance(number, Logged) else number
+
+
+def _term(number: Any) -> Term:
+    return number.term if isinstance(number, Logged) else number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _arithmetic(function: Callable, reflected: bool) -> Callable:
+    def method(self, other, *modulus):
+        if not _is_number(other) or modulus:
+            return NotImplemented
+        return self.apply(function, other, self) if reflected else self.apply(function, self, other)
+
+    return method
+
+
+def _comparison(function: Callable) -> Callable:
+    def method(self, other):
+        if not _is_number(other):
+            return NotImplemented
+        self.log.note(function, self.term, _term(other))
+        return function(_plain(self), _plain(other))
+
+    return method
+
+
+def _unary(function: Callable) -> Callable:
+    return lambda self: self.apply(function, self)
+
+
+class LoggedInt(Logged, int):
+    """A whole number that follows from sizes."""
+
+    __hash__ = int.__hash__
+
+    def bit_length(self):
+        """Return the number of bits, as of any whole number."""
+        return self.apply(int.bit_length, self)
+
+
+class LoggedFloat(Logged, float):
+    """A float that follows from sizes."""
+
+    __hash__ = float.__hash__
+
+
+KINDS: dict[type, Any] = {int: LoggedInt, float: LoggedFloat}
+PLAIN: dict[type, Any] = {LoggedInt: int.__int__, LoggedFloat: float.__float__}
+WHOLE = ("and", "or", "xor", "lshift", "rshift")
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", *WHOLE):
+    for _kind in (LoggedInt,) if _name in WHOLE else (LoggedInt, LoggedFloat):
+        _function = getattr(operator, f"__{_name}__")
+        setattr(_kind, f"__{_name}__", _arithmetic(_function, False))
+        setattr(_kind, f"__r{_name}__", _arithmetic(_function, True))
+for _kind in (LoggedInt, LoggedFloat):
+    for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(_kind, f"__{_name}__", _comparison(getattr(operator, _name)))
+    for _name, _function in (("neg", operator.neg), ("abs", abs), ("ceil", math.ceil), ("floor", math.floor)):
+        setattr(_kind, f"__{_name}__", _unary(_function))

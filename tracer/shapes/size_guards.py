@@ -1,0 +1,157 @@
+"""Guards: the comparisons of sizes that the code of a forward makes, such as `T > 8`, and sizes at which each comes out
+otherwise, where a run shows what the code does there.
+
+The term is that of PyTorch's compiler (`torch.fx.experimental.symbolic_shapes`), which takes a trace to be valid only
+where its guards hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import NamedTuple
+
+from tracer.capture.tensors.logged_sizes import Comparison, Read, Term
+from tracer.shapes.solver import value_of
+
+FARTHEST = 8
+"""Factor of the largest of each size so far up to which it may grow in another run."""
+LARGEST = 4
+"""Factor of the largest run so far, as the product of its sizes, up to which another run may grow."""
+
+
+class Guard(NamedTuple):
+    """A comparison of two terms of formulas."""
+
+    compare: Callable[[float, float], bool]
+    left: Term
+    right: Term
+
+    @classmethod
+    def of(cls, comparison: Comparison, formulas: Mapping[int, str]) -> Guard | None:
+        """Return a comparison of a run with the formulas of its numbers; None where a number has none."""
+        with suppress(KeyError):
+            compare, left, right = comparison
+            return cls(compare, _with_formulas(left, formulas), _with_formulas(right, formulas))
+        return None
+
+    def outcome(self, sizes: Mapping[str, int]) -> bool | None:
+        """Return how the comparison comes out at these sizes; None where its terms have no value."""
+        with suppress(ArithmeticError, ValueError, KeyError):
+            return bool(self.compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
+        return None
+
+    def formulas(self) -> set[str]:
+        """Return the formulas of the sizes that are compared."""
+        return {str(leaf.size) for leaf in _leaves((self.left, self.right)) if isinstance(leaf, Read)}
+
+    def numbers(self) -> set[int]:
+        """Return the whole numbers that are compared, or that sizes are computed with."""
+        return {
+            int(leaf)
+            for leaf in _leaves((self.left, self.right))
+            if isinstance(leaf, (int, float)) and leaf == leaf // 1
+        }
+
+
+UNREACHED = "the code compares {} with {}: runs at such sizes are too large to be tried"
+"""The note of comparisons that come out alike at all sizes that were tried."""
+
+
+def note_unreached(guards: Iterable[Guard]) -> str:
+    """Return a note on guards that come out alike in all runs; "" for none."""
+    compared: dict[str, set[int]] = {}
+    for guard in guards:
+        compared.setdefault(" and ".join(sorted(guard.formulas())), set()).add(max(guard.numbers(), default=0))
+    return "; ".join(
+        UNREACHED.format(sizes, ", ".join(f"{number:,}" for number in sorted(numbers)))
+        for sizes, numbers in compared.items()
+    )
+
+
+def _leaves(term: Term) -> Iterator[Read | float]:
+    if isinstance(term, tuple) and not isinstance(term, Read):
+        yield from chain.from_iterable(map(_leaves, term))
+    elif not callable(term):
+        yield term
+
+
+def _with_formulas(term: Term, formulas: Mapping[int, str]) -> Term:
+    if isinstance(term, Read):
+        return Read(formulas[int(term.size)])
+    return tuple(_with_formulas(part, formulas) for part in term) if isinstance(term, tuple) else term
+
+
+def _evaluate(term: Term, sizes: Mapping[str, int]) -> float:
+    if isinstance(term, Read):
+        return int(value_of(str(term.size), dict(sizes)))
+    if isinstance(term, tuple):
+        return term[0](*(_evaluate(part, sizes) for part in term[1:]))
+    return term
+
+
+class Trials:
+    """The choice of sizes at which guards come out otherwise than in all runs so far.
+
+    `runs` are the sizes of these runs, derived ones included, and `names` the sizes that can be chosen; `complete`
+    adds the derived ones.
+    """
+
+    def __init__(self, runs: Iterable[dict[str, int]], names: Collection[str], complete: Callable[[dict], dict]):
+        self._runs, self._names, self._complete = list(runs), tuple(names), complete
+        self._start = min(self._runs, key=self._cost)
+        self._largest = {name: max(run[name] for run in self._runs) for name in names}
+        self._units = {name: math.gcd(*(run[name] for run in self._runs)) for name in names}
+        self._most = max(map(self._cost, self._runs))
+
+    def _cost(self, run: Mapping[str, int]) -> int:
+        return math.prod(run[name] for name in self._names)
+
+    def add(self, sizes: dict[str, int]) -> None:
+        """Add a run."""
+        self._runs.append(self._complete(sizes))
+
+    def is_open(self, guard: Guard) -> bool:
+        """Return whether a guard comes out alike in all runs, as far as its terms have values there."""
+        return len({guard.outcome(run) for run in self._runs} - {None}) == 1
+
+    def sizes(self, guard: Guard) -> list[dict[str, int]] | None:
+        """Return sizes at which a guard comes out otherwise, the nearest and the next beyond it, since numbers that are
+        chosen by a comparison are often equal where it changes. The list is empty if there are none, and None if runs
+        there would be too large.
+        """
+        start = {name: self._start[name] for name in self._names}
+        outcome = guard.outcome(self._complete(start))
+        found, beyond = [], False
+        for name in self._names:
+            numbers = [
+                number
+                for number in self._numbers(name, guard)
+                if guard.outcome(self._complete({**start, name: number})) not in (outcome, None)
+            ]
+            near = [number for number in numbers if self._is_near({**start, name: number}, name)]
+            beyond = beyond or len(near) < len(numbers)
+            if near:
+                nearest = min(near, key=lambda number: abs(math.log(number / start[name])))
+                further = sorted(
+                    (number for number in near if (number > start[name]) == (nearest > start[name])),
+                    key=lambda number: abs(number - start[name]),
+                )
+                distance = abs(math.log(nearest / start[name]))
+                found.append((distance, [{**start, name: number} for number in further[:2]]))
+        if found:
+            return min(found, key=lambda pair: pair[0])[1]
+        return None if beyond else []
+
+    def _is_near(self, at: dict[str, int], name: str) -> bool:
+        return self._cost(at) <= LARGEST * self._most and at[name] <= FARTHEST * self._largest[name]
+
+    def _numbers(self, name: str, guard: Guard) -> Iterator[int]:
+        """Yield sizes to try, multiples of the greatest common divisor of those of all runs."""
+        unit, numbers = self._units[name], guard.numbers()
+        near = {number + offset for number in numbers for offset in (-1, 0, 1)}
+        near |= {number * unit for number in near} | {-(-number // unit) * unit for number in near}
+        tried = {*range(unit, 2 * self._largest[name] + 1, unit), *near}
+        return (number for number in sorted(tried) if number >= 1 and number % unit == 0)
