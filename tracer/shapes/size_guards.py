@@ -124,7 +124,7 @@ class Trials:
         """
         start = {name: self._start[name] for name in self._names}
         outcome = guard.outcome(self._complete(start))
-        found, beyond = [], False
+        choices, beyond = [], False
         for name in self._names:
             numbers = [
                 number
@@ -140,9 +140,9 @@ class Trials:
                     key=lambda number: abs(number - start[name]),
                 )
                 distance = abs(math.log(nearest / start[name]))
-                found.append((distance, [{**start, name: number} for number in further[:2]]))
-        if found:
-            return min(found, key=lambda pair: pair[0])[1]
+                choices.append((distance, [{**start, name: number} for number in further[:2]]))
+        if choices:
+            return min(choices, key=lambda pair: pair[0])[1]
         return None if beyond else []
 
     def _is_near(self, at: dict[str, int], name: str) -> bool:

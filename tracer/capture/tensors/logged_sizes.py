@@ -63,7 +63,7 @@ class SizeLog(TorchFunctionMode):
             self.comparisons[Comparison(compare, left, right)] = None
 
 
-class Logged:
+class LoggedNumber:
     """The base of numbers that follow from sizes: they log comparisons, and their results do so, too."""
 
     term: Term
@@ -90,7 +90,7 @@ class Logged:
             self.log.note(operator.lt, (abs, _term(operands[0])), (abs, _term(operands[1])))
         elif function in ROUNDINGS and abs(_plain(self)) < 1:
             self.log.note(operator.lt, (abs, self.term), 1)
-        depth = 1 + max(operand.depth for operand in operands if isinstance(operand, Logged))
+        depth = 1 + max(operand.depth for operand in operands if isinstance(operand, LoggedNumber))
         return self.of(function(*map(_plain, operands)), (function, *map(_term, operands)), self.log, depth)
 
     def __bool__(self):
@@ -113,11 +113,11 @@ class Logged:
 
 
 def _plain(number: Any) -> Any:
-    return PLAIN[type(number)](number) if isinstance(number, Logged) else number
+    return PLAIN[type(number)](number) if isinstance(number, LoggedNumber) else number
 
 
 def _term(number: Any) -> Term:
-    return number.term if isinstance(number, Logged) else number
+    return number.term if isinstance(number, LoggedNumber) else number
 
 
 def _is_number(value: Any) -> bool:
@@ -147,7 +147,7 @@ def _unary(function: Callable) -> Callable:
     return lambda self: self.apply(function, self)
 
 
-class LoggedInt(Logged, int):
+class LoggedInt(LoggedNumber, int):
     """A whole number that follows from sizes."""
 
     __hash__ = int.__hash__
@@ -157,7 +157,7 @@ class LoggedInt(Logged, int):
         return self.apply(int.bit_length, self)
 
 
-class LoggedFloat(Logged, float):
+class LoggedFloat(LoggedNumber, float):
     """A float that follows from sizes."""
 
     __hash__ = float.__hash__
