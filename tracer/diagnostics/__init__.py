@@ -1,1 +1,1 @@
-"""What is wrong with a model's code: why a forward fails, and findings of a run that goes through."""
+"""What is wrong with a model's code, and what its shapes are: failures, findings, annotations, a plugin for pytest."""

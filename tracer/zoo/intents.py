@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 
 from tracer.textbook.hints import Hint
 
-UNSCALED = "The scale is a part of the first weights of the queries, which are drawn smaller ({})."
+UNSCALED = "Scores are not scaled: the scale is a part of the first weights of the queries, which are smaller ({})."
+T5 = UNSCALED.format("Raffel et al. 2020, code of T5")
 INTENTS = (
     (
         "*",
@@ -19,6 +20,9 @@ INTENTS = (
             " inputs, other heads.",
         ),
     ),
+    ("hf:*", Hint(module="*.SelfAttention", finding="scores scale", intent=T5)),
+    ("hf:*", Hint(module="*.EncDecAttention", finding="scores scale", intent=T5)),
+    ("hf:*gpt*neo*", Hint(finding="scores scale", intent=UNSCALED.format("Black et al. 2021, code of GPT-Neo"))),
 )
 """Patterns of names, each with a hint for models of these names."""
 

@@ -130,14 +130,14 @@ def trace_function(
         raise OwnCodeError(f"{quote(reference)} failed: {type(error).__name__}: {_first(error)}") from error
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
-        probes = list(islice(_probes(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
+        probes = list(islice(probes_of(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
         solution, notes = solve_first(recording, sizes, [(vocabulary, probes)] if sizes else (), module)
     facts: dict[str, Any] = {"sizes": sizes, "derived": {}, "solution": solution, "notes": notes}
     facts["changes"] = tuple(f"{line}={line_change}" for line, line_change in (change or {}).items())
     return of_caller(assemble(module, recording, model=reference, **facts))
 
 
-def _probes(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
+def probes_of(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
     """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
     others."""
     draw, probes = random.Random(0), [sizes]

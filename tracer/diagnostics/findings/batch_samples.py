@@ -158,8 +158,9 @@ def _batch_axes(run: RunView) -> dict[str, int]:
 
 
 def _batch_axis(tensor: TensorRecord) -> int | None:
-    """Return the axis of a tensor along which samples lie: B, or the first if it is a multiple of B; None for none."""
-    if tensor.symbolic is None:
+    """Return the axis of a tensor along which samples lie: B, or the first if it is a multiple of B; None for none, and
+    for a tensor that compares all samples with all others, as contrastive models do."""
+    if tensor.symbolic is None or tensor.symbolic.count(BATCH) > 1:
         return None
     if BATCH in tensor.symbolic:
         return tensor.symbolic.index(BATCH)

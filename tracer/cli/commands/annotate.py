@@ -1,0 +1,42 @@
+"""Write the shapes of your own module into a copy of its source, solved from runs.
+
+`FILE.py:factory` names a function that returns `(module, args)`; its arguments with whole numbers for defaults are the
+symbols. With `--style comments`, each line that assigns or returns a tensor ends with its shape; with `--style
+jaxtyping`, signatures get annotations. Nothing is ever written into the file itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tracer.utils import atomic_write
+from tracer.utils.error_text import quote
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add FILE:FACTORY, the style and the output."""
+    parser.add_argument(
+        "reference", metavar="FILE:FACTORY", help="your own module: a function that returns (module, args)"
+    )
+    parser.add_argument(
+        "--style", choices=("comments", "jaxtyping"), default="comments", help="what is written (default: comments)"
+    )
+    parser.add_argument("--out", metavar="F", help="write to this file instead of standard output")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print or write the annotated source."""
+    from tracer.diagnostics import annotations
+
+    if options.out is not None:
+        file, _ = annotations.source_of(options.reference)
+        if Path(options.out).resolve() == file.resolve():
+            raise ValueError(f"--out {quote(options.out)} is the file itself, expected another one")
+    text = annotations.annotate(options.reference, options.style)
+    if options.out is None:
+        sys.stdout.write(text)
+    else:
+        atomic_write.write(options.out, text.encode())
+    return 0

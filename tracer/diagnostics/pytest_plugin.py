@@ -1,0 +1,50 @@
+"""A plugin for pytest: runs of a module as a fixture, and its findings as failures.
+
+pytest loads it where this package is installed; in a checkout, `-p tracer.diagnostics.pytest_plugin` does.
+
+Examples:
+    def test_shapes(traced):
+        trace = traced(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1})
+        assert trace.step("attention.scores").symbolic == ("B", "4", "T", "T")
+
+    def test_no_findings(traced, assert_no_findings):
+        assert_no_findings(traced(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1}))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tracer.record import Trace
+
+
+@pytest.fixture
+def traced() -> Callable[..., Trace]:
+    """Return `tracer.trace` without gradients, whose proofs are left for later: what is asked for is proven."""
+
+    def run(module: Any, *args: Any, **named: Any) -> Trace:
+        import torch  # a test run that traces nothing needs none
+
+        import tracer  # loads torch
+
+        with torch.no_grad():
+            return tracer.trace(module, *args, **{"prove": "later", **named})
+
+    return run
+
+
+@pytest.fixture
+def assert_no_findings() -> Callable[[Trace], None]:
+    """Return a check of a run that fails with one line for each finding that nobody acknowledged."""
+
+    def check(trace: Trace) -> None:
+        from tracer.diagnostics.findings import as_text  # loads torch
+
+        if lines := list(as_text.report(trace)):
+            pytest.fail("\n".join(lines), pytrace=False)
+
+    return check
