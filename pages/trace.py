@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.sections.cells import panel as cells
 from pages.sections.overview import token_ids
-from pages.sections.trace import step_browser
+from pages.sections.trace import findings_card, step_browser
 from pages.sections.what_if import before_after, panel
 from pages.state import session
 from pages.ui import page_frame
@@ -23,6 +23,7 @@ if not trace.steps:
     step_browser.operations(trace.ops)
     page_frame.leave()
 token_ids.show(trace)
+findings_card.show(trace)
 step = step_browser.choose(trace)
 step_browser.browse(trace, step)
 cells.follow(trace)

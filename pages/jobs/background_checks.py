@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ line = JobQueue(1)
 stopped = Event()
 """Set while the server ends: a check that goes on ends too."""
 _results = Cache(64)
+_findings = Cache(64)
+"""What looks like a mistake in the code of each model whose lines were checked."""
 _tasks: dict[Key, Task] = {}
 _asking = Lock()
 _shown: dict[int, tuple[weakref.ref[Trace], Trace]] = {}
@@ -89,6 +92,7 @@ def apply(key: Key, trace: Trace) -> Trace:
                 if isinstance(checks, str)
                 else counterfactual_budget.apply(checks, trace)
             )
+            proofs = replace(proofs, diagnosis=_findings.get(_of_lines(key)))
             entry = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
         return entry[1]
 
@@ -155,9 +159,9 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
     from tracer.tracing.proofs import counterfactual_budget
 
     try:
-        return counterfactual_budget.results(
-            counterfactual_budget.check(run_cache.of_first_sample(name, options, keep=AT_HAND))
-        )
+        trace = run_cache.of_first_sample(name, options, keep=AT_HAND)
+        _findings.put((name, options), trace.diagnose().diagnosis)
+        return counterfactual_budget.results(counterfactual_budget.check(trace))
     except rate_limit.ServerFull:
         raise
     except Exception as error:  # of a model of a library: its page is there all the same

@@ -6,6 +6,7 @@ its graph, its symbols, its masks, or a second run. Names alone never accuse.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,11 +14,12 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tracer.diagnostics.findings.rule import DOCUMENT, Rule
+from tracer.diagnostics.findings.rule import Rule
 from tracer.diagnostics.findings.run_view import RunView
 from tracer.record import Finding, Source, Trace
+from tracer.utils.error_text import describe_error
 
-__all__ = ["DOCUMENT", "Rule", "find", "rule_of", "rules"]
+__all__ = ["Rule", "find", "rule_of", "rules", "sources"]
 
 PURPOSE = re.compile(r"#\s*tracer:\s*(?P<kind>[a-z ]+?) on purpose[,:;.\s]*(?P<reason>.*)")
 """The comment with which a line of code acknowledges a finding: `# tracer: axes mixed on purpose, REASON`."""
@@ -46,9 +48,22 @@ def find(trace: Trace) -> tuple[Finding, ...]:
     if trace.changes:
         return ()
     view = RunView(trace)
-    every = [finding for rule in rules() if not rule.runs_again or view.repeatable for finding in rule.apply(view)]
+    every = [finding for rule in rules() for finding in _apply(rule, view)]
     findings = (_acknowledge(finding, view) for finding in _merge(every, trace))
     return tuple(sorted(findings, key=lambda finding: finding.ops[:1] or (-1,)))
+
+
+def _apply(rule: Rule, view: RunView) -> list[Finding]:
+    """Return the findings of one rule; none, with a warning in the log, where a stranger's model defeats it."""
+    if rule.runs_again and not view.repeatable:
+        return []
+    try:
+        return list(rule.apply(view))
+    except Exception as error:
+        logging.getLogger(__name__).warning(
+            "the rule %r could not be applied to %s: %s", rule.kind, view.trace.model, describe_error(error)
+        )
+        return []
 
 
 def _merge(findings: Iterable[Finding], trace: Trace) -> Iterator[Finding]:

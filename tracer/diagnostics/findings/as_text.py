@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tracer.diagnostics.findings import DOCUMENT, rule_of, sources
+from tracer.diagnostics.findings import rule_of, sources
 from tracer.record import Finding, Trace
 
 RECORDED = "These findings are recorded in the file, and were not checked here."
@@ -25,7 +25,7 @@ def sentence(finding: Finding, trace: Trace) -> str:
     described."""
     where = place(finding, trace)
     rule = rule_of(finding.kind)
-    see = f" See {DOCUMENT}#{rule.anchor}." if rule else ""
+    see = f" See {rule.document}." if rule else ""
     at = f" at {where}" if where else ""
     ending = f" On purpose: {finding.intent}" if finding.intent else f" {finding.fix}"
     return f"{finding.kind}{at}: {finding.message}{ending}{see}"

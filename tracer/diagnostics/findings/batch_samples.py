@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -35,6 +35,15 @@ MOVED = 1e-4
 """Largest difference of a sample's output, as a share of the largest value, that rounding explains."""
 
 
+class BatchPair(NamedTuple):
+    """Two runs of `count` samples: the first sample is the same in both, or they have the samples in `reverse`."""
+
+    first: Recording
+    second: Recording
+    count: int
+    reverse: bool
+
+
 class Difference(NamedTuple):
     """How far a sample's output is off, as a share of the largest value, and the first op whose result is, None where
     the two runs have other ops."""
@@ -48,8 +57,7 @@ def find_mixed(run: RunView) -> Iterator[Finding]:
     pair = _two_batches(run)
     if pair is None:
         return
-    first, second, count = pair
-    difference = _compare(run, first, second, lambda tensor, axis: _first_sample(tensor, axis, count))
+    difference = _compare(run, pair)
     if difference is None or (run.trains and difference.op and "batch_norm" in difference.op.op):
         return
     yield Finding(
@@ -57,8 +65,8 @@ def find_mixed(run: RunView) -> Iterator[Finding]:
         run.step(difference.op.index) if difference.op else "",
         (difference.op.index,) if difference.op else (),
         f"The output of the first sample moves by {difference.share:.2g} of its largest value when only the other"
-        f" {'samples change' if count > 2 else 'sample changes'}: a second run had the same first sample, and others"
-        f" beside it.{_first_place(difference.op)}",
+        f" {'samples change' if pair.count > 2 else 'sample changes'}: a second run had the same first sample, and"
+        f" others beside it.{_first_place(difference.op)}",
         _fix(run, difference.op),
     )
 
@@ -70,10 +78,9 @@ def find_unequal(run: RunView) -> Iterator[Finding]:
     pair = _two_batches(run, reverse=True)
     if pair is None:
         return
-    first, second, _ = pair
     if next(find_mixed(run), None) is not None:
         return
-    difference = _compare(run, first, second, lambda tensor, axis: tensor, reverse=True)
+    difference = _compare(run, pair)
     if difference is None:
         return
     yield Finding(
@@ -105,8 +112,8 @@ def _fix(run: RunView, op: Op | None) -> str:
     return BATCH_FIRST
 
 
-def _two_batches(run: RunView, reverse: bool = False) -> tuple[Recording, Recording, int] | None:
-    """Return two runs of at least two samples that differ in all but the first, and the number of samples.
+def _two_batches(run: RunView, reverse: bool = False) -> BatchPair | None:
+    """Return two runs of at least two samples that differ in all but the first.
 
     In `reverse`, both have the same samples, the second from last to first. None where there are no samples.
     """
@@ -135,7 +142,7 @@ def _two_batches(run: RunView, reverse: bool = False) -> tuple[Recording, Record
     except Exception as error:  # of a stranger's model, on other numbers or another batch
         run.problems.append(f"It could not be run on another batch ({reason(error)}).")
         return None
-    return first, second, count
+    return BatchPair(first, second, count, reverse)
 
 
 def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tensor:
@@ -173,34 +180,29 @@ def _batch_axis(tensor: TensorRecord) -> int | None:
     return None
 
 
-def _first_sample(tensor: torch.Tensor, axis: int, count: int) -> torch.Tensor:
-    return tensor.narrow(axis, 0, max(tensor.shape[axis] // count, 1))
-
-
-def _compare(
-    run: RunView, first: Recording, second: Recording, part: Callable[[torch.Tensor, int], torch.Tensor], reverse=False
-) -> Difference | None:
-    """Return how far the outputs of two runs differ in a part; None if they do not, or their batch is not known."""
+def _compare(run: RunView, pair: BatchPair) -> Difference | None:
+    """Return how far the outputs of two runs are from what the other predicts; None if they are not, or their batch is
+    not known."""
     assert run.graph is not None
     ops, share = run.trace.ops, 0.0
-    for one, other, ref in zip(_outputs(first), _outputs(second), run.graph.outputs, strict=False):
+    for one, other, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
         op, _, place = ref.key.partition(".")
         if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
             axis = _batch_axis(ops[int(op)].outputs[int(place)])
             if axis is not None and one.dim() == len(ref.shape):
-                share = max(share, _difference(one, other, axis, part, reverse))
+                share = max(share, _difference(one, other, axis, pair))
     if share <= MOVED:
         return None
-    names = [[op.name for op in recording.ops] for recording in (first, second)]
+    names = [[op.name for op in recording.ops] for recording in pair[:2]]
     if names[0] != names[1] or names[0] != [op.op for op in ops]:
         return Difference(share, None)
     for op in ops:
         for position, record in enumerate(op.outputs):
-            one, other = (recording.store.get(f"{op.index}.{position}") for recording in (first, second))
+            one, other = (recording.store.get(f"{op.index}.{position}") for recording in pair[:2])
             axis = _batch_axis(record)
             if axis is None or one is None or other is None or one.dim() != len(record.shape):
                 continue
-            if _difference(one, other, axis, part, reverse) > MOVED:
+            if _difference(one, other, axis, pair) > MOVED:
                 return Difference(share, op)
     return Difference(share, None)
 
@@ -209,15 +211,31 @@ def _outputs(recording: Recording) -> list[torch.Tensor]:
     return [tensor for _, tensor in output_tensors(recording.output)]
 
 
-def _difference(one: torch.Tensor, other: torch.Tensor, axis: int, part, reverse: bool) -> float:
-    """Return how far a part of two tensors differs, as a share of the largest value."""
-    if one.shape != other.shape or axis >= one.dim() or not one.numel():
+def _difference(one: torch.Tensor, other: torch.Tensor, axis: int, pair: BatchPair) -> float:
+    """Return how far two tensors differ where they should not, as a share of the largest value.
+
+    Of an axis of samples and more, such as B·T, it is not known which of the two comes first: the smaller difference
+    counts.
+    """
+    if one.shape != other.shape or axis >= one.dim() or not one.numel() or one.is_complex():
         return 0.0
-    if reverse:
-        other = other.flip(axis)
-    one, other = (part(tensor.detach(), axis).cpu() for tensor in (one, other))
+    size = one.shape[axis]
+    if size == pair.count:
+        arranged = [(one, other)]
+    elif size % pair.count:
+        return 0.0
+    else:
+        parts = [tensor.unflatten(axis, (pair.count, -1)) for tensor in (one, other)]
+        turned = [tensor.unflatten(axis, (-1, pair.count)).transpose(axis, axis + 1) for tensor in (one, other)]
+        arranged = [(parts[0], parts[1]), (turned[0], turned[1])]
+    return min(_share(first, second, axis, pair.reverse) for first, second in arranged)
+
+
+def _share(one: torch.Tensor, other: torch.Tensor, axis: int, reverse: bool) -> float:
+    one, other = (tensor.detach().cpu() for tensor in (one, other))
+    one, other = (one, other.flip(axis)) if reverse else (one.select(axis, 0), other.select(axis, 0))
     if not one.is_floating_point():
-        return 0.0 if one.is_complex() else float(not torch.equal(one, other))
+        return float(not torch.equal(one, other))
     room = MOVED / max(MOVED, 10 * tolerance(dtype_name(one.dtype)))
     off = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
     high = torch.nan_to_num(one.double(), 0.0, 0.0, 0.0).abs().max()

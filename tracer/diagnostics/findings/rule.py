@@ -28,6 +28,6 @@ class Rule(NamedTuple):
     runs_again: bool = False
 
     @property
-    def anchor(self) -> str:
-        """The name of its section in the document."""
-        return self.kind.replace(" ", "-")
+    def document(self) -> str:
+        """The section about it: `docs/findings.md#axes-mixed`."""
+        return f"{DOCUMENT}#{self.kind.replace(' ', '-')}"
