@@ -418,7 +418,6 @@ class EncoderLayerWithOneResidual(Base):
         return self.norm2(y if self.wrong else x + y)  # wrong
 
 
-MISSED = frozenset(
-    ("LogitsOfTheWrongSample", "LikelihoodOfLogits", "FusedAttentionOverHeads", "EncoderLayerWithOneResidual")
-)
-"""The mistakes that no rule finds."""
+MISSED = frozenset({"EncoderLayerWithOneResidual"})
+"""The mistakes that no rule finds. Rules for `LogitsOfTheWrongSample`, `LikelihoodOfLogits` and
+`FusedAttentionOverHeads` were written after these modules."""

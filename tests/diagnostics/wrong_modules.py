@@ -378,6 +378,36 @@ class Probabilities(LanguageModel):
         return F.cross_entropy(logits.transpose(1, 2), labels)
 
 
+@pair("labels of another sample", texts_and_next)
+class TimeFirstLogits(LanguageModel):
+    def forward(self, ids, labels):
+        logits = self.logits(ids)
+        if self.wrong:
+            logits = logits.transpose(0, 1)
+        return F.cross_entropy(logits.reshape(-1, V), labels.view(-1))  # wrong
+
+
+@pair("log-softmax missing", texts_and_next)
+class RawLikelihood(LanguageModel):
+    def forward(self, ids, labels):
+        logits = self.logits(ids).transpose(1, 2)
+        return F.nll_loss(logits if self.wrong else logits.log_softmax(1), labels)  # wrong
+
+
+@pair("attention over heads")
+class HeadsAsTokens(Heads):
+    def split(self, x):
+        heads = x.view(x.shape[0], x.shape[1], H, D // H)
+        return heads if self.wrong else heads.transpose(1, 2)
+
+    def merge(self, x):
+        return (x if self.wrong else x.transpose(1, 2)).reshape(x.shape[0], -1, D)
+
+    def attend(self, q, k, v):
+        scores = q @ k.transpose(-2, -1)  # wrong
+        return (scores * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
 @pair("position shared", lambda: (torch.randint(0, V, (B, 9), generator=torch.Generator().manual_seed(3)),))
 class ClampedPositions(LanguageModel):
     def __init__(self, wrong: bool):

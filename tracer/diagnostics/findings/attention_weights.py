@@ -14,6 +14,7 @@ from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_b
 from tracer.diagnostics.findings.rule import Finding, Rule
 from tracer.graph.attention_sites import AttentionSite, find_attention_sites
 from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import IndexMapCache
 from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES, base
 
 if TYPE_CHECKING:
@@ -262,6 +263,49 @@ def _data(graph: Graph, index: int) -> str:
     return next((ref.key for ref in refs if graph.depends[ref.key] == "x"), refs[0].key)
 
 
+def find_inner(run: RunView) -> Iterator[Finding]:
+    """Yield attentions whose queries and keys are the heads of one token, and not its tokens: queries `[B, T, h, d_k]`
+    were not transposed."""
+    graph = run.graph
+    if graph is None:
+        return
+    maps = IndexMapCache()
+    for site in find_attention_sites(graph):
+        call, shape = graph.calls[site.call], graph.shape(site.q)
+        if site.linear or base(call.name) == "einsum":  # which names its axes
+            continue
+        if not all(_within_token(graph, maps, key) for key in (site.q, site.k)):
+            continue
+        yield Finding(
+            "attention over heads",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"Queries and keys are `{list(shape)}`, and both of the last two axes are parts of one token's projection:"
+            f" each token attends to its own {shape[-2]} heads, and to no other token.",
+            "Exchange the axes of tokens and heads before: `.transpose(1, 2)` of `[B, T, h, d_k]`.",
+        )
+
+
+def _within_token(graph: Graph, maps: IndexMapCache, key: str) -> bool:
+    """Return whether the last two axes of queries or keys are both parts of the last axis of a projection of several
+    tokens."""
+    root, shape = graph.root(key), graph.shape(key)
+    before = graph.shape(root)
+    call = graph.producing_call(root)
+    if call is None or base(call.name) not in LINEAR or len(before) < 3 or len(shape) < 4 or before[-2] < 2:
+        return False
+    chain = [(graph.calls[graph.producer[at]], _position(graph, at)) for at in graph.chain(key, root)]
+    places = maps.of(before, chain)
+    if shape[-2] < 2:
+        return False
+    rank = len(shape)
+    return all(int(abs(along - along[0]).max()) < before[-1] for along in map(places.along, (rank - 2, rank - 1)))
+
+
+def _position(graph: Graph, key: str) -> int:
+    return [ref.key for ref in graph.calls[graph.producer[key]].outputs].index(key)
+
+
 def find_late_masks(run: RunView) -> Iterator[Finding]:
     """Yield masks that are applied to weights after the softmax, where hidden keys had a weight before."""
     graph = run.graph
@@ -328,6 +372,7 @@ def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
 
 
 RULES = (
+    Rule("attention over heads", find_inner, "notes"),
     Rule("softmax axis", find_axes, "notes"),
     Rule("scores scale", find_scales, "notes"),
     Rule("mask after softmax", find_late_masks, "mask", runs_again=True),

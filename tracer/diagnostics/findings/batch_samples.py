@@ -36,11 +36,11 @@ MOVED = 1e-4
 
 
 class BatchPair(NamedTuple):
-    """Two runs of `count` samples: the first sample is the same in both, or they have the samples in `reverse`."""
+    """Two runs of `samples` samples: the first sample is the same in both, or they have the samples in `reverse`."""
 
     first: Recording
     second: Recording
-    count: int
+    samples: int
     reverse: bool
 
 
@@ -65,7 +65,7 @@ def find_mixed(run: RunView) -> Iterator[Finding]:
         run.step(difference.op.index) if difference.op else "",
         (difference.op.index,) if difference.op else (),
         f"The output of the first sample moves by {difference.share:.2g} of its largest value when only the other"
-        f" {'samples change' if pair.count > 2 else 'sample changes'}: a second run had the same first sample, and"
+        f" {'samples change' if pair.samples > 2 else 'sample changes'}: a second run had the same first sample, and"
         f" others beside it.{_first_place(difference.op)}",
         _fix(run, difference.op),
     )
@@ -220,13 +220,13 @@ def _difference(one: torch.Tensor, other: torch.Tensor, axis: int, pair: BatchPa
     if one.shape != other.shape or axis >= one.dim() or not one.numel() or one.is_complex():
         return 0.0
     size = one.shape[axis]
-    if size == pair.count:
+    if size == pair.samples:
         arranged = [(one, other)]
-    elif size % pair.count:
+    elif size % pair.samples:
         return 0.0
     else:
-        parts = [tensor.unflatten(axis, (pair.count, -1)) for tensor in (one, other)]
-        turned = [tensor.unflatten(axis, (-1, pair.count)).transpose(axis, axis + 1) for tensor in (one, other)]
+        parts = [tensor.unflatten(axis, (pair.samples, -1)) for tensor in (one, other)]
+        turned = [tensor.unflatten(axis, (-1, pair.samples)).transpose(axis, axis + 1) for tensor in (one, other)]
         arranged = [(parts[0], parts[1]), (turned[0], turned[1])]
     return min(_share(first, second, axis, pair.reverse) for first, second in arranged)
 

@@ -13,7 +13,7 @@ from tracer.capture.composite_calls import Call, Ref
 from tracer.diagnostics.findings.rule import Finding, Rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache
-from tracer.ops import SOFTMAXES, base
+from tracer.ops import IDENTITIES, SOFTMAXES, base
 
 if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
@@ -25,8 +25,38 @@ HOW = {
     0: "their own token of `{}`: labels are not shifted, and to predict them is to copy the input",
     2: "the token of `{}` after the next: labels are shifted twice",
 }
+NORMED = 0.01
+"""How far the probabilities of a row may be from 1 in all."""
 LEAST = 4
 """Labels from which on a shift can be told from chance."""
+
+
+def find_strangers(run: RunView) -> Iterator[Finding]:
+    """Yield losses in which logits of one sample are compared with a label of another, since their axes lie in another
+    order."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        logits, target = call.arguments.get("self"), call.arguments.get("target")
+        if base(call.name) not in LOSSES or not graph.is_live(index):
+            continue
+        if not isinstance(logits, Ref) or not isinstance(target, Ref):
+            continue
+        rows, labels = _places(graph, logits), _label_places(graph, target)
+        if rows is None or labels is None or rows.shape != labels.shape:
+            continue
+        strangers = int((rows[:, 0] != labels[:, 0]).sum())
+        if not strangers:
+            continue
+        yield Finding(
+            "labels of another sample",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"In {strangers} of {len(rows)} rows, the logits of one sample are compared with a label of another: the"
+            " axes of samples and tokens lie in one order in the logits, and in another in the labels.",
+            "Lay both out alike before they are flattened: `[B, T, V]` and `[B, T]`, or `[T, B, V]` and `[T, B]`.",
+        )
 
 
 def find_shifts(run: RunView) -> Iterator[Finding]:
@@ -120,6 +150,44 @@ def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
     return np.stack([samples, positions], axis=1) if bool((letters == 0).all()) else None
 
 
+def _label_places(graph: Graph, target: Ref) -> np.ndarray | None:
+    """Return the sample and the position of each label, `[rows, 2]`; None where labels are no input `[B, T]` laid out
+    anew."""
+    root = graph.root(target.key)
+    shape = graph.shape(root)
+    if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
+        return None
+    calls = [graph.calls[graph.producer[key]] for key in graph.chain(target.key, root)]
+    chain = [(call, 0) for call in calls if base(call.name) not in IDENTITIES]
+    places = IndexMapCache().of(shape, chain) if chain else IndexMap(shape)
+    return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
+
+
+def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
+    """Yield losses that take log-probabilities, and are given numbers whose exponentials do not add up to 1."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        logits = call.arguments.get("self")
+        if base(call.name) not in LOSSES - {"cross_entropy_loss"} or not graph.is_live(index):
+            continue
+        values = run.value(logits.key) if isinstance(logits, Ref) else None
+        if values is None or values.dim() < 1 or not values.is_floating_point():
+            continue
+        sums = values.double().exp().sum(dim=1 if values.dim() > 1 else 0)
+        if bool(((sums - 1).abs() <= NORMED).all()):
+            continue
+        yield Finding(
+            "log-softmax missing",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            "The negative log-likelihood takes log-probabilities. The exponentials of what it is given add up to"
+            f" between {sums.min():.3g} and {sums.max():.3g} instead of 1.",
+            "Take `F.log_softmax(logits, dim=1)` first, or `F.cross_entropy` of the logits.",
+        )
+
+
 def find_probabilities(run: RunView) -> Iterator[Finding]:
     """Yield losses that take logits and are given probabilities, so that a softmax is taken twice."""
     graph = run.graph
@@ -149,5 +217,7 @@ def find_probabilities(run: RunView) -> Iterator[Finding]:
 
 RULES = (
     Rule("labels shifted", find_shifts, "loss", runs_again=True),
+    Rule("labels of another sample", find_strangers, "loss"),
+    Rule("log-softmax missing", find_raw_likelihoods, "loss", runs_again=True),
     Rule("softmax twice", find_probabilities, "loss"),
 )
