@@ -18,22 +18,22 @@ TESTS = """
         return heads.reshape(heads.shape[0], -1, 12)
 
 
-    def test_shapes(traced):
-        trace = traced(Scores(), torch.randn(2, 5, 8), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    def test_shapes(trace_module):
+        trace = trace_module(Scores(), torch.randn(2, 5, 8), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
         assert trace.steps[-1].symbolic == ("B", "T", "T")
 
 
-    def test_wrong_shape(traced):
-        trace = traced(Scores(), torch.randn(2, 5, 8), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    def test_wrong_shape(trace_module):
+        trace = trace_module(Scores(), torch.randn(2, 5, 8), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
         assert trace.steps[-1].symbolic == ("B", "T", "8")
 
 
-    def test_clean(traced, assert_no_findings):
-        assert_no_findings(traced(lambda x: x.reshape(2, 60), torch.randn(2, 3, 5, 4)))
+    def test_clean(trace_module, assert_no_findings):
+        assert_no_findings(trace_module(lambda x: x.reshape(2, 60), torch.randn(2, 3, 5, 4)))
 
 
-    def test_mistake(traced, assert_no_findings):
-        assert_no_findings(traced(merge, torch.randn(2, 3, 5, 4)))
+    def test_mistake(trace_module, assert_no_findings):
+        assert_no_findings(trace_module(merge, torch.randn(2, 3, 5, 4)))
 """
 
 

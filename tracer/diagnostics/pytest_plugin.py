@@ -3,12 +3,12 @@
 pytest loads it where this package is installed; in a checkout, `-p tracer.diagnostics.pytest_plugin` does.
 
 Examples:
-    def test_shapes(traced):
-        trace = traced(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1})
+    def test_shapes(trace_module):
+        trace = trace_module(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1})
         assert trace.step("attention.scores").symbolic == ("B", "4", "T", "T")
 
-    def test_no_findings(traced, assert_no_findings):
-        assert_no_findings(traced(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1}))
+    def test_no_findings(trace_module, assert_no_findings):
+        assert_no_findings(trace_module(MyModel().eval(), torch.randn(2, 5, 16), symbols={"B": 0, "T": 1}))
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def traced() -> Callable[..., Trace]:
+def trace_module() -> Callable[..., Trace]:
     """Return `tracer.trace` without gradients, whose proofs are left for later: what is asked for is proven."""
 
     def run(module: Any, *args: Any, **named: Any) -> Trace:
         import torch  # a test run that traces nothing needs none
 
-        import tracer  # loads torch
+        from tracer.tracing import trace  # loads torch
 
         with torch.no_grad():
-            return tracer.trace(module, *args, **{"prove": "later", **named})
+            return trace(module, *args, **{"prove": "later", **named})
 
     return run
 
