@@ -11,7 +11,7 @@ from tests.support.note_runs import run
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.lessons.notes import claims, errata, evaluate, lookup
-from tracer.lessons.notes.evaluate import Result
+from tracer.lessons.notes.evaluate import StatementResult
 from tracer.lessons.notes.reference_runs import RUNS, STANDARD, at_hand, provider
 from tracer.lessons.notes.statements import rows, sections
 from tracer.symbols import notation
@@ -88,7 +88,7 @@ def test_the_worst_is_the_verdict_and_slips_are_told():
     assert ids.verdict == "not" and ids.slips == (errata.SLIPS["ids"].sentence,)
     table = next(result for result in by_text.values() if "slip positions" in result.row.where)
     assert table.verdict == "sense"
-    assert Result(held.row, (held.findings[0], ids.findings[-1], table.findings[-1])).verdict == "not"
+    assert StatementResult(held.row, (held.findings[0], ids.findings[-1], table.findings[-1])).verdict == "not"
 
 
 def test_a_slip_is_told_beside_its_step():

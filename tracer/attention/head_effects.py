@@ -74,7 +74,7 @@ class HeadEffects:
     probability: float | None
 
 
-class Probe(NamedTuple):
+class HeadProbe(NamedTuple):
     """One input run with all heads, and with each head off.
 
     `outputs` has what forward returned, as numbers `[1 + heads, …]`: first with all heads, then with each of `heads`
@@ -172,7 +172,7 @@ class HeadSwitchboard:
         self._lay = _Layout(trace, part)
 
     @torch.no_grad()
-    def probe(self, inputs: Inputs) -> Probe:
+    def probe(self, inputs: Inputs) -> HeadProbe:
         """Run an input with all heads, then with each head off. Progress is reported in heads."""
         self._switch.weights, self._switch.off, self._switch.observes = {}, [None], True
         alone = self._net(*inputs, **inputs.named)
@@ -188,7 +188,7 @@ class HeadSwitchboard:
                 probabilities.append(choice_probabilities(self._kind, batch_output))
                 at += len(off)
         known = [row for row in probabilities if row is not None]
-        return Probe(
+        return HeadProbe(
             self.heads,
             torch.cat(outputs),
             torch.cat(known) if len(known) == len(probabilities) else None,
@@ -225,7 +225,7 @@ def head_effects(model: Model, inputs: Inputs, trace: Trace, part: str | None = 
     return effects(HeadSwitchboard(model, inputs, trace, part).probe(inputs))
 
 
-def effects(probe: Probe) -> HeadEffects:
+def effects(probe: HeadProbe) -> HeadEffects:
     """Return the effects of the heads of one probe, as arrays."""
     known = tuple(dict.fromkeys(head.layer for head in probe.heads))
     shape = len(known), 1 + max(head.head for head in probe.heads)

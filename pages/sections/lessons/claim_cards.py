@@ -23,7 +23,7 @@ from tracer.record import Trace
 from tracer.utils import note_titles
 
 if TYPE_CHECKING:
-    from tracer.lessons.notes.claim_cards import Card, Lines, Measurements
+    from tracer.lessons.notes.claim_cards import ClaimCard, Lines, Measurements
     from tracer.lessons.notes.claims import Measurement
 
 MEASURING = "Measuring the claims"
@@ -124,7 +124,7 @@ def _line(measured: Measurement | str, model: str, options: run_cache.Options = 
     return f"> {note_statements.SIGNS[measured.verdict]} {texts.prose(measured.text)}{link}"
 
 
-def _text(card: Card, cards: Mapping[str, Measurement | str], model: str) -> str:
+def _text(card: ClaimCard, cards: Mapping[str, Measurement | str], model: str) -> str:
     lines = [f"> *Claim.* {texts.plain(note_titles.with_titles(card.says))}"]
     return "\n>\n".join([*lines, *(_line(cards[name], model) for name in card.claims)])
 

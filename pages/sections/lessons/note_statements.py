@@ -24,7 +24,7 @@ from tracer.utils import note_titles
 from tracer.utils.limits import limits
 
 if TYPE_CHECKING:
-    from tracer.lessons.notes.evaluate import Result
+    from tracer.lessons.notes.evaluate import StatementResult
     from tracer.lessons.notes.reference_runs import Provider
     from tracer.record import Symbol
 
@@ -135,7 +135,7 @@ def _read(note: str) -> NoteResults:
     return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
 
 
-def _text(result: Result, beside: str) -> str:
+def _text(result: StatementResult, beside: str) -> str:
     """Return a statement in markdown, as a block of its own; `beside` is the run that it was looked up in."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]

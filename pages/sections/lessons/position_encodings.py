@@ -20,7 +20,7 @@ from tracer.figures.attention import position_curves as drawn
 from tracer.figures.matrix_panels import Panel, edge
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.positions import NONE, Kind, used
+from tracer.lessons.positions import NONE, PositionKind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PositionSizes(NamedTuple):
     causal: bool
 
 
-def lesson(kind: Kind, sizes: PositionSizes, head: int) -> None:
+def lesson(kind: PositionKind, sizes: PositionSizes, head: int) -> None:
     """Show the page below the controls."""
     placement = _measure(kind.name, sizes)
     _table(kind, placement, head, sizes.causal)
@@ -97,7 +97,7 @@ def own(known: Collection[str]) -> str | None:
     return used(run.steps) if run else None
 
 
-def choices_text(kind: Kind, sizes: PositionSizes) -> str:
+def choices_text(kind: PositionKind, sizes: PositionSizes) -> str:
     """Return the current choices in words, for paper, which has no controls."""
     mask = "a causal mask" if sizes.causal else "no mask"
     return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
@@ -114,7 +114,7 @@ def _measure(kind: str, sizes: PositionSizes) -> PositionedModel:
     return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
 
 
-def _table(kind: Kind, placement: PositionedModel, head: int, causal: bool) -> None:
+def _table(kind: PositionKind, placement: PositionedModel, head: int, causal: bool) -> None:
     """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
     the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
@@ -167,7 +167,7 @@ def _alone(what: str, curve: Curve) -> str:
     )
 
 
-def _apart(kind: Kind, placement: PositionedModel, head: int) -> None:
+def _apart(kind: PositionKind, placement: PositionedModel, head: int) -> None:
     """Draw the terms that add up to the scores of a head."""
     st.header("A score, taken apart")
     st.markdown(kind.apart)
@@ -187,7 +187,7 @@ def _apart(kind: Kind, placement: PositionedModel, head: int) -> None:
     )
 
 
-def _order(kind: Kind, placement: PositionedModel) -> None:
+def _order(kind: PositionKind, placement: PositionedModel) -> None:
     """Show the effect of shuffled tokens on the outputs."""
     st.header("Does the order of the tokens matter?")
     names = {

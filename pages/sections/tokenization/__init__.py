@@ -34,7 +34,7 @@ Value = TypeVar("Value", bound=Hashable)
 RUNNING = "Running it and proving every step"
 
 
-class Kind(NamedTuple):
+class InputKind(NamedTuple):
     """A kind of input, as its file declares it."""
 
     name: str
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 
 
 @cache
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, InputKind]:
     """Return all kinds by name, in order."""
     modules = []
     for path in Path(__file__).parent.glob("*.py"):
@@ -53,7 +53,7 @@ def kinds() -> dict[str, Kind]:
         if "ORDER" in facts:
             ways = facts["WAYS"]
             first = facts.get("FIRST", next(iter(ways)))
-            modules.append((facts["ORDER"], Kind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
+            modules.append((facts["ORDER"], InputKind(path.stem, facts["TITLE"], facts["ICON"], ways, first)))
     return {kind.name: kind for _, kind in sorted(modules)}
 
 

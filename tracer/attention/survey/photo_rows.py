@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tracer.attention import places
 from tracer.attention.answer_probabilities import choice_probabilities
-from tracer.attention.head_effects import HeadSwitchboard, Probe, effects
+from tracer.attention.head_effects import HeadProbe, HeadSwitchboard, effects
 from tracer.attention.survey.photo_source import Photo
 from tracer.changes import hide
 from tracer.inputs.images import MEAN, STD, open_photo
@@ -95,7 +95,7 @@ class PhotoRows:
         assert self._trace is not None
         return [str(name) for name in self._trace.result.get("classes", ())]
 
-    def _heads(self, common: dict[str, Any], probe: Probe, label: int | None) -> list[dict[str, Any]]:
+    def _heads(self, common: dict[str, Any], probe: HeadProbe, label: int | None) -> list[dict[str, Any]]:
         head_effects, rows = effects(probe), []
         for at, (layer, head) in enumerate(probe.heads, start=1):
             cell = head_effects.layers.index(layer), head
@@ -112,7 +112,7 @@ class PhotoRows:
         return rows
 
     @torch.no_grad()
-    def _hiding(self, inputs: Inputs, probe: Probe) -> dict[str, Any]:
+    def _hiding(self, inputs: Inputs, probe: HeadProbe) -> dict[str, Any]:
         """Return the changes of the answer's probability with a quarter of the patches grey: those that CLS attends to
         most in the last block, as many at random, and as many in the centre; nothing without CLS and one answer."""
         trace = self._trace

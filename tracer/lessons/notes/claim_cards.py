@@ -10,7 +10,7 @@ from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
 
-class Card(NamedTuple):
+class ClaimCard(NamedTuple):
     """A claim, the words of a note, and the names of its measurements."""
 
     title: str
@@ -19,78 +19,78 @@ class Card(NamedTuple):
 
 
 CARDS = (
-    Card(
+    ClaimCard(
         "Attention as a soft lookup",
         "Note 002: “a *soft* key–value database lookup”. A plain one finds the key that equals the query; a soft one "
         "compares the query with every key and returns a mixture of all values.",
         ("soft_lookup", "mixture"),
     ),
-    Card(
+    ClaimCard(
         "Attention without positions, and the order of its tokens",
         "Note 001: attention “is permutation-invariant: shuffling the rows of $Z$ produces the same result.”",
         ("order",),
     ),
-    Card(
+    ClaimCard(
         "One matrix for queries and keys, or two",
         "Note 001: with one matrix, “token $i$ attends to $j$ exactly as much as $j$ attends to $i$”; with two it need "
         "not be so.",
         ("symmetric", "asymmetric"),
     ),
-    Card(
+    ClaimCard(
         "The spread of products, and $d_k$",
         "Note 001: “without scaling the variance grows as $d_k$”; dividing by $\\sqrt{d_k}$ brings "
         "it “back to $O(1)$”.",
         ("spread",),
     ),
-    Card(
+    ClaimCard(
         "Large scores and their gradients",
         "Note 002, from the 2017 paper: “pushing the softmax function into regions where it has extremely small "
         "gradients.”",
         ("gradients",),
     ),
-    Card(
+    ClaimCard(
         "Who may attend to whom",
         "Note 002: a mask is optional, and matters for autoregressive models, where no token may see "
         "what comes after it.",
         ("whom",),
     ),
-    Card(
+    ClaimCard(
         "How far attention looks",
         "Note 001: “the relevance of a patch often depends on context far away”.",
         ("far",),
     ),
-    Card(
+    ClaimCard(
         "Comparing, and passing on",
         "Note 001: raw tokens could attend too; with $W_V$ apart from $W_Q$ and $W_K$ attention is routed by one "
         "criterion while something else is passed forward.",
         ("routing", "raw", "comparison"),
     ),
-    Card(
+    ClaimCard(
         "What heads look at",
         "Note 002: each head has a subspace of its own, and different heads “look at” different representations.",
         ("heads_are_columns", "heads_differ", "merged"),
     ),
-    Card(
+    ClaimCard(
         "What a norm bounds",
         "Note 001: without it, dot products “grow in an uncontrolled way”.",
         ("bound",),
     ),
-    Card(
+    ClaimCard(
         "What γ and β undo",
         "Note 001: “the network can undo the normalization if needed”.",
         ("undo",),
     ),
-    Card(
+    ClaimCard(
         "What the MLP mixes",
         "Note 001 and note 004: it is applied “independently” to each; attention mixes, the MLP refines.",
         ("mlp_alone", "complementary"),
     ),
-    Card(
+    ClaimCard(
         "A block as a correction to the identity",
         "Note 001: “the attention block only needs to learn a correction to the identity”.",
         ("correction",),
     ),
-    Card(
+    ClaimCard(
         "The residual as a gradient highway",
         "Note 001: “gradients flow directly through the addition”.",
         ("highway",),

@@ -13,7 +13,7 @@ from tracer.utils.progress import tell
 WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
 
 
-class Result(NamedTuple):
+class StatementResult(NamedTuple):
     """A statement, and all of its results."""
 
     row: StatementRow
@@ -30,7 +30,7 @@ class Result(NamedTuple):
         return tuple(finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
 
 
-def read(note: str, run: Provider) -> tuple[Result, ...]:
+def read(note: str, run: Provider) -> tuple[StatementResult, ...]:
     """Return all statements of a note, looked up in the runs that `run` returns."""
     results, all_rows = [], rows(note)
     for at, row in enumerate(all_rows):
@@ -39,9 +39,9 @@ def read(note: str, run: Provider) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def result(row: StatementRow, run: Provider) -> Result:
+def result(row: StatementRow, run: Provider) -> StatementResult:
     """Return the results of one statement."""
-    return Result(row, tuple(look(row, place, run) for place in row.where))
+    return StatementResult(row, tuple(look(row, place, run) for place in row.where))
 
 
 def runs_of(note: str) -> tuple[str, ...]:

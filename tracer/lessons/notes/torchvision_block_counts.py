@@ -56,14 +56,14 @@ NEVER = frozenset({"baddbmm", "chunk", "split", "pow", "tanh"})
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")
 
 
-class Count(NamedTuple):
+class BlockCount(NamedTuple):
     """The counted quantity, in words, and whether it agrees with the note."""
 
     sentence: str
     holds: bool
 
 
-class CallRunner(nn.Module):
+class CallModule(nn.Module):
     """A module that runs one of the calls."""
 
     def forward(self, name) -> torch.Tensor:
@@ -76,7 +76,7 @@ def dispatch_ops(name: str) -> frozenset[str]:
     own = {"contiguous": {"transpose"}, "expand": {"slice"}, "bmm": {"transpose"}}
     own |= {"baddbmm": {"transpose", "slice", "alias"}, "linear": {"select"}}
     with torch.no_grad():
-        return frozenset(op.op for op in tracer.trace(CallRunner(), name, prove=False).ops) - own.get(name, set())
+        return frozenset(op.op for op in tracer.trace(CallModule(), name, prove=False).ops) - own.get(name, set())
 
 
 def ran_at_all(run: Provider) -> frozenset[str]:
@@ -141,45 +141,45 @@ def kinds_of(model: Model, trace: Trace, layer: int, decompositions: Mapping[str
     return by_kind(primitive.name for decomposition in opened for primitive in decomposition.primitives)
 
 
-def _layers(run: Provider) -> Count:
+def _layers(run: Provider) -> BlockCount:
     blocks = [
         name for name, _ in _whole().named_modules() if name.startswith("encoder.layers.") and name.count(".") == 2
     ]
     sizes = {parameters(f"{name}.") for name in blocks}
     same = f"all of {next(iter(sizes)):,} parameters" if len(sizes) == 1 else "of different sizes"
-    return Count(f"{len(blocks)} blocks, {same}", len(blocks) == 12 and len(sizes) == 1)
+    return BlockCount(f"{len(blocks)} blocks, {same}", len(blocks) == 12 and len(sizes) == 1)
 
 
-def _norms(run: Provider) -> Count:
+def _norms(run: Provider) -> BlockCount:
     inside, last = parameters(f"{BLOCK}ln_"), parameters("encoder.ln")
     evidence = f"{inside:,} parameters in the norms of a block, {last:,} in the one after the last block"
-    return Count(evidence, (inside, last) == (3072, 1536))
+    return BlockCount(evidence, (inside, last) == (3072, 1536))
 
 
-def _sum_parameters(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], Count]:
-    def counted(run: Provider) -> Count:
+def _sum_parameters(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], BlockCount]:
+    def counted(run: Provider) -> BlockCount:
         counts = parameters(prefix)
-        return Count(f"{counts:,} parameters", fits(counts))
+        return BlockCount(f"{counts:,} parameters", fits(counts))
 
     return counted
 
 
-def _products(run: Provider) -> Count:
+def _products(run: Provider) -> BlockCount:
     op_counts = Counter(op.op for op in block(run("torchvision")[1].ops) if op.op in PRODUCTS)
     evidence = ", ".join(f"`{name}` × {count}" for name, count in op_counts.items())
-    return Count(
+    return BlockCount(
         f"{op_counts.total()} ops that multiply matrices on the fused path: {evidence}", op_counts.total() == 5
     )
 
 
-def _names(run: Provider) -> Count:
+def _names(run: Provider) -> BlockCount:
     ran = ran_at_all(run)
     never = sorted(name for name in CALLS if not dispatch_ops(name) <= ran)
     evidence = f"{len(CALLS) - len(never)} of its {len(CALLS)} names run ops that ran; not {', '.join(never)}"
-    return Count(evidence, frozenset(never) == NEVER)
+    return BlockCount(evidence, frozenset(never) == NEVER)
 
 
-COUNTED: dict[str, Callable[[Provider], Count]] = {
+COUNTED: dict[str, Callable[[Provider], BlockCount]] = {
     "layers": _layers,
     "norms": _norms,
     "attention": _sum_parameters(f"{BLOCK}self_attention.", lambda n: n == 2_362_368),

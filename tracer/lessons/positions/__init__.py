@@ -16,7 +16,7 @@ NONE = "none"
 """No positions, the baseline of the others."""
 
 
-class Kind(NamedTuple):
+class PositionKind(NamedTuple):
     """A kind of positions: name, title, paper, and sentences on how they enter and how scores split into terms."""
 
     name: str
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
 
 @cache
-def every() -> tuple[Kind, ...]:
+def every() -> tuple[PositionKind, ...]:
     """Return all kinds of positions, in the order of their papers."""
     known = []
     for path in files(f"{__name__}.encodings").iterdir():
@@ -35,7 +35,7 @@ def every() -> tuple[Kind, ...]:
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
     required = ("TITLE", "PAPER", "SAYS", "APART")
     return tuple(
-        Kind(name, *(facts[entry] for entry in required))
+        PositionKind(name, *(facts[entry] for entry in required))
         for _, name, facts in sorted(known, key=lambda entry: entry[:2])
     )
 

@@ -38,7 +38,7 @@ LINE = 500
 
 
 @dataclass(frozen=True)
-class Piece:
+class TokenSpan:
     """A token: its id, the entry of the vocabulary, and its characters of the text, `text[start:end]`.
 
     `raw` are its bytes, if it consists of bytes, which need not be whole characters.
@@ -58,7 +58,7 @@ class TextTokenizer(Protocol):
     def vocabulary(self) -> tuple[str, ...]:
         """The entries, by their ids from 0."""
 
-    def encode(self, text: str) -> tuple[Piece, ...]:
+    def encode(self, text: str) -> tuple[TokenSpan, ...]:
         """Return the tokens of a text, in order."""
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -82,9 +82,9 @@ class Characters:
         self.vocabulary = (UNKNOWN, *sorted(set(corpus)))
         self._ids = {entry: number for number, entry in enumerate(self.vocabulary)}
 
-    def encode(self, text: str) -> tuple[Piece, ...]:
+    def encode(self, text: str) -> tuple[TokenSpan, ...]:
         numbers = (self._ids.get(character, 0) for character in text)
-        return tuple(Piece(id, self.vocabulary[id], at, at + 1) for at, id in enumerate(numbers))
+        return tuple(TokenSpan(id, self.vocabulary[id], at, at + 1) for at, id in enumerate(numbers))
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self.vocabulary[id] for id in ids)
@@ -101,9 +101,9 @@ class Words:
         self.vocabulary = (UNKNOWN, *ranked[: ENTRIES - 1])
         self._ids = {entry: number for number, entry in enumerate(self.vocabulary)}
 
-    def encode(self, text: str) -> tuple[Piece, ...]:
+    def encode(self, text: str) -> tuple[TokenSpan, ...]:
         matches = ((self._ids.get(word[0], 0), *word.span()) for word in self.CUT.finditer(text))
-        return tuple(Piece(id, self.vocabulary[id], start, end) for id, start, end in matches)
+        return tuple(TokenSpan(id, self.vocabulary[id], start, end) for id, start, end in matches)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.vocabulary[id] for id in ids)
@@ -114,11 +114,11 @@ class Bytes:
 
     vocabulary = tuple(f"0x{byte:02X}" for byte in range(BYTES))
 
-    def encode(self, text: str) -> tuple[Piece, ...]:
+    def encode(self, text: str) -> tuple[TokenSpan, ...]:
         pieces = []
         for at, character in enumerate(text):
             for byte in character.encode():
-                pieces.append(Piece(byte, self.vocabulary[byte], at, at + 1, bytes([byte])))
+                pieces.append(TokenSpan(byte, self.vocabulary[byte], at, at + 1, bytes([byte])))
         return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -143,10 +143,10 @@ class _Learned:
         entries = self.tokenizer.get_vocab(with_added_tokens=True)
         return tuple(sorted(entries, key=entries.__getitem__))
 
-    def encode(self, text: str) -> tuple[Piece, ...]:
+    def encode(self, text: str) -> tuple[TokenSpan, ...]:
         encoding = self.tokenizer.encode(text)
         return tuple(
-            Piece(id, self.vocabulary[id], *span, self.raw(self.vocabulary[id]))
+            TokenSpan(id, self.vocabulary[id], *span, self.raw(self.vocabulary[id]))
             for id, span in zip(encoding.ids, encoding.offsets, strict=True)
         )
 

@@ -35,8 +35,8 @@ def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str
 
 
 class TokenCursor:
-    """A cursor in a line: the next signs are looked at and taken. Raise UnreadableLatex, which quotes it, for a sign that
-    was not expected."""
+    """A cursor in a line: the next signs are looked at and taken. A sign that was not expected raises UnreadableLatex,
+    which quotes it."""
 
     def __init__(self, latex: str, names: Collection[str]):
         self.signs, self.names, self.at = (*signs(latex), ""), by_first(frozenset(names)), 0

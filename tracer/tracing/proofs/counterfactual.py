@@ -32,7 +32,7 @@ from tracer.symbols import notation
 from tracer.textbook.derivation import HERE, KERNEL
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
-from tracer.tracing.proofs.deferred_proofs import Later
+from tracer.tracing.proofs.deferred_proofs import DeferredProofs
 from tracer.tracing.proofs.proof_power import ProbeValues, unseen, unseen_in_run
 from tracer.tracing.proofs.step_proof import weight, weights
 from tracer.utils.error_text import quote, reason
@@ -113,7 +113,7 @@ class Replay:
         """Return the recipe that runs one block of each kind, or the whole module."""
         return replace(self, shortened=shortened)
 
-    def check(self, steps: Sequence[Step], later: Later | None = None) -> tuple[Step, ...]:
+    def check(self, steps: Sequence[Step], later: DeferredProofs | None = None) -> tuple[Step, ...]:
         """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
 
         Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows

@@ -16,7 +16,7 @@ from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, 
 from tracer.utils.internals.torch_internals import write_count
 
 
-class Later:
+class DeferredProofs:
     """The deferred queries of a run: pending proofs, and the operands of its cells.
 
     It holds the model, the equations and the tensors that these need, while a trace has it. `values` has the traced
@@ -44,11 +44,11 @@ class Later:
         """The steps of the run with their equations."""
         return self._run[2]
 
-    def rewrite(self, change: Callable[[Line], Node]) -> Later:
+    def rewrite(self, change: Callable[[Line], Node]) -> DeferredProofs:
         """Return the same run, with the equations that `change` returns for its lines."""
         module, values, steps, _, sizes = self._run
         steps = [step._replace(line=replace(step.line, equation=change(step.line))) for step in steps]
-        return Later(module, values, steps, [step.line for step in steps], sizes, self._rerun)
+        return DeferredProofs(module, values, steps, [step.line for step in steps], sizes, self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""

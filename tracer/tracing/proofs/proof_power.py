@@ -16,7 +16,7 @@ from tracer.expr import Node, tensors
 from tracer.expr.error_bounds import fractional
 from tracer.record import Step
 from tracer.textbook.steps import DerivedStep
-from tracer.tracing.proofs.deferred_proofs import Later
+from tracer.tracing.proofs.deferred_proofs import DeferredProofs
 from tracer.tracing.proofs.step_proof import Values, compare, execute_exactly
 from tracer.utils.progress import tell
 from tracer.utils.tensor_diff import margins
@@ -125,7 +125,7 @@ def unseen(
         return dict.fromkeys(chosen, False)
 
 
-def unseen_in_run(later: Later, steps: Iterable[Step]) -> dict[str, dict[str, bool]]:
+def unseen_in_run(later: DeferredProofs, steps: Iterable[Step]) -> dict[str, dict[str, bool]]:
     """Return the operands of each proven step, as `unseen` does, that its proof does not see in the traced run."""
     derived_steps, value = {step.line.id: step for step in later.derived_steps}, later.values()
     with torch.no_grad():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracer.record import Trace
 
 
-class Run(NamedTuple):
+class PlainRun(NamedTuple):
     """A run and its observations without the recorder.
 
     `output` is what forward gave, `softmaxes` every softmax in order as `[…, S_q, S_k]` float64, also those inside of
@@ -42,7 +42,7 @@ class Transparent(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def plain(model, inputs, trace) -> Run:
+def plain(model, inputs, trace) -> PlainRun:
     """Run the model on the inputs with PyTorch's hooks and modes alone; random numbers are those of seed 0."""
     observer, attention_inputs = OpObserver(), {record.module: [] for record in trace.attentions}
     known = dict(model.net.named_modules(remove_duplicate=False))
@@ -60,7 +60,7 @@ def plain(model, inputs, trace) -> Run:
     finally:
         for hook in hooks:
             hook.remove()
-    return Run(model, inputs, trace, output, observer.softmaxes, observer.costs, attention_inputs)
+    return PlainRun(model, inputs, trace, output, observer.softmaxes, observer.costs, attention_inputs)
 
 
 class OpObserver(DispatchMode):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 
 from tracer.attention.masks import close_picture
-from tracer.verify.checks.reference_run import Run, array, softmax
+from tracer.verify.checks.reference_run import PlainRun, array, softmax
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the probability of each word, with no block, the first block and all blocks closed."""
     if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
@@ -39,7 +39,7 @@ def problems(run: Run) -> Iterator[str]:
             yield f"the words that follow are said to be {shown.words}"
 
 
-def _run_masked(run: Run, blocks: list[str], image, text) -> torch.Tensor:
+def _run_masked(run: PlainRun, blocks: list[str], image, text) -> torch.Tensor:
     """Return the net's output if these blocks don't let words attend to the picture."""
 
     def close(module, args):

@@ -10,10 +10,10 @@ import numpy as np
 from tracer.attention import rollout
 from tracer.attention.image_regions import region
 from tracer.record import tolerance
-from tracer.verify.checks.reference_run import Run, array, plain
+from tracer.verify.checks.reference_run import PlainRun, array, plain
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the trace's attention with the softmaxes of the plain run, tower by tower; of models of text also for one
     of two tokens."""
     yield from _compare(run)
@@ -22,7 +22,7 @@ def problems(run: Run) -> Iterator[str]:
         yield from _compare(plain(model, model.inputs(T=2), model.trace(T=2, prove=False)))
 
 
-def _compare(run: Run) -> Iterator[str]:
+def _compare(run: PlainRun) -> Iterator[str]:
     ran, lost = match_softmaxes(run)
     yield from lost
     for part, layers in ran.items():
@@ -32,7 +32,7 @@ def _compare(run: Run) -> Iterator[str]:
     yield from _regions(run.trace, ran)
 
 
-def match_softmaxes(run: Run) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
+def match_softmaxes(run: PlainRun) -> tuple[dict[str, dict[int, np.ndarray]], list[str]]:
     """Return the softmax that ran for each attention of the trace, `[B, h, S_q, S_k]`, by tower and layer, in the order
     of the run; and a sentence for each attention without a softmax."""
     left, matched, lost = iter(run.softmaxes), {}, []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracer.attention.head_effects import HeadSwitchboard
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 from tracer.verify.checks.run.changed_values import NEAR, heads_of, without_heads
 
 TRIED = 2
 """Number of heads that are tried."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each head without which the output is not that of a plain run with its rows at 0."""
     if (weights := heads_of(run)) is None:
         return

@@ -8,13 +8,13 @@ import numpy as np
 
 from tracer.attention import parts, places
 from tracer.figures.attention import lit_photo
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 NEAR = 1 / 32
 """Weights that differ by less than this share of the largest may look alike."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each layer whose map over the photo has patches in another order than their weights."""
     picture = run.trace.picture
     if picture is None or (photo := run.trace.values.get(picture.value)) is None:

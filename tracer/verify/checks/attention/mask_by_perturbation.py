@@ -22,13 +22,13 @@ from tracer.attention.masks import (
 )
 from tracer.attention.masks.perturbation import change_token
 from tracer.utils.internals.torch_internals import tree_map_only
-from tracer.verify.checks.reference_run import Run, array, tensors
+from tracer.verify.checks.reference_run import PlainRun, array, tensors
 
 PATCHES_AND_WORDS = ("image", "text", "visible")
 """The segments whose tokens are part of the input, and can be another one."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Check the mask of every layer, tower by tower, against the perturbed outputs, and the influence proof of our own
     models."""
     trace, calls = run.trace, {}
@@ -49,7 +49,7 @@ def problems(run: Run) -> Iterator[str]:
         yield from _check_segments(run)
 
 
-def _moves(run: Run, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
+def _moves(run: PlainRun, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
     """Check which rows of an attention's output change when one token of its input is another one."""
     args, kwargs = (
         run.attention_inputs[record.module][number] if number < len(run.attention_inputs[record.module]) else ((), {})
@@ -129,7 +129,7 @@ def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
     return {"bidirectional": every, "causal": causal, "prefix": causal | first, "padded": first}
 
 
-def _influence(run: Run) -> Iterator[str]:
+def _influence(run: PlainRun) -> Iterator[str]:
     """Check the positions that a token changes through all blocks of each tower: by hooks, by the mask, and by the
     product."""
     trace = run.trace
@@ -159,7 +159,7 @@ def _influence(run: Run) -> Iterator[str]:
         yield "says another thing under its own mask than it said"
 
 
-def _check_reach(run: Run, part: str, own, token: int) -> Iterator[str]:
+def _check_reach(run: PlainRun, part: str, own, token: int) -> Iterator[str]:
     """Check that the positions that a token reaches through the masks of a tower are those that it changes in
     float64."""
     open_cells = [array(visible(run.trace, layer, part=part)) > 0 for layer in range(len(own))]
@@ -174,7 +174,7 @@ def _check_reach(run: Run, part: str, own, token: int) -> Iterator[str]:
         yield f"masks say that token {token} moves {predicted}, seen in float64 it moves {moved}"
 
 
-def _check_segments(run: Run) -> Iterator[str]:
+def _check_segments(run: PlainRun) -> Iterator[str]:
     """Check that the segments of each tower are adjacent, and cover all of its sequence."""
     for part, tokens in {record.part: record.keys for record in run.trace.attentions}.items():
         own = sorted((s.start, s.stop) for s in run.trace.segments if s.part in ("", part))
@@ -183,7 +183,7 @@ def _check_segments(run: Run) -> Iterator[str]:
             yield f"the segments of {part!r} lie at {own}, of {tokens} tokens"
 
 
-def _leaving(run: Run, own, changed) -> tuple[int, ...]:
+def _leaving(run: PlainRun, own, changed) -> tuple[int, ...]:
     """Return the positions at which the last block's output differs for other inputs."""
     last, captured = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
     hook = last.register_forward_hook(lambda module, args, output: captured.append(array(tensors(output)[0])))
@@ -195,7 +195,7 @@ def _leaving(run: Run, own, changed) -> tuple[int, ...]:
     return tuple(np.flatnonzero((captured[0] != captured[1]).any(axis=(0, 2))).tolist())
 
 
-def _through(run: Run, own, token: int) -> tuple[int, ...]:
+def _through(run: PlainRun, own, token: int) -> tuple[int, ...]:
     """Return the positions that change in the last block's output when a token of the first one's input is another."""
     net = copy.deepcopy(run.model.net).double()
     first, last = (net.get_submodule(record.module.rpartition(".")[0]) for record in (own[0], own[-1]))

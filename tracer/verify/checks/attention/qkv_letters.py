@@ -12,12 +12,12 @@ from collections.abc import Iterator
 import torch
 
 from tracer.record import Step
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 LETTER = re.compile(r"\\mathbf\{([QKV])\}")
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare every step called Q, K or V with the queries and keys of each attention, and a block's number with the
     one in its path."""
     trace = run.trace

@@ -8,13 +8,13 @@ from math import sqrt
 import numpy as np
 
 from tracer.attention.score_decomposition import TERMS, terms
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 QUERY = "block1.attention.query"
 """The step whose equation says whether the first block reads tokens plus positions as they are."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare each term with that of the parameters, and their sum with the scores before the mask."""
     steps = {step.id: step for step in run.trace.steps}
     if not {"position", QUERY} <= steps.keys() or "block1.attention" not in dict(run.model.net.named_modules()):

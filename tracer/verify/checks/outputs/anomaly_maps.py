@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 LEVELS = 0.05
 """Largest difference between two anomaly maps, in grey levels of 255."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the map, the visible patches and the painted picture with those computed here."""
     shown = run.trace.result
     if shown.get("kind") != "reconstruction":

@@ -16,7 +16,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from tracer.inputs.images import SAMPLES, sample_photo
-from tracer.verify.checks.reference_run import Run, array, tensors
+from tracer.verify.checks.reference_run import PlainRun, array, tensors
 
 COLOURS = {
     "red": "#d63031",
@@ -48,7 +48,7 @@ def draw_shape(shape: str, colour: str, x: float = 32, y: float = 32, radius: fl
     return picture.resize((64, 64), Image.Resampling.BOX)
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Show a trained model pictures whose names are known, and check its answers."""
     yield from _options(run)
     shown, trained = run.trace.result, str(getattr(run.model, "weights", "")).startswith("trained on")
@@ -87,7 +87,7 @@ def problems(run: Run) -> Iterator[str]:
                 yield f"{text!r} is answered by {captions!r}, trained to be reversed"
 
 
-def _options(run: Run) -> Iterator[str]:
+def _options(run: PlainRun) -> Iterator[str]:
     """Check that weights with other options than those of their training say so."""
     match = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
     if match:
@@ -97,7 +97,7 @@ def _options(run: Run) -> Iterator[str]:
             yield f"the weights are said to be {match[0].removeprefix('; ')}, the options are {own}"
 
 
-def _captions(run: Run) -> Iterator[str]:
+def _captions(run: PlainRun) -> Iterator[str]:
     """Check the model's captions of one drawn shape: of every colour, of every shape, large and small."""
     captions = {}
     for size, radius in (("large", 10.0), ("small", 5.8)):
@@ -114,13 +114,13 @@ def _right(expected, answers: dict[str, str]) -> Iterator[str]:
         yield f"{len(wrong)} of {len(answers)} have another's name: {', '.join(wrong[:4])}"
 
 
-def _logits(run: Run, image, text: str | None = None):
+def _logits(run: PlainRun, image, text: str | None = None):
     options = {"image": image} if text is None else {"text": text} if image is None else {"image": image, "text": text}
     inputs = run.model.inputs(**options)
     with torch.no_grad():
         return array(tensors(run.model.net(*inputs, **inputs.named))[0])
 
 
-def _names(run: Run, numbers) -> str:
+def _names(run: PlainRun, numbers) -> str:
     known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
     return "".join(known[number] for number in numbers)

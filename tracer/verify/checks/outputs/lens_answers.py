@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from tracer.tracing.logit_lens import LogitLens
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 from tracer.verify.checks.run.changed_values import module_outputs, run_with_hook
 
 NEAR = 1e-4
 """Largest difference of scores, as a share of the largest."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each depth whose scores are not those of the model's own norm and head there."""
     try:
         lens = LogitLens(run.trace)

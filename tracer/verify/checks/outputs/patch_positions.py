@@ -14,7 +14,7 @@ from PIL import Image
 
 from tracer.attention import layers, places
 from tracer.inputs.images import Crop, centre_crop, patch_boxes
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 PHOTOS = ((97, 61), (45, 71))
 """Width and height in pixels."""
@@ -23,7 +23,7 @@ APART = 0.25
 """Largest distance between the centre of a patch and where its pixels come from, in pixels of the photo."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Check every patch of the grid by its position, and some by their token."""
     picture = run.trace.picture
     pixels = _input(run)
@@ -36,7 +36,7 @@ def problems(run: Run) -> Iterator[str]:
     yield from _tokens(run, (picture.rows, picture.columns), (3 * PHOTOS[0][0], 3 * PHOTOS[0][1]))
 
 
-def _lies(box, shape, size: tuple[int, int], run: Run) -> Iterator[str]:
+def _lies(box, shape, size: tuple[int, int], run: PlainRun) -> Iterator[str]:
     """Check that the crop is the largest one of the model's shape in the middle of the photo, or a share of that."""
     (left, top, right, bottom), (height, width), (rows, columns) = box, shape[:2], size
     share = (run.model.card or {}).get("crop", 1.0)
@@ -48,7 +48,7 @@ def _lies(box, shape, size: tuple[int, int], run: Run) -> Iterator[str]:
         yield f"the crop {tuple(box)} is not {share:g} of what fits into {width} × {height}"
 
 
-def _from(run: Run, grid: tuple[int, int], photo_size: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
+def _from(run: PlainRun, grid: tuple[int, int], photo_size: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
     """Check that each patch is where its pixels come from."""
     positions, crop = [], None
     for axis in (0, 1):
@@ -96,7 +96,7 @@ def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
             yield f"the point {point} of the input is said to lie at {shown} of the photo, expected {expected}"
 
 
-def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
+def _tokens(run: PlainRun, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
     """Check that painting a patch changes its token, more than any other, if the first attention reads tokens."""
     trace = run.trace
     part, stop = next(((s.part, s.stop) for s in trace.segments if s.name in ("visible", "image")), ("", None))
@@ -126,7 +126,7 @@ def _tokens(run: Run, grid: tuple[int, int], size: tuple[int, int]) -> Iterator[
             yield f"patch {patch} is said to be token {at[patch]}, painting it changes token {token}"
 
 
-def _entering(run: Run, path: str, photo: np.ndarray):
+def _entering(run: PlainRun, path: str, photo: np.ndarray):
     """Return the first attention's input for a photo, `[S, D]` float64, and the crop; None if it is not a sequence."""
     inputs, read = run.model.inputs(image=Image.fromarray(photo)), []
 
@@ -142,13 +142,13 @@ def _entering(run: Run, path: str, photo: np.ndarray):
     return array(read[0])[0] if read else None, inputs.crop
 
 
-def _input(run: Run, inputs=None) -> torch.Tensor | None:
+def _input(run: PlainRun, inputs=None) -> torch.Tensor | None:
     """Return the pixels of forward's input, `[B, C, H, W]`; None if it takes patches."""
     arguments = run.inputs if inputs is None else inputs
     return next((x for x in (*arguments, *arguments.named.values()) if x.is_floating_point() and x.dim() == 4), None)
 
 
-def _grey(run: Run, inputs) -> np.ndarray:
+def _grey(run: PlainRun, inputs) -> np.ndarray:
     """Return the first channel of the pixels of forward's input, as levels of 255, `[H, W]`."""
     card = run.model.card or {}
     usual = ((0.5, 0.2) if run.model.sizes["C"] == 1 else (0.5, 0.5)) if "C" in run.model.sizes else (0.5, 0.5)

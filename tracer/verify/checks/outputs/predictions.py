@@ -7,27 +7,27 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from tracer.verify.checks.reference_run import Run, array, softmax, tensors
+from tracer.verify.checks.reference_run import PlainRun, array, softmax, tensors
 
 CLOSE = 1e-5
 """Largest difference of a probability; other numbers may differ by this share of the largest."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the trace's result with the same numbers computed here, by the kind of the answer."""
     kind = run.trace.result.get("kind")
     if kind in KINDS:
         yield from KINDS[kind](run, run.trace.result)
 
 
-def _classes(run: Run, shown) -> Iterator[str]:
+def _classes(run: PlainRun, shown) -> Iterator[str]:
     logits = array(tensors(run.output)[0])[0]
     yield from _differs("probabilities", shown["probabilities"], softmax(logits))
     if len(shown["classes"]) != len(logits) or len(set(shown["classes"])) != len(logits):
         yield f"{len(shown['classes'])} names for {len(logits)} classes"
 
 
-def _sentences(run: Run, shown) -> Iterator[str]:
+def _sentences(run: PlainRun, shown) -> Iterator[str]:
     logits = next((x for x in tensors(run.output) if x.shape == (len(run.inputs[0]), len(shown["sentences"]))), None)
     if logits is not None:
         yield from _differs("probabilities", shown["probabilities"], softmax(array(logits)[0]))
@@ -35,7 +35,7 @@ def _sentences(run: Run, shown) -> Iterator[str]:
         yield f"the sentences {shown['sentences']} are not those that were asked"
 
 
-def _labels(run: Run, shown) -> Iterator[str]:
+def _labels(run: PlainRun, shown) -> Iterator[str]:
     logits = array(tensors(run.output)[0])[0]
     best = logits.argmax(axis=-1)
     if len(shown["classes"]) != logits.shape[-1]:
@@ -46,11 +46,11 @@ def _labels(run: Run, shown) -> Iterator[str]:
     yield from _differs("shares", shown["shares"], np.array(shares))
 
 
-def _next(run: Run, shown) -> Iterator[str]:
+def _next(run: PlainRun, shown) -> Iterator[str]:
     yield from _likeliest(run, shown, softmax(array(tensors(run.output)[0])[0, -1]))
 
 
-def _tokens(run: Run, shown) -> Iterator[str]:
+def _tokens(run: PlainRun, shown) -> Iterator[str]:
     rows = array(tensors(run.output)[0])[0]
     if not (rows.min() >= 0 and np.allclose(rows.sum(axis=-1), 1, atol=1e-4)):  # logits; some models end in a softmax
         rows = softmax(rows)
@@ -60,7 +60,7 @@ def _tokens(run: Run, shown) -> Iterator[str]:
         yield "the tokens are not the likeliest ones"
 
 
-def _caption(run: Run, shown) -> Iterator[str]:
+def _caption(run: PlainRun, shown) -> Iterator[str]:
     """Write the caption again word by word, each the likeliest after all before it, from one run of the net for
     each."""
     yield from _likeliest(run, shown, softmax(array(tensors(run.output)[0])[0, -1]))
@@ -78,7 +78,7 @@ def _caption(run: Run, shown) -> Iterator[str]:
         yield f"the caption {shown['caption']!r} is not its words"
 
 
-def _embedding(run: Run, shown) -> Iterator[str]:
+def _embedding(run: PlainRun, shown) -> Iterator[str]:
     vectors = next((array(x) for x in tensors(run.output) if list(x.shape) == list(shown.get("shape", ()))), None)
     if vectors is not None and "norm" in shown:
         lengths = np.sqrt((vectors[0] ** 2).sum(axis=-1))
@@ -96,7 +96,7 @@ KINDS = {
 }
 
 
-def _likeliest(run: Run, shown, shares: np.ndarray) -> Iterator[str]:
+def _likeliest(run: PlainRun, shown, shares: np.ndarray) -> Iterator[str]:
     """Check the likeliest tokens, first the largest, and their probabilities; the text is the net's input."""
     best = np.argsort(-shares, kind="stable")[: len(shown["tokens"])]
     yield from _differs("probabilities", shown["probabilities"], shares[best])
@@ -110,7 +110,7 @@ def _likeliest(run: Run, shown, shares: np.ndarray) -> Iterator[str]:
         yield "the text is not what the net was given"
 
 
-def _name(run: Run, number: int) -> str:
+def _name(run: PlainRun, number: int) -> str:
     """Return a token's name: by the card, else by the model's file; the number of one without a name."""
     known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
     return known[number] if number < len(known) else f"token {number}"

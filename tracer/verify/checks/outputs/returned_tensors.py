@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 import torch
 
 from tracer.record import Trace
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the output of forward with the traced tensors of all steps."""
     yield from find_unaccounted(
         run.trace, [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()]

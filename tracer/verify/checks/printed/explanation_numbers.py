@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 from tracer.verify.checks.printed import sentence_measures as by
 from tracer.verify.checks.printed.sentence_measures import MeasuredLine, StepIndex
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Check that each why is the one that was evaluated, that its claims hold, and that known false claims do not."""
     lines = (
         {derived_step.line.id: derived_step.line for derived_step in run.trace.later.derived_steps}

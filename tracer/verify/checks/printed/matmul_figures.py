@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Check the sides of every product, and that each symbol is as long as the run's."""
     sizes = {size.name: size.value for size in run.trace.symbols}
     for step in run.trace.steps:

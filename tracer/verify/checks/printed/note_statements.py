@@ -11,13 +11,13 @@ from tracer.lessons.notes.claims.measurement import tensor_of
 from tracer.lessons.notes.reference_runs import RUNS
 from tracer.lessons.notes.statements import rows
 from tracer.utils.note_titles import TITLES
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 FACTORS = (1000, 100, 10)
 """What scores are multiplied by where gradients of the softmax are measured."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield statements that do not hold as claimed; only at the sizes and options that the notes are read at."""
     name, model, trace = run.model.name, run.model, run.trace
     if not _of_notes(run):
@@ -37,7 +37,7 @@ def problems(run: Run) -> Iterator[str]:
                 yield f"the claim {claim} does not say {number}, which NumPy makes of this run: {measured.text}"
 
 
-def _of_notes(run: Run) -> bool:
+def _of_notes(run: PlainRun) -> bool:
     """Return whether a run of the notes is of this model, at its own sizes and first options, with its own weights."""
     known, model = RUNS.get(run.model.name), run.model
     if known is None or known.model != model.name or not known.shipped:
@@ -50,7 +50,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}\u00a0%"
 
 
-def _far(run: Run) -> list[str]:
+def _far(run: PlainRun) -> list[str]:
     """Check the mean distance in every block, and that of even attention, cell by cell of the grid."""
     picture = run.trace.picture
     if picture is None:
@@ -61,18 +61,18 @@ def _far(run: Run) -> list[str]:
     return [f"{(each * apart).sum() / each.sum():.2f}" for each in maps] + [f"would be {apart.mean():.2f}"]
 
 
-def _soft_lookup(run: Run) -> list[str]:
+def _soft_lookup(run: PlainRun) -> list[str]:
     weights = run.softmaxes[0]
     return [f"gets {_percent(weights.max(-1).mean())}", f"gets {_percent((1 / (weights > 0).sum(-1)).mean())}"]
 
 
-def _heads_differ(run: Run) -> list[str]:
+def _heads_differ(run: PlainRun) -> list[str]:
     weights = run.softmaxes[0].reshape(-1, *run.softmaxes[0].shape[-2:])
     pairs = [(i, j) for i in range(len(weights)) for j in range(i)]
     return [f"put {_percent(np.mean([np.abs(weights[i] - weights[j]).sum(-1).mean() / 2 for i, j in pairs]))}"]
 
 
-def _gradients(run: Run) -> list[str]:
+def _gradients(run: PlainRun) -> list[str]:
     """Check the norm of diag(a) − aaᵀ, of rows a whose logarithms are multiplied, which is to multiply scores."""
     scores = np.log(run.softmaxes[0].reshape(-1, run.softmaxes[0].shape[-1]))
     width = next(step.shape[-1] for step in run.trace.steps if step.id == "block1.attention.query")
@@ -87,7 +87,7 @@ def _gradients(run: Run) -> list[str]:
     ]
 
 
-def _cross_terms(run: Run) -> list[str]:
+def _cross_terms(run: PlainRun) -> list[str]:
     """Check queries and keys of contents and of positions, by the parameters themselves."""
     content, both = (array(tensor_of(run.trace, id))[0] for id in ("embedding", "position"))
     parameters = {name: array(value) for name, value in run.model.net.named_parameters()}
@@ -111,7 +111,7 @@ def _cross_terms(run: Run) -> list[str]:
     return [f"cross terms {elsewhere(cross)}", f"squares are {share}", f"position {elsewhere(terms[1][1])}"]
 
 
-NUMBERS: dict[str, Callable[[Run], list[str]]] = {
+NUMBERS: dict[str, Callable[[PlainRun], list[str]]] = {
     "far": _far,
     "soft_lookup": _soft_lookup,
     "heads_differ": _heads_differ,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tracer.export.repeated_blocks import as_printed
 from tracer.utils.error_text import quote
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each line that another block than the first does not have."""
     steps, at = list(run.trace.steps), 0
     for repeat, lines in as_printed(run.trace):

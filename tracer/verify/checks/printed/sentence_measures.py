@@ -18,7 +18,7 @@ from tracer.record.latex_reader.operands import Operands, names
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
 from tracer.verify.checks.printed.printed_equations import RunTensors
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 
 NEAR = 1e-4
 """How far numbers may be from one another, as a share of the largest."""
@@ -28,7 +28,7 @@ PARAMETER = "parameter "
 class StepIndex:
     """The steps of a run: operands, users, and numbers."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: PlainRun):
         self.run, self.trace = run, run.trace
         self.sources = {
             id: [source for source in of if not source.startswith(lanes.INPUT)] for id, of in self._all.items()

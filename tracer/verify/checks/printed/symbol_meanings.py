@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Measure every symbol of one of our models by the words of its meaning."""
     if not getattr(run.model.spec, "whole", False) or ":" in run.model.name:
         return
@@ -24,24 +24,24 @@ def problems(run: Run) -> Iterator[str]:
             yield f"{symbol.name} is said to be the {meaning}: {symbol.value}, measured {value}"
 
 
-def _image(run: Run) -> torch.Tensor:
+def _image(run: PlainRun) -> torch.Tensor:
     return next(x for x in run.inputs if x.is_floating_point())
 
 
-def _numbers(run: Run) -> torch.Tensor:
+def _numbers(run: PlainRun) -> torch.Tensor:
     return next(x for x in run.inputs if not x.is_floating_point())
 
 
-def _module(run: Run, name: str) -> nn.Module:
+def _module(run: PlainRun, name: str) -> nn.Module:
     """Return the first module of that name, at any depth."""
     return next(module for path, module in run.model.net.named_modules() if path.rpartition(".")[2] == name)
 
 
-def _parameter(run: Run, *names: str) -> torch.Tensor:
+def _parameter(run: PlainRun, *names: str) -> torch.Tensor:
     return next(p for path, p in run.model.net.named_parameters() if path.rpartition(".")[2] in names)
 
 
-def _towers(run: Run, name: str = "") -> int:
+def _towers(run: PlainRun, name: str = "") -> int:
     """Return the number of blocks of one tower: the one of that name, or the first."""
     paths = [path for path, _ in run.model.net.named_modules() if path.rpartition(".")[2].startswith("block")]
     chosen = [path for path in paths if path.startswith(name)] if name else paths
@@ -49,12 +49,12 @@ def _towers(run: Run, name: str = "") -> int:
     return sum(path.rpartition(".")[0] == tower for path in paths)
 
 
-def _patches(run: Run) -> int:
+def _patches(run: PlainRun) -> int:
     image = _image(run)
     return image[0].numel() // _cell(run)
 
 
-def _cell(run: Run) -> int:
+def _cell(run: PlainRun) -> int:
     """Return the number of pixel values of one patch."""
     embedding = run.model.net.get_parameter(
         next(n for n, p in run.model.net.named_parameters() if n.rpartition(".")[2] == "weight" and p.dim() == 2)
@@ -62,7 +62,7 @@ def _cell(run: Run) -> int:
     return embedding.shape[1]
 
 
-def _head_width(run: Run) -> int:
+def _head_width(run: PlainRun) -> int:
     """Return the last axis of the queries that the first attention multiplies."""
     return run.trace.values[run.trace.attentions[0].q].shape[-1]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from tracer.record import AttentionRecord
 from tracer.utils.internals.torch_internals import DispatchMode
 from tracer.verify.checks import reference_run
-from tracer.verify.checks.reference_run import Run, Transparent
+from tracer.verify.checks.reference_run import PlainRun, Transparent
 from tracer.verify.checks.run.changed_values import compare, forward
 
 SCALINGS = {"div": -1, "mul": 1}
@@ -21,7 +21,7 @@ SCALINGS = {"div": -1, "mul": 1}
 Edit = Callable[[Tensor], Tensor]
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each change of scores whose output is not that of other scores by hand."""
     for record in run.trace.attentions:
         number, lines = _softmax(run, record), _lines(run, record)
@@ -40,7 +40,7 @@ def problems(run: Run) -> Iterator[str]:
         return
 
 
-def _lines(run: Run, record: AttentionRecord) -> dict[str, str]:
+def _lines(run: PlainRun, record: AttentionRecord) -> dict[str, str]:
     """Return the ids of the scores and weights of an attention."""
     inside = [step.id for step in run.trace.steps if record.op in step.ops or step.inside == record.op]
     around = next((id.removesuffix("weights") for id in inside if id.endswith(".weights")), None)
@@ -48,7 +48,7 @@ def _lines(run: Run, record: AttentionRecord) -> dict[str, str]:
     return {name: f"{around}{name}" for name in ("scores", "weights") if around and f"{around}{name}" in known}
 
 
-def _softmax(run: Run, record: AttentionRecord) -> int | None:
+def _softmax(run: PlainRun, record: AttentionRecord) -> int | None:
     """Return the number of the softmax of an attention among all of the run; None if it is not found."""
     if record.problem or record.over != "tokens":
         return None
@@ -59,7 +59,7 @@ def _softmax(run: Run, record: AttentionRecord) -> int | None:
     return None
 
 
-def _kinds(run: Run, record: AttentionRecord) -> dict[str, Edit]:
+def _kinds(run: PlainRun, record: AttentionRecord) -> dict[str, Edit]:
     """Return the changes that fit the scores of an attention, and what each does, written out by hand."""
     queries, keys = torch.arange(record.queries)[:, None], torch.arange(record.keys)
     kinds: dict[str, Edit] = {
@@ -86,7 +86,7 @@ def _kinds(run: Run, record: AttentionRecord) -> dict[str, Edit]:
     return kinds
 
 
-def _with_scores(run: Run, number: int, edit: Edit) -> list[Tensor]:
+def _with_scores(run: PlainRun, number: int, edit: Edit) -> list[Tensor]:
     """Return the outputs of a plain run in which one softmax takes other scores."""
     with Transparent(), _EditedScores(number, edit):
         return forward(run, run.model.net)

@@ -13,13 +13,13 @@ from torch.func import functional_call
 
 from tracer.capture.tensors.pytree import output_tensors
 from tracer.record import Step
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 NEAR = 1e-5
 """Largest difference of an output, as a share of its largest number."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Yield a sentence for each change whose output is not that of the same change by hand."""
     outputs = module_outputs(run)
     lines = [step for step in run.trace.steps if step.id.endswith(("mlp.output", "attention.output")) and step.shape]
@@ -68,7 +68,7 @@ def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
     }
 
 
-def module_outputs(run: Run) -> dict[str, Tensor]:
+def module_outputs(run: PlainRun) -> dict[str, Tensor]:
     """Return what the first call of each module returned, by the module's path, in a plain run."""
     outputs: dict[str, Tensor] = {}
     hooks = [
@@ -84,7 +84,7 @@ def module_outputs(run: Run) -> dict[str, Tensor]:
     return outputs
 
 
-def module_output(run: Run, outputs: dict[str, Tensor], lines: Iterable[Step]) -> tuple[str, str, Tensor] | None:
+def module_output(run: PlainRun, outputs: dict[str, Tensor], lines: Iterable[Step]) -> tuple[str, str, Tensor] | None:
     """Return the first of these lines that is what a module returned: its id, the module's path, its value."""
     for step in lines:
         value = run.trace.value(step)
@@ -94,7 +94,7 @@ def module_output(run: Run, outputs: dict[str, Tensor], lines: Iterable[Step]) -
     return None
 
 
-def _earlier(run: Run, id: str, value: Tensor) -> Step | None:
+def _earlier(run: PlainRun, id: str, value: Tensor) -> Step | None:
     """Return a line before this one, of the same shape and other values."""
     for step in run.trace.steps:
         kept = run.trace.value(step)
@@ -105,7 +105,7 @@ def _earlier(run: Run, id: str, value: Tensor) -> Step | None:
     return None
 
 
-def heads_of(run: Run) -> tuple[str, int, str] | None:
+def heads_of(run: PlainRun) -> tuple[str, int, str] | None:
     """Return the attention weights of a block with an output projection: the line's id, the heads, the parameter."""
     steps = {step.id: step for step in run.trace.steps}
     for id, step in steps.items():
@@ -118,7 +118,7 @@ def heads_of(run: Run) -> tuple[str, int, str] | None:
     return None
 
 
-def _positions(run: Run) -> tuple[str, str, int] | None:
+def _positions(run: PlainRun) -> tuple[str, str, int] | None:
     """Return the line that adds a learned table of positions to the tokens of one sequence: its id, the path of the
     table, and the number of tokens."""
     for step in run.trace.steps:
@@ -130,7 +130,7 @@ def _positions(run: Run) -> tuple[str, str, int] | None:
     return None
 
 
-def _matrix(run: Run, step: Step) -> str | None:
+def _matrix(run: PlainRun, step: Step) -> str | None:
     """Return the path of the only matrix in a line."""
     known = dict(run.model.net.named_parameters())
     paths = [name.of.removeprefix("parameter ") for name in step.names if name.of.startswith("parameter ")]
@@ -138,7 +138,7 @@ def _matrix(run: Run, step: Step) -> str | None:
     return matrices[0] if len(matrices) == 1 else None
 
 
-def run_with_hook(run: Run, path: str, by_hand: Callable[[tuple, Tensor], Tensor]) -> list[Tensor]:
+def run_with_hook(run: PlainRun, path: str, by_hand: Callable[[tuple, Tensor], Tensor]) -> list[Tensor]:
     """Return the outputs of a run in which a forward hook changes what a module returns."""
     module = run.model.net.get_submodule(path)
     hook = module.register_forward_hook(lambda module, args, output: by_hand(args, output))
@@ -148,7 +148,7 @@ def run_with_hook(run: Run, path: str, by_hand: Callable[[tuple, Tensor], Tensor
         hook.remove()
 
 
-def without_heads(run: Run, parameter: str, heads: int, off: set[int]) -> list[Tensor]:
+def without_heads(run: PlainRun, parameter: str, heads: int, off: set[int]) -> list[Tensor]:
     """Return the outputs of a run in which the rows of heads are 0 in the output projection, `[h·d_k, D]`."""
     matrix = run.model.net.get_parameter(parameter).detach().clone()
     owner = run.model.net.get_submodule(parameter.rpartition(".")[0])
@@ -159,12 +159,12 @@ def without_heads(run: Run, parameter: str, heads: int, off: set[int]) -> list[T
     return _edited(run, parameter, matrix)
 
 
-def _edited(run: Run, parameter: str, value: Tensor) -> list[Tensor]:
+def _edited(run: PlainRun, parameter: str, value: Tensor) -> list[Tensor]:
     """Return the outputs of a run with another value of a parameter."""
     return forward(run, partial(functional_call, run.model.net, {parameter: value}), functional=True)
 
 
-def _inputs(run: Run) -> Iterator[str]:
+def _inputs(run: PlainRun) -> Iterator[str]:
     """Compare changes of what goes in: a patch of the photo, a token of the text, the weights."""
     sizes, named = {size.name: size.value for size in run.trace.symbols}, run.inputs.named
     if run.inputs.crop is not None and {"H", "W", "P"} <= sizes.keys() and "image" in run.model.takes:
@@ -195,25 +195,25 @@ def _is_photo(tensor: Any, sizes: dict[str, int]) -> bool:
     return isinstance(tensor, Tensor) and tensor.dim() == 4 and tuple(tensor.shape[2:]) == (sizes["H"], sizes["W"])
 
 
-def _is_text(run: Run, tensor: Any) -> bool:
+def _is_text(run: PlainRun, tensor: Any) -> bool:
     length = run.inputs.sizes.get("T", 0)
     is_ids = isinstance(tensor, Tensor) and not tensor.is_floating_point() and tensor.dim() == 2
     return bool(length) and is_ids and tensor.shape[1] == length
 
 
-def _pixels(run: Run) -> tuple[Sequence[float], Sequence[float]]:
+def _pixels(run: PlainRun) -> tuple[Sequence[float], Sequence[float]]:
     """Return the mean and the standard deviation of pixels, by colour."""
     card = run.model.card or {}
     return card.get("mean", (0.5, 0.5, 0.5)), card.get("std", (0.5, 0.5, 0.5))
 
 
-def _given(run: Run, inputs: Sequence[Any]) -> list[Tensor]:
+def _given(run: PlainRun, inputs: Sequence[Any]) -> list[Tensor]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return [tensor for _, tensor in output_tensors(run.model.net(*inputs))]
 
 
-def forward(run: Run, net: Callable, functional: bool = False) -> list[Tensor]:
+def forward(run: PlainRun, net: Callable, functional: bool = False) -> list[Tensor]:
     """Return the outputs of a net for the inputs of the run, with the random numbers of seed 0."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -221,7 +221,7 @@ def forward(run: Run, net: Callable, functional: bool = False) -> list[Tensor]:
         return [tensor for _, tensor in output_tensors(output)]
 
 
-def compare(run: Run, change: dict[str, Any], expected: list[Tensor]) -> Iterator[str]:
+def compare(run: PlainRun, change: dict[str, Any], expected: list[Tensor]) -> Iterator[str]:
     """Yield a sentence if the outputs of a changed run are not those that were expected."""
     line, kind = next(iter(change.items()))
     kind = "replace" if isinstance(kind, Tensor) else kind

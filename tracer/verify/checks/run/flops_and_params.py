@@ -11,7 +11,7 @@ import torch
 from tracer.expr import infer
 from tracer.expr.math.algebra import Product
 from tracer.symbols import cost
-from tracer.verify.checks.reference_run import OpObserver, Run, Transparent
+from tracer.verify.checks.reference_run import OpObserver, PlainRun, Transparent
 
 COUNTED: dict[str, bool | None] = dict.fromkeys(("mm", "bmm", "addmm", "convolution"), True)
 COUNTED |= dict.fromkeys(("add", "_softmax", "gelu", "lgamma", "cummax"), False)
@@ -19,7 +19,7 @@ COUNTED |= dict.fromkeys(("mine.kernel", "_cdist_forward", "mkldnn_rnn_layer"))
 """Ops whose FLOPs are counted, those that have none, and those that may multiply matrices and are not counted."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare counts with those of the plain run, and formulas with a net that is built at other sizes."""
     trace, counted = run.trace, [op.flops for op in run.trace.ops if op.flops]
     if counted != [cost for cost in run.costs if cost]:
@@ -54,7 +54,7 @@ def _check_drawings(line, step) -> Iterator[str]:
         yield f"the product of step {step.id!r} is drawn as {shapes}"
 
 
-def elsewhere(run: Run) -> dict[str, int]:
+def elsewhere(run: PlainRun) -> dict[str, int]:
     """Return sizes at which the model was neither run nor probed, and all sizes derived from them.
 
     There is one more block in each tower whose formulas know of blocks. B stays where ops ran at this batch only.
@@ -77,7 +77,7 @@ def elsewhere(run: Run) -> dict[str, int]:
     return run.model.vocabulary.complete(sizes)
 
 
-def _elsewhere(run: Run) -> Iterator[str]:
+def _elsewhere(run: PlainRun) -> Iterator[str]:
     sizes, spec = elsewhere(run), run.model.spec
     own = {name: value for name, value in sizes.items() if name not in (*spec.runs, *spec.derived)}
     net, args, named = run.model.vocabulary.build({**own, **{name: sizes[name] for name in spec.runs}})

@@ -10,10 +10,10 @@ from torch.autograd.profiler_legacy import profile  # the newer one writes to st
 from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
 from tracer.record import cost_breakdown
-from tracer.verify.checks.reference_run import Run, Transparent, tensors
+from tracer.verify.checks.reference_run import PlainRun, Transparent, tensors
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the records of a trace with those of PyTorch's own tools for the same forward, untraced."""
     for module in run.trace.modules:
         if module.verdict != "proven":
@@ -28,7 +28,7 @@ def _shapes(values) -> list[list[int]]:
     return [list(x.shape) for x in tensors(values)]
 
 
-def _check_calls(run: Run) -> Iterator[str]:
+def _check_calls(run: PlainRun) -> Iterator[str]:
     """Check each module's calls, in order: class, shapes in and out, and its parameters."""
     net, calls_seen, paths = run.model.net, defaultdict(list), {}
     for path, module in net.named_modules():
@@ -64,7 +64,7 @@ def _check_calls(run: Run) -> Iterator[str]:
                 yield f"the operations of module {path!r} read {read:,} parameters, it holds {count:,}"
 
 
-def _check_flops(run: Run) -> Iterator[str]:
+def _check_flops(run: PlainRun) -> Iterator[str]:
     """Check the FLOPs of each module, over all its calls; the counter has no formula for the fused attention of the
     CPU."""
     trace = run.trace
@@ -83,7 +83,7 @@ def _check_flops(run: Run) -> Iterator[str]:
         yield f"the model costs {trace.modules[0].flops:,} FLOPs, PyTorch counts {sum(counts['Global'].values()):,}"
 
 
-def _check_composites(run: Run) -> Iterator[str]:
+def _check_composites(run: PlainRun) -> Iterator[str]:
     """Check the composite ops that PyTorch's profiler lists, in order, with the shapes of their inputs."""
     with torch.no_grad(), Transparent(), profile(record_shapes=True) as profiler:
         run.model.net(*run.inputs, **run.inputs.named)
@@ -110,7 +110,7 @@ def _of_a_constant(events: list[tuple[str, list]], place: int) -> bool:
     return names[:3] == ["empty", "to", "lift_fresh"] or names[:2] == ["to", "lift_fresh"]
 
 
-def _shared_out(run: Run) -> Iterator[str]:
+def _shared_out(run: PlainRun) -> Iterator[str]:
     """Check that the costs of steps add up to those of ops, and parts of fused attention to those of two products."""
     trace = run.trace
     owned = [op for op in trace.ops if op.step is not None]

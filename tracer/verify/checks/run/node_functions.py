@@ -10,13 +10,13 @@ import torch.nn.functional as F
 
 from tracer.expr import Node
 from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 X = torch.linspace(-9, 9, 420, dtype=torch.float64).reshape(7, 60) ** 3 / 81
 """Numbers from -9 to 9, most of them near 0."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Execute each function that the equations name once, on `X`."""
     examples: dict[str, Node] = {}
     for line in getattr(run.model, "lines", ()):
@@ -45,7 +45,7 @@ def _masks() -> Iterator[str]:
             yield f"{node} is {node.run(int).tolist()}"
 
 
-def _other_eps(run: Run, line) -> Iterator[str]:
+def _other_eps(run: PlainRun, line) -> Iterator[str]:
     """Check that the ε of a norm in an equation is that of the module with its γ."""
     for node in _nodes(line.equation):
         if type(node).__name__ not in ("LayerNorm", "RMSNorm"):

@@ -18,7 +18,7 @@ from tracer.record import verdict
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.proofs.step_proof import same_size
 from tracer.utils.tensor_diff import first_beyond, margins, relative_difference
-from tracer.verify.checks.reference_run import Run, array
+from tracer.verify.checks.reference_run import PlainRun, array
 from tracer.verify.checks.run.flops_and_params import at, elsewhere
 
 LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
@@ -34,7 +34,7 @@ LARGEST = 100_000
 """Parameters of a net that is run for two inputs too."""
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Try the verdicts, and the difference of some steps' tensors from slightly wrong ones."""
     if [verdict(margin) for margin in (1.001, 1.0, float("nan"))] != ["disproven", "proven", "disproven"]:
         yield f"1.001 times the error that is allowed in a cell is called {verdict(1.001)}"
@@ -69,7 +69,7 @@ def _check_refusals() -> Iterator[str]:
         yield f"x y + b is said to have the shape {infer(x @ square)}"
 
 
-def _check_coverage(run: Run) -> Iterator[str]:
+def _check_coverage(run: PlainRun) -> Iterator[str]:
     """Check that the share of the ops that belong to a step falls with each that does not."""
     without = tuple(replace(op, step=None) if op.index % 3 == 0 else op for op in run.trace.ops)
     computing = [op for op in without if not is_layout(op.op)]
@@ -79,7 +79,7 @@ def _check_coverage(run: Run) -> Iterator[str]:
         yield f"steps cover {coverage} of ops of which they have {expected:.3f}"
 
 
-def _check_doubled(run: Run) -> Iterator[str]:
+def _check_doubled(run: PlainRun) -> Iterator[str]:
     """Check that equations of twice the run's value, or a thousandth more, are disproven, but for those of nothing but
     0 and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
@@ -97,14 +97,14 @@ def _check_doubled(run: Run) -> Iterator[str]:
                 yield f"{times} the equation of step {step.id!r} is called {step.verdict}"
 
 
-def _several(run: Run) -> Iterator[str]:
+def _several(run: PlainRun) -> Iterator[str]:
     """Check that the equations of a run of two inputs are proven too."""
     for step in replace(run.model).trace(**{**run.inputs.sizes, "B": 2}).steps:
         if step.verdict not in ("proven", "recomputed"):
             yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
 
 
-def _one_size(run: Run) -> Iterator[str]:
+def _one_size(run: PlainRun) -> Iterator[str]:
     """Check that two sizes are equal in a shape's proof only if they have one value, also at other sizes."""
     spec, here = run.model.spec, {symbol.name: symbol.value for symbol in run.trace.symbols}
     names, there = [name for name in spec.names if at(name, here) == at(name, here)], elsewhere(run)

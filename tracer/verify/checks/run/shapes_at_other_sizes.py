@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 from tracer.verify.checks.run.flops_and_params import at, elsewhere
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the symbols of every module's outputs with their shapes at other sizes."""
     if getattr(run.model, "vocabulary", None) is None:
         return

@@ -7,10 +7,10 @@ from importlib import import_module
 from inspect import getdoc
 
 from tracer import models
-from tracer.verify.checks.reference_run import Run
+from tracer.verify.checks.reference_run import PlainRun
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the facts read from a model's file with the imported module."""
     name, spec = run.model.name, run.model.spec
     if name not in models.names():

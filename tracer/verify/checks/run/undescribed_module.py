@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 import tracer
-from tracer.verify.checks.reference_run import Run, tensors
+from tracer.verify.checks.reference_run import PlainRun, tensors
 
 LARGEST = 100_000
 """Parameters of a net that is tried: what is checked does not depend on its size."""
@@ -15,7 +15,7 @@ LARGEST = 100_000
 BATCH = 3
 
 
-def problems(run: Run) -> Iterator[str]:
+def problems(run: PlainRun) -> Iterator[str]:
     """Compare the shapes and the output of such a trace with those of the plain run."""
     if ":" in run.model.name or not getattr(run.model, "sizes", None):
         return
