@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.server import hosts, uploads
+from pages.server import hosts, own_code, uploads
 from pages.server.uploads import UploadStore
 from pages.server.websockets import SocketLimits, address_of
 from tracer.utils.error_text import quote
@@ -69,7 +69,9 @@ class RequestGate:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket") and own_code.is_on() and not own_code.is_own(scope):
+            await PlainTextResponse(own_code.REFUSED, 403)(scope, receive, self._with_headers(send))
+        elif scope["type"] == "http":
             await self._answer(scope, receive, self._with_headers(send))
         elif scope["type"] == "websocket":
             await self._connect(scope, receive, send)

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from pages.server import own_code
 from tracer.utils.python_source import read_literals
 
 PAGES = Path(__file__).parent.parent
@@ -11,21 +12,29 @@ PAGES = Path(__file__).parent.parent
 
 class Page(NamedTuple):
     """A page's file, its title and icon, and the heading above its link: none for pages that show the run. `places` are
-    the URL parameters of positions on the page, in order."""
+    the URL parameters of positions on the page, in order. A page that is for `own_code` is there only where this server
+    runs its owner's code."""
 
     path: Path
     title: str
     icon: str | None
     heading: str = ""
     places: tuple[str, ...] = ()
+    own_code: bool = False
+
+
+def find_pages(folder: Path = PAGES) -> tuple[Page, ...]:
+    """Return the pages of a folder in order: each file assigns its `TITLE`, `ICON`, `ORDER`, `HEADING`, `PLACES` and
+    `OWN_CODE`."""
+    return tuple(page for page in _read_pages(folder) if not page.own_code or own_code.is_on())
 
 
 @cache
-def find_pages(folder: Path = PAGES) -> tuple[Page, ...]:
-    """Return the pages of a folder in order: each file assigns its `TITLE`, `ICON`, `ORDER`, `HEADING` and `PLACES`."""
+def _read_pages(folder: Path) -> tuple[Page, ...]:
     pages = []
     for path in folder.glob("*.py"):
         facts = read_literals(path)
-        title, more = facts.get("TITLE", path.stem.title()), (facts.get("HEADING", ""), facts.get("PLACES", ()))
+        title = facts.get("TITLE", path.stem.title())
+        more = facts.get("HEADING", ""), facts.get("PLACES", ()), facts.get("OWN_CODE", False)
         pages.append((facts.get("ORDER", 99), Page(path, title, facts.get("ICON"), *more)))
     return tuple(page for _, page in sorted(pages))

@@ -33,6 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add --address, --port, and options for Streamlit."""
     parser.add_argument("--address", default="127.0.0.1", help="the address it listens on (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=8501, help="its port (default: 8501)")
+    parser.add_argument(
+        "--own-code",
+        action="store_true",
+        help="add a page that runs a file of your own, with your rights; on this machine alone",
+    )
     parser.add_argument("streamlit", nargs="*", metavar="-- OPTION", help="options of Streamlit's own")
 
 
@@ -59,8 +64,11 @@ def run(options: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     os.environ.update(STREAMLIT_SERVER_ADDRESS=options.address, STREAMLIT_SERVER_PORT=str(options.port))
     sys.path.insert(0, str(folder))  # as Streamlit has it: pages are imported by their own name
+    key = importlib.import_module("pages.server.own_code").enable(options.address) if options.own_code else ""
     outside = listening(options.address, options.port)
     print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
+    if key:
+        print(f"My code: http://{options.address}:{options.port}/my_code, unlocked by the key {key}", flush=True)
     import uvicorn  # comes with streamlit
 
     config = uvicorn.Config(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer.record import Source
 from tracer.symbols import notation
@@ -139,6 +139,19 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return _html(self)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the explanation as plain data for JSON, without the run; the last steps by id, shape and line."""
+        facts = asdict(replace(self, trace=None, steps=()))
+        steps = [
+            {
+                "id": step.id,
+                "shape": notation.shape_text(step.symbolic) if step.symbolic else str(list(step.shape)),
+                "source": asdict(step.source) if step.source else None,
+            }
+            for step in self.steps
+        ]
+        return {**facts, "steps": steps}
 
 
 def sizes_text(sizes: dict[str, int]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tracer.capture.dispatch_modes import FailedCall
 from tracer.capture.source_lines import source
 from tracer.capture.tensors.pytree import named_tensors
+from tracer.diagnostics.failures.constructions import construction_of
 from tracer.diagnostics.failures.explanation import Operand
 from tracer.diagnostics.failures.place import Place
 from tracer.diagnostics.failures.probing import Shapes, is_solved
@@ -147,7 +148,10 @@ class Scene:
             inside = f" in {op.module}" if op.module else ""
             return f"computed by {op.function or op.name}{inside}", source(*op.line) if op.line else None
         if maker in self._weights:
-            return "a parameter" if maker in dict(self.run.module.named_parameters()) else "a buffer", None
+            kind = "a parameter" if maker in dict(self.run.module.named_parameters()) else "a buffer"
+            path = maker.rpartition(".")[0]
+            built = construction_of(self.run.module, path) if path else None
+            return kind, source(built.file, built.call.lineno) if built else None
         if maker.startswith("input "):
             return "an input", None
         return "", None

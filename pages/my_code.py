@@ -1,0 +1,31 @@
+"""The owner's own code: a file is run, and where it fails, the page says why and which repairs were tried.
+
+It is there only where `python -m tracer app --own-code` started the server.
+"""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages import components
+from pages.sections import own_code_editor
+from pages.server import own_code
+from pages.ui import page_frame
+
+TITLE = "My code"
+ICON = ":material/code:"
+ORDER = 20
+HEADING = "Your own"
+OWN_CODE = True
+
+page_frame.enter()
+if not own_code.is_on():
+    page_frame.leave()
+components.style(Path(__file__).with_suffix(".css"))
+st.title("Why does my model fail?")
+st.caption(
+    "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run only "
+    "code that you would run in a terminal. Nothing is kept."
+)
+if own_code_editor.unlocked():
+    own_code_editor.show()

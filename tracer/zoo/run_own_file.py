@@ -1,0 +1,34 @@
+"""Run a factory of one file in a process of its own: `python -m tracer.zoo.run_own_file FOLDER FACTORY`.
+
+The file is `FOLDER/my_code.py`. The folder then holds `run.safetensors`, the run, or `why.json`: why it fails, or in
+one sentence why it was refused. A process of its own can be ended, and what the code does to Python stays in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tracer
+from tracer.zoo import user_factory
+
+MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
+
+
+def main(folder: Path, name: str) -> None:
+    """Run the factory of that name, and write what became of it."""
+    sys.path[:0] = [str(folder), str(Path.cwd())]
+    try:
+        run = user_factory.trace(f"{MODULE}:{name}")
+        run.save(folder / RUN)
+        return
+    except user_factory.OwnCodeError as error:
+        answer = tracer.explain(error).plain()
+    except (ValueError, OSError, MemoryError) as error:
+        answer = {"refusal": " ".join(str(error).split()) or type(error).__name__}
+    (folder / WHY).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
