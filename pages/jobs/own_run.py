@@ -26,14 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OwnRun(NamedTuple):
-    """What became of a file: the saved run, or why it fails as plain data, or a sentence that refuses it; and what the
+    """What became of a file: the `file` of the run, or why it fails as plain data, or a sentence that refuses it; and what the
     code printed. `text` is the file's."""
 
     text: str
-    saved: bytes | None = None
+    file: bytes | None = None
     why: dict[str, Any] | None = None
     refusal: str = ""
-    printed: str = ""
+    output: str = ""
 
 
 def factories(text: str) -> list[str]:
@@ -74,13 +74,13 @@ def run(text: str, factory: str) -> OwnRun:
                 _end(process)
         said = printed.read_text(encoding="utf-8", errors="replace")[-PRINTED:]
         if (folder / RUN).exists():
-            return OwnRun(text, (folder / RUN).read_bytes(), printed=said)
+            return OwnRun(text, (folder / RUN).read_bytes(), output=said)
         if not (folder / WHY).exists():
-            return OwnRun(text, refusal=f"Its process ended with status {process.returncode}.", printed=said)
+            return OwnRun(text, refusal=f"Its process ended with status {process.returncode}.", output=said)
         answer = json.loads((folder / WHY).read_text(encoding="utf-8"))
         if "refusal" in answer:
-            return OwnRun(text, refusal=str(answer["refusal"]), printed=said)
-        return OwnRun(text, why=answer, printed=said)
+            return OwnRun(text, refusal=str(answer["refusal"]), output=said)
+        return OwnRun(text, why=answer, output=said)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -112,13 +112,13 @@ def _run(text: str, factory: str) -> None:
     except ValueError as error:
         result = own_run.OwnRun(text, refusal=f"{texts.sentence(str(error))}.")
     st.session_state[RESULT] = result
-    if result.saved is not None:
-        session.take_file(result.saved, f"{own_run.MODULE}.safetensors")
+    if result.file is not None:
+        session.take_file(result.file, f"{own_run.MODULE}.safetensors")
         st.rerun()
 
 
 def _result(result: own_run.OwnRun, text: str) -> None:
-    if result.saved is not None:
+    if result.file is not None:
         st.success("It runs to its end. This run is on screen on the other pages now.", icon=":material/check:")
         with st.container(horizontal=True):
             for page, label in (("overview", "Overview"), ("trace", "Trace"), ("operations", "Operations")):
@@ -127,9 +127,9 @@ def _result(result: own_run.OwnRun, text: str) -> None:
         _why(result.why, result.text, text)
     else:
         st.error(texts.escape(result.refusal))
-    if result.printed.strip():
+    if result.output.strip():
         with st.expander("What your code printed"):
-            st.code(result.printed, language=None)
+            st.code(result.output, language=None)
 
 
 def _why(why: dict[str, Any], ran: str, text: str) -> None:

@@ -223,7 +223,7 @@ def test_a_run_without_an_end_is_ended(enabled, monkeypatch, tmp_path):
 
 def test_what_the_code_does_to_python_stays_in_its_process(enabled):
     result = own_run.run("import os\nprint('hello')\ndef model():\n    os._exit(7)\n", "model")
-    assert result.refusal == "Its process ended with status 7." and result.printed.strip() == "hello"
+    assert result.refusal == "Its process ended with status 7." and result.output.strip() == "hello"
     assert "my_code" not in sys.modules
 
 
