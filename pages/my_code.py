@@ -27,5 +27,5 @@ st.caption(
     "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run only "
     "code that you would run in a terminal. Nothing is kept."
 )
-if own_code_editor.unlocked():
+if own_code_editor.ask_key():
     own_code_editor.show()

@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OwnRun(NamedTuple):
-    """What became of a file: the `file` of the run, or why it fails as plain data, or a sentence that refuses it; and what the
-    code printed. `text` is the file's."""
+    """What became of a text that was run: the `file` of the run, or why it fails as plain data, or a sentence that
+    refuses it; and the `output` that the code printed."""
 
     text: str
     file: bytes | None = None
@@ -56,8 +56,8 @@ def run(text: str, factory: str) -> OwnRun:
     with tempfile.TemporaryDirectory(prefix="tensor-tracer-") as place:
         folder = Path(place)
         (folder / f"{MODULE}.py").write_text(text, encoding="utf-8")
-        printed = folder / "printed.txt"
-        with printed.open("wb") as out:
+        log = folder / "printed.txt"
+        with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tracer.zoo.run_own_file", str(folder), factory],
                 stdin=subprocess.DEVNULL,
@@ -72,15 +72,15 @@ def run(text: str, factory: str) -> OwnRun:
                 return OwnRun(text, refusal=f"It did not end within {LONGEST} seconds, so it was stopped.")
             finally:
                 _end(process)
-        said = printed.read_text(encoding="utf-8", errors="replace")[-PRINTED:]
+        output = log.read_text(encoding="utf-8", errors="replace")[-PRINTED:]
         if (folder / RUN).exists():
-            return OwnRun(text, (folder / RUN).read_bytes(), output=said)
+            return OwnRun(text, (folder / RUN).read_bytes(), output=output)
         if not (folder / WHY).exists():
-            return OwnRun(text, refusal=f"Its process ended with status {process.returncode}.", output=said)
+            return OwnRun(text, refusal=f"Its process ended with status {process.returncode}.", output=output)
         answer = json.loads((folder / WHY).read_text(encoding="utf-8"))
         if "refusal" in answer:
-            return OwnRun(text, refusal=str(answer["refusal"]), output=said)
-        return OwnRun(text, why=answer, output=said)
+            return OwnRun(text, refusal=str(answer["refusal"]), output=output)
+        return OwnRun(text, why=answer, output=output)
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -49,7 +49,7 @@ def model(B=2, T=5, D=8):
 '''
 
 
-def unlocked() -> bool:
+def ask_key() -> bool:
     """Return whether this session may run code; ask for the key where it may not yet."""
     if st.session_state.get(UNLOCKED):
         return True
