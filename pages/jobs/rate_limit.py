@@ -14,7 +14,7 @@ from threading import Lock
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.server import hosts
+from tracer.cli.own_code import is_loopback
 from tracer.utils.job_queue import NOBODY, Owner
 from tracer.utils.limits import limits
 
@@ -78,7 +78,7 @@ def owner() -> Owner:
 def network(address: str) -> str:
     """Return the network that counts as one address: the address itself, or the /64 of an IPv6 address, which one
     household has; empty for this machine's own."""
-    if hosts.loopback(address):
+    if is_loopback(address):
         return ""
     try:
         parsed = ip_address(address)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from streamlit import config
 
+from tracer.cli.own_code import is_loopback
 from tracer.utils.limits import limits
 
 
@@ -21,7 +22,7 @@ def is_allowed(host: str | None) -> bool:
     if (name := _name(host)) is None:
         return False
     return (
-        loopback(name)
+        is_loopback(name)
         or any(_matches(name, known) for known in limits().hosts)
         or (_listens_to_others() and _own(name))
     )
@@ -48,22 +49,13 @@ def _name(host: str | None) -> str | None:
     return parts.hostname.rstrip(".") if parts.hostname and plain else None
 
 
-def loopback(name: str) -> bool:
-    """Return whether a name or a numeric address is this machine's loopback."""
-    try:
-        address = ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
 def _matches(name: str, known: str) -> bool:
     """Return whether a name matches a pattern: `*.example.org` is any name below it, `*` any at all."""
     return known == "*" or name == known or (known.startswith("*.") and name.endswith(known[1:]))
 
 
 def _listens_to_others() -> bool:
-    return not loopback(config.get_option("server.address") or "0.0.0.0")
+    return not is_loopback(config.get_option("server.address") or "0.0.0.0")
 
 
 def _own(name: str) -> bool:

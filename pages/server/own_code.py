@@ -17,8 +17,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 from streamlit import config
 
-from pages.server import hosts
-from tracer.utils.error_text import quote
+from tracer.cli import own_code as switch
+from tracer.cli.own_code import is_loopback
 from tracer.utils.limits import limits
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -27,27 +27,12 @@ TRIES, PAUSE = 5, 60.0
 """Wrong keys, of all visitors together, after which no key is taken for some seconds."""
 REFUSED = "This server runs code of its owner, so it answers pages of its own on this machine alone."
 
-_key = ""
 _wrong: list[float] = []
-
-
-def enable(address: str) -> str:
-    """Let this server run its owner's code and return the key that unlocks it. Raise ValueError in one sentence where
-    it may not: hosted, or listening to others."""
-    global _key
-    if limits().hosted:
-        raise ValueError("--own-code runs code of visitors with your rights, so it can't be used with TRACER_HOSTED=1")
-    if not hosts.loopback(address):
-        raise ValueError(
-            f"--own-code listens on this machine alone, expected --address 127.0.0.1, not {quote(address)}"
-        )
-    _key = "-".join(secrets.token_hex(2) for _ in range(3))
-    return _key
 
 
 def is_on() -> bool:
     """Return whether this server runs its owner's code."""
-    return bool(_key) and not limits().hosted and hosts.loopback(_address())
+    return bool(switch.key()) and not limits().hosted and is_loopback(_address())
 
 
 def _address() -> str:
@@ -61,7 +46,7 @@ def unlocks(text: str) -> bool:
     _wrong[:] = [at for at in _wrong if now - at < PAUSE]
     if len(_wrong) >= TRIES:
         raise ValueError("Too many wrong keys: try again in a minute.")
-    right = is_on() and secrets.compare_digest(text.strip().lower().encode(), _key.encode())
+    right = is_on() and secrets.compare_digest(text.strip().lower().encode(), switch.key().encode())
     if not right:
         _wrong.append(now)
     return right
@@ -72,14 +57,14 @@ def is_own(scope: Scope) -> bool:
     headers = Headers(scope=scope)
     host, origin = headers.get("host"), headers.get("origin")
     client = scope["client"][0] if scope.get("client") else ""
-    if any(name in headers for name in FORWARDED) or (client and not hosts.loopback(client)):
+    if any(name in headers for name in FORWARDED) or (client and not is_loopback(client)):
         return False
     if not _is_loopback(host):
         return False
     if origin is None:
         return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-    parts = urlsplit(origin)
-    return parts.scheme in ("http", "https") and _is_loopback(parts.netloc) and parts.netloc == host
+    scheme, _, place = origin.partition("://")
+    return scheme in ("http", "https") and _is_loopback(place) and place == host
 
 
 def _is_loopback(host: str | None) -> bool:
@@ -90,8 +75,5 @@ def _is_loopback(host: str | None) -> bool:
     except ValueError:
         return False
     return (
-        parts.netloc == host
-        and parts.username is None
-        and bool(parts.hostname)
-        and hosts.loopback(parts.hostname or "")
+        parts.netloc == host and parts.username is None and bool(parts.hostname) and is_loopback(parts.hostname or "")
     )

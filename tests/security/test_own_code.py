@@ -20,6 +20,7 @@ from tests.app.test_app import ROOT, SECONDS, text
 from tests.cli.test_cli import refused
 from tests.load import visitor as concurrent
 from tests.support.serving import App, awaited
+from tracer.cli import own_code as switch
 
 SIGNAL = "ran-in-the-test"
 BROKEN = own_code_editor.EXAMPLE
@@ -28,10 +29,10 @@ BROKEN = own_code_editor.EXAMPLE
 @pytest.fixture
 def enabled(monkeypatch):
     """The key of a server that runs its owner's code, in this process."""
-    monkeypatch.setattr(own_code, "_key", "")
+    monkeypatch.setattr(switch, "_key", "")
     monkeypatch.setattr(own_code, "_wrong", [])
     monkeypatch.setattr(own_code, "_address", lambda: "127.0.0.1")
-    return own_code.enable("127.0.0.1")
+    return switch.enable("127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,8 @@ OWN = {"host": "127.0.0.1:8501", "origin": "http://127.0.0.1:8501"}
         (scope(host="127.0.0.1:8501", origin="http://localhost:8501"), False),
         (scope(host="127.0.0.1:8501", origin="http://x@127.0.0.1:8501"), False),
         (scope(host="127.0.0.1:8501", origin="file://127.0.0.1:8501"), False),
+        (scope(host="127.0.0.1:8501", origin="http://["), False),
+        (scope(host="127.0.0.1:8501", origin="http://127.0.0.1:8501/x"), False),
         (scope(host="127.0.0.1.evil.example:8501", origin="http://127.0.0.1.evil.example:8501"), False),
         (scope(**OWN, x_forwarded_for="203.0.113.5"), False),
         (scope(**OWN, forwarded="for=203.0.113.5"), False),

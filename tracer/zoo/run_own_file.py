@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-import tracer
+from tracer.diagnostics.failures import explain
 from tracer.zoo import user_factory
 
 MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
@@ -24,7 +24,7 @@ def main(folder: Path, name: str) -> None:
         run.save(folder / RUN)
         return
     except user_factory.OwnCodeError as error:
-        answer = tracer.explain(error).plain()
+        answer = explain(error).plain()
     except (ValueError, OSError, MemoryError) as error:
         answer = {"refusal": " ".join(str(error).split()) or type(error).__name__}
     (folder / WHY).write_text(json.dumps(answer), encoding="utf-8")

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tracer.cli import own_code
 from tracer.utils import extras
 from tracer.utils.error_text import quote
 
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     os.environ.update(STREAMLIT_SERVER_ADDRESS=options.address, STREAMLIT_SERVER_PORT=str(options.port))
     sys.path.insert(0, str(folder))  # as Streamlit has it: pages are imported by their own name
-    key = importlib.import_module("pages.server.own_code").enable(options.address) if options.own_code else ""
+    key = own_code.enable(options.address) if options.own_code else ""
     outside = listening(options.address, options.port)
     print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
     if key:
