@@ -35,6 +35,12 @@ def widened(x):
     return more if x.shape[1] > 10 else doubled
 
 
+def repeat(x, times):
+    for _ in range(times):
+        x = x.tanh()
+    return x
+
+
 def table(x):
     return x + torch.tensor([math.sin(i) for i in range(x.shape[1])])[:, None]
 
@@ -88,6 +94,9 @@ HELD = {
     "a threshold that is hidden": lambda x: x * (2 if math.sqrt(x.shape[1]) > 2.2 else 3),
     "a threshold above that is hidden": lambda x: x * (2 if math.sqrt(x.shape[1]) > 8 else 3),
     "a large batch": lambda x: x * (2 if x.size(0) < 60 else 3),
+    "as many times as a limit": lambda x: repeat(x, min(x.shape[1], 3)),
+    "a cast and back": lambda x: x.half().float() if x.shape[1] > 5 else x,
+    "one of several chunks": lambda x: x.chunk(4, 1)[2] * 2,
     "another op": lambda x: x.sum(1) if x.shape[1] % 3 == 0 else x.mean(1),
 }
 

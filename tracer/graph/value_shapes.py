@@ -237,11 +237,14 @@ class Shapes:
         return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
 
     def diverges(self, ops: Iterable[int]) -> bool:
-        """Return whether one of these ops takes something else at other sizes. Loops and experts are excluded: their
-        lines hold for any number of iterations."""
+        """Return whether one of these ops takes something else at other sizes, or several of them are one there. Loops
+        and experts are excluded: their lines hold for any number of iterations."""
         wanted = {*ops} - self._repeated
-        diverging = self._solution.diverging if self._solution is not None else ()
-        return any(op in wanted and maker not in self._repeated for op, maker in diverging)
+        if self._solution is None:
+            return False
+        return any(op in wanted and maker not in self._repeated for op, maker in self._solution.diverging) or any(
+            wanted.issuperset(pair) for pair in self._solution.iterations
+        )
 
     def remark(self, chain: Sequence[str]) -> None:
         """Add remarks on numbers in a chain that depend on the input's values, and on slices of limited or untried

@@ -22,7 +22,7 @@ from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.capture.tensors.logged_sizes import SizeLog
 from tracer.ops import having
 from tracer.shapes.batch_of_one import respell
-from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging
+from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging, repeated_pairs
 from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
@@ -172,14 +172,15 @@ def _to_device(value, device: torch.device):
 class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` is a note or "".
 
-    There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes for
-    the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between runs: a
-    formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of slices by
-    their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and `moved` those
-    that depend on sizes. `positions` has a formula of the position of each tensor that is taken from a list, by the op
-    that returned the list and the position in this run. `diverging` are the ops that take something else at other
-    sizes, as (op, producer that differs). `way` is the vocabulary and the probes that it was solved with. `problem` is
-    a note on why there was no run on other values, or at sizes that the code compares with.
+    There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes
+    for the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between
+    runs: a formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of
+    slices by their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and
+    `moved` those that depend on sizes. `positions` has a formula of the position of each tensor that is taken from a
+    list, by the op that returned the list and the position in this run. `diverging` are the ops that take something
+    else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others. `way` is
+    the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other values,
+    or at sizes that the code compares with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -190,6 +191,7 @@ class Solution:
     edges: dict[int, SliceBounds] = field(default_factory=dict)
     brought: frozenset[tuple[int, int]] = frozenset()
     diverging: frozenset[tuple[int, int]] = frozenset()
+    iterations: frozenset[tuple[int, int]] = frozenset()
     moved: frozenset[tuple[int, int]] = frozenset()
     positions: dict[tuple[int, int], str] = field(default_factory=dict)
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
@@ -332,6 +334,7 @@ class PartialSolution:
         self.edges: dict[int, SliceBounds] = {}
         self.brought: set[tuple[int, int]] = set()
         self.diverging: set[tuple[int, int]] = set()
+        self.iterations: set[tuple[int, int]] = set()
         self.moved: set[tuple[int, int]] = set()
         self.positions: dict[tuple[int, int], str] = {}
         self.probes: list[tuple[Recording, list[int | None]]] = []
@@ -443,13 +446,10 @@ class PartialSolution:
         trials = Trials(runs, names, vocabulary.complete)
         untried, count = [], 0
         for guard in self._guards():
-            if not trials.is_open(guard):
-                continue
-            choices = trials.sizes(guard)
-            if choices is None or count >= MOST_TRIALS:
+            at = trials.sizes(guard)
+            if at is None or (at and count == MOST_TRIALS):
                 untried.append(guard)
-                continue
-            for at in choices:
+            elif at:
                 count += 1
                 self._try(vocabulary, at, notes)
                 trials.add(at)
@@ -494,6 +494,7 @@ class PartialSolution:
         """Note the ops that take something else in the probes."""
         for probe, match in self.probes:
             self.diverging.update(diverging(self.run, self.returned, calls, probe, match))
+            self.iterations.update(repeated_pairs(match))
 
     def compare(self, reference: Recording, two: Recording) -> list[int]:
         """Return the ops whose results differ in size between two runs on different values.
@@ -577,6 +578,7 @@ class PartialSolution:
             self.edges,
             frozenset(self.brought),
             frozenset(self.diverging),
+            frozenset(self.iterations),
             frozenset(self.moved),
             self.positions,
             way,

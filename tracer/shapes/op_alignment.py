@@ -113,6 +113,11 @@ def _dtypes(tensors: Iterable[tuple]) -> set:
     return {dtype for _, dtype, _ in tensors}
 
 
+def _is_cast(op: OpEvent) -> bool:
+    """Return whether an op that only lays data out gives it another dtype."""
+    return bool(op.inputs) and _dtypes(op.inputs[:1]) != _dtypes(op.outputs)
+
+
 class Dataflow:
     """The producers of one run's tensors, behind the ops that only lay data out."""
 
@@ -125,7 +130,7 @@ class Dataflow:
         while isinstance(maker, int):
             maker = self._at(maker)
             op = self.ops[maker]
-            if not op.layout or not op.inputs or op.name.endswith("_") or op.name in JOINS:
+            if not op.layout or not op.inputs or op.name.endswith("_") or op.name in JOINS or _is_cast(op):
                 return maker
             maker = op.inputs[0][2]
         return maker
@@ -141,6 +146,16 @@ class Dataflow:
 
     def _at(self, maker: int) -> int:
         return maker if self._place is None else self._place.get(maker, maker)
+
+
+def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
+    """Yield ops of a run that are one op of a probe, which has fewer iterations of a loop: each with the one before."""
+    last: dict[int, int] = {}
+    for i, j in enumerate(match):
+        if j is not None:
+            if j in last:
+                yield last[j], i
+            last[j] = i
 
 
 def diverging(
@@ -176,6 +191,7 @@ def diverging(
             yield from ((op, a) for op in {maker, a})
     owners = CallIndex(probe.scalars, probe.numbers)
     for call in calls:
-        missing = [op for op in range(call.first, call.last) if match[op] is None and not run[op].layout]
+        ops = range(call.first, call.last)
+        missing = [op for op in ops if match[op] is None and (not run[op].layout or _is_cast(run[op]))]
         if missing and not (call.inner and is_in_probe(run, call, probe, match, owners)):
             yield from ((op, ARGUMENT) for op in missing)

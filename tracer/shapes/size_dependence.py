@@ -55,8 +55,8 @@ def solve_positions(
         if not isinstance(maker, int) or None in same:
             continue
         places, counts = zip((position, len(run[maker].outputs)), *filter(None, same), strict=True)
-        whole = solver.solve(counts) if len({*counts}) > 1 else UNKNOWN
-        text = solve_bound(solver, places, counts, whole)
+        whole = solver.solve(counts) if len({*counts}) > 1 else str(counts[0])
+        text = solve_bound(solver, places, counts, whole) if whole != UNKNOWN else UNKNOWN
         formulas[maker, position] = text if formulas.get((maker, position), text) == text else UNKNOWN
     return formulas
 

@@ -8,6 +8,7 @@ where its guards hold.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -39,9 +40,17 @@ class Guard(NamedTuple):
 
     def outcome(self, sizes: Mapping[str, int]) -> bool | None:
         """Return how the comparison comes out at these sizes; None where its terms have no value."""
+        return self.outcome_of(self.compare, sizes)
+
+    def outcome_of(self, compare: Callable[[float, float], bool], sizes: Mapping[str, int]) -> bool | None:
+        """Return how another comparison of the same terms comes out."""
         with suppress(ArithmeticError, ValueError, KeyError):
-            return bool(self.compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
+            return bool(compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
         return None
+
+    def is_at_edge(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether both terms are equal at these sizes: what is chosen by `<` is often the same there."""
+        return self.outcome_of(operator.eq, sizes) is True
 
     def formulas(self) -> set[str]:
         """Return the formulas of the sizes that are compared."""
@@ -95,8 +104,8 @@ def _evaluate(term: Term, sizes: Mapping[str, int]) -> float:
 class Trials:
     """The choice of sizes at which guards come out otherwise than in all runs so far.
 
-    `runs` are the sizes of these runs, derived ones included, and `names` the sizes that can be chosen; `complete`
-    adds the derived ones.
+    `runs` are the sizes of these runs, the traced one first, derived ones included, and `names` the sizes that can be
+    chosen; `complete` adds the derived ones.
     """
 
     def __init__(self, runs: Iterable[dict[str, int]], names: Collection[str], complete: Callable[[dict], dict]):
@@ -113,37 +122,24 @@ class Trials:
         """Add a run."""
         self._runs.append(self._complete(sizes))
 
-    def is_open(self, guard: Guard) -> bool:
-        """Return whether a guard comes out alike in all runs, as far as its terms have values there."""
-        return len({guard.outcome(run) for run in self._runs} - {None}) == 1
-
-    def sizes(self, guard: Guard) -> list[dict[str, int]] | None:
-        """Return sizes at which a guard comes out otherwise, the nearest and the next beyond it, since numbers that are
-        chosen by a comparison are often equal where it changes. The list is empty if there are none, and None if runs
-        there would be too large.
-        """
+    def sizes(self, guard: Guard) -> dict[str, int] | None:
+        """Return the nearest sizes at which a guard comes out otherwise than in all runs so far, beyond the edge if
+        there are any; empty if there are none, or a run was there, and None if all would be too large."""
         start = {name: self._start[name] for name in self._names}
-        outcome = guard.outcome(self._complete(start))
-        choices, beyond = [], False
-        for name in self._names:
-            numbers = [
-                number
-                for number in self._numbers(name, guard)
-                if guard.outcome(self._complete({**start, name: number})) not in (outcome, None)
-            ]
-            near = [number for number in numbers if self._is_near({**start, name: number}, name)]
-            beyond = beyond or len(near) < len(numbers)
-            if near:
-                nearest = min(near, key=lambda number: abs(math.log(number / start[name])))
-                further = sorted(
-                    (number for number in near if (number > start[name]) == (nearest > start[name])),
-                    key=lambda number: abs(number - start[name]),
-                )
-                distance = abs(math.log(nearest / start[name]))
-                choices.append((distance, [{**start, name: number} for number in further[:2]]))
-        if choices:
-            return min(choices, key=lambda pair: pair[0])[1]
-        return None if beyond else []
+        outcome = guard.outcome(self._runs[0])
+        others = [run for run in self._runs if guard.outcome(run) not in (outcome, None)]
+        if not all(map(guard.is_at_edge, others)):
+            return {}
+        flips = [
+            (guard.is_at_edge(self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
+            for name in self._names
+            for number in self._numbers(name, guard)
+            if guard.outcome(self._complete(at := {**start, name: number})) not in (outcome, None)
+        ]
+        if not flips or (others and all(at_edge for at_edge, *_ in flips)):
+            return {}
+        near = [(at_edge, distance, at) for at_edge, distance, is_near, at in flips if is_near]
+        return min(near, key=lambda choice: choice[:2])[2] if near else None
 
     def _is_near(self, at: dict[str, int], name: str) -> bool:
         return self._cost(at) <= LARGEST * self._most and at[name] <= FARTHEST * self._largest[name]
