@@ -96,7 +96,7 @@ HELD = {
     "a large batch": lambda x: x * (2 if x.size(0) < 60 else 3),
     "as many times as a limit": lambda x: repeat(x, min(x.shape[1], 3)),
     "a cast and back": lambda x: x.half().float() if x.shape[1] > 5 else x,
-    "one of several chunks": lambda x: x.chunk(4, 1)[2] * 2,
+    "one of several chunks": lambda x: x.chunk(4, 1)[2],
     "another op": lambda x: x.sum(1) if x.shape[1] % 3 == 0 else x.mean(1),
 }
 
