@@ -25,7 +25,11 @@ def sentence(finding: Finding, trace: Trace) -> str:
     described."""
     where = place(finding, trace)
     rule = rule_of(finding.kind)
-    see = f" See {rule.document}." if rule else ""
+    see = ""
+    if rule is not None:
+        see = f" See {rule.document}" + (
+            f", and the page {rule.lesson.capitalize()} of the app." if rule.lesson else "."
+        )
     at = f" at {where}" if where else ""
     ending = f" On purpose: {finding.intent}" if finding.intent else f" {finding.fix}"
     return f"{finding.kind}{at}: {finding.message}{ending}{see}"
