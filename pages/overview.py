@@ -1,5 +1,4 @@
-"""The first page: the visitor's photo or text under an interactive attention map, the answer, and the pipeline
-below."""
+"""The first page: the run on the visitor's photo or text as a film, and below it what a film can't hold."""
 
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ import streamlit as st
 from pages import components
 from pages.jobs import progress_bar
 from pages.jobs.render_cache import of
-from pages.sections.overview import lens, next_pages, predictions, token_ids
+from pages.sections.overview import film_payload, lens, next_pages, predictions, token_ids
 from pages.sections.what_if import before_after, brush
 from pages.sections.what_if import panel as what_if_panel
 from pages.state import session, url_state
@@ -17,15 +16,13 @@ from pages.state.visitor import View, model_name
 from pages.ui import page_frame, recommended_models, texts
 from tracer import models
 from tracer.export.math_labels import amount, scientific
-from tracer.figures import equation_strip
-from tracer.figures.attention import attention_payload
 from tracer.figures.tensors import image_patches
 from tracer.record import Trace
 
 TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
-PLACES = ("query", "tab")
+PLACES = ("beat", "query", "tab")
 
 NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
@@ -33,9 +30,9 @@ NOTES = 20
 page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 saved = session.user_input().trace
-st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
-st.markdown(texts.WHAT)
-components.give(models.takes(model_name()), text=session.user_input().text or "", write=session.write)
+with st.container(key="lead", horizontal=True, vertical_alignment="center", gap="small"):
+    st.title(texts.plain(f"A run of {saved.model}") if saved else texts.title(model_name()))
+    components.give(models.takes(model_name()), text=session.user_input().text or "", write=session.write)
 
 
 def photo(view: View, key: str) -> None:
@@ -59,12 +56,14 @@ def cut(view: View) -> None:
         st.caption(texts.size_text(view))
 
 
+@st.fragment
 def look(trace: Trace, view: View | None) -> None:
-    """Draw a map over the photo or the text; without a map the photo with its grid, or the plain text."""
-    if components.glance(trace, brush.facts(trace), brush.hide) and (maps := attention_payload.first(trace)):
-        url_state.check(query=range(maps.queries))
-        return
-    if view is not None:
+    """Play the film of a run; without one draw the photo with its grid, or the plain text."""
+    if reel := film_payload.of_run(trace):
+        url_state.check(beat=reel.beats)
+        if step := components.film(trace, reel.packed, reel.run, brush.facts(trace), brush.hide):
+            url_state.open_step(step)
+    elif view is not None:
         photo(view, "bare")
     elif trace.words:
         st.code(predictions.result_text(trace), language=None, wrap_lines=True)
@@ -143,35 +142,23 @@ if early:
     view = early
 else:
     view = session.traced_view(session.trace())
-with st.container(key="first"):
-    if view is not None:
-        left, right = st.columns([3, 2], gap="large")
-        below = st.container()
-    else:
-        left = st.container()
-        right, below = st.columns(2, gap="large")
-place = left.empty() if early else left.container()
+place = st.empty() if early else st.container()
 if early:
-    with place:
+    with place, st.container(key="waiting"):
         photo(early, "early")
 trace = session.trace()
 view = session.traced_view(trace)
 with place.container() if early else place:
     look(trace, view)
-with right:
-    what_if_panel.show(what_if_panel.blocks)
-    if texts.has_random_weights(trace):
-        st.info(texts.about(trace), icon=":material/school:")
-predictions.show(trace, right, below)
-with right:
-    if strange := texts.strange(session.user_input(), model_name()):
-        st.warning(strange, icon=":material/psychology_alt:")
-    if saved is None and "image" in models.takes(model_name()):
-        recommended_models.show()
-if behind := equation_strip.answering(trace):
-    st.subheader("The equations behind the answer")
-    if step := components.equations(trace, behind):
-        url_state.open_step(step)
+st.markdown(texts.WHAT)
+what_if_panel.show(what_if_panel.blocks)
+if texts.has_random_weights(trace):
+    st.info(texts.about(trace), icon=":material/school:")
+if strange := texts.strange(session.user_input(), model_name()):
+    st.warning(strange, icon=":material/psychology_alt:")
+predictions.show(trace, film_payload.of_run(trace) is not None)
+if saved is None and predictions.kind(trace) == "classes":
+    recommended_models.show()
 before_after.show(trace, with_answer=predictions.kind(trace) not in before_after.BARS)
 next_pages.show(trace)
 

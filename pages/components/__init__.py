@@ -16,6 +16,7 @@ from tracer.attention import layers as layers_of
 from tracer.figures import equation_strip
 from tracer.figures import matrix_panels as panes
 from tracer.figures.attention import attention_payload, mask_payload
+from tracer.figures.film import page
 from tracer.figures.graph import overview_svg
 from tracer.figures.palette import DIVERGING, SEQUENTIAL, table
 from tracer.record import AttentionRecord, Step, Trace
@@ -34,16 +35,8 @@ MAP = (
     *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
-GLANCE = (
-    "place",
-    "headed",
-    "numbers",
-    "brush",
-    *(f"attention_map/{script}" for script in _DRAWN),
-    "glance/sentence",
-    "glance/glance",
-)
-"""Those of the first look at it."""
+FILM = ("place", "headed", "keys", "controls", "brush", "film")
+"""Those of the film, beside its player."""
 
 
 _STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
@@ -224,15 +217,31 @@ def comparison(packed: bytes, run: str, summary: str) -> None:
     component(key="comparison", data=data)
 
 
-def glance(trace: Trace, brush: Mapping | None = None, hide: Callable[[object], None] | None = None) -> bool:
-    """Draw one map over the photo and the words that follows the pointer; return whether the run has one. `brush` and
-    `hide` are those of `attention_map`."""
-    if (data := of(trace, "glance", lambda: attention_payload.glance(trace) or b"")) == b"":
-        return False
-    data = _under(browser_position.facts(visitor()) | {"brush": brush}, data)
-    component = _component("glance", scripts=GLANCE, styles=("attention_map", "brush", "glance"))
-    component(key="glance", data=data, on_hidden_change=partial(_hide, "glance", hide))
-    return True
+@cache
+def _film_component():
+    """Return the film's component: the player of saved films, with what a page adds to it."""
+    markup = page.markup()
+    for place, added in {"photo": "buttons_of_photo", "stage": "hiding", "proof": "open"}.items():
+        markup = markup.replace(f"<!-- {place} -->", _markup(added))
+    player = f"const player = (() => {{\n{page.script()}\nreturn {{ mount, unpack }};\n}})();"
+    return st.components.v2.component(
+        "film",
+        html=markup,
+        css="\n".join((page.style(), _text("brush.css"), _text("film.css"))),
+        js="\n".join((player, *(_text(f"{name}.js") for name in FILM))),
+    )
+
+
+def film(trace: Trace, packed: bytes, run: str, brush: Mapping | None, hide: Callable[[object], None]) -> str | None:
+    """Play the film of a run from `tracer.figures.film.message`; `run` names the run. Return the id of a step whose
+    equation was chosen. `brush` and `hide` are those of `attention_map`."""
+    facts = browser_position.facts(visitor()) | {"run": run, "brush": brush}
+    return _film_component()(
+        key=Key.FILM,
+        data=_under(facts, packed),
+        on_step_change=lambda: None,
+        on_hidden_change=partial(_hide, Key.FILM, hide),
+    ).step
 
 
 def give(

@@ -22,8 +22,6 @@ HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).
 """Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
 log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
 PHOTO = "/first.jpg"
-TALLEST = 27
-"""Rem: the height of the photo on the first page, as `components/glance/glance.css` has it."""
 COLOURS = {
     "text": "textColor",
     "page": "backgroundColor",
@@ -40,7 +38,6 @@ def document() -> str:
 
 def first(sent: str) -> str:
     """Return the document `sent` with the first page's heading and photo, visible while the page itself loads."""
-    photo = _photo()
     font = re.search(r'href="(\S+\.woff2)"', sent)
     colours = {
         f"{theme}_{name}": config.get_option(f"theme.{theme}.{option}")
@@ -51,11 +48,7 @@ def first(sent: str) -> str:
         colours,
         font=font[1] if font else "",
         title=html.escape(texts.title(FIRST_MODEL)),
-        what=re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html.escape(texts.WHAT)),
         photo=PHOTO,
-        width=photo.width,
-        height=photo.height,
-        width_rem=f"{TALLEST * photo.width / photo.height:g}rem",
     )
     early = f'<link rel="preload" as="image" href=".{PHOTO}" fetchpriority="high">'
     return sent.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{template}", 1)

@@ -37,7 +37,7 @@ class Key:
     OP = "op listed"
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
     NUMBER = "number"
-    UPLOAD = "upload{}"
+    FILM, UPLOAD = "film", "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 
 

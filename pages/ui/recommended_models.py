@@ -15,16 +15,15 @@ def show() -> None:
     offers = recommendations.offers()
     if not offers:
         return
-    with st.container(key="sharper"):
-        st.markdown("**Try a stronger model**")
-        with st.container(key="offers"):
-            for offer in offers:
-                with st.container(key=f"offer-{offer.title}"):
-                    _offer(offer, recommendations.here(offer))
+    with st.container(key="sharper", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("Stronger models:")
+        for offer in offers:
+            _offer(offer, recommendations.here(offer))
 
 
 def _offer(offer, here: bool) -> None:
     size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+    about = plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}.")
     st.button(
         f"{offer.title} · {size}",
         key=f"take {offer.name}",
@@ -32,7 +31,6 @@ def _offer(offer, here: bool) -> None:
         on_click=library_models.take,
         args=(offer,),
         disabled=offer.name == model_name(),
-        help=f"{offer.name}: downloaded once, then kept on this machine.",
-        width="stretch",
+        help=f"{about} {offer.name}: downloaded once, then kept on this machine.",
+        type="tertiary",
     )
-    st.caption(plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}."))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.app.test_app import text, upload
+from tests.app.test_app import film_of, text, upload
 from tests.app.test_models_in_app import chosen
 from tracer.figures import palette
 
@@ -45,8 +45,9 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
         "Behind each word",
         "Watch it write",
     ]
-    heads = [head.value for head in at.main.header]
-    assert heads[0].startswith("The caption: a large red circle") and heads[1] == "What to look at next"
+    last = film_of(at)["beats"][-1]
+    assert last["title"] == "The caption" and last["sentence"].startswith("“a large red circle")
+    assert at.main.header[0].value == "What to look at next"
     whole, _, _, behind, write = at.tabs
     assert "Each box is a step" in whole.caption[0].value
     assert "Attention behind the word" in [head.value for head in behind.header]
@@ -59,7 +60,7 @@ def test_a_caption_that_is_not_finished_is_shown_with_its_next_word():
     at = chosen("vit-text")
     assert not at.main.get("plotly_chart")
     at.text_area[0].set_value("a large red").run()
-    assert "Then comes: circle" in [head.value for head in at.main.header]
+    assert "What comes next is “circle”" in film_of(at)["beats"][-1]["sentence"]
 
 
 def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
@@ -101,7 +102,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     visible = at.session_state["visitor"].run().result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
-    assert titles[2:4] == ["**What the encoder sees**", "**The predicted picture**"]  # after what goes for every model
+    assert titles[1:3] == ["**What the encoder sees**", "**The predicted picture**"]  # after what goes for every model
     assert at.main.header[0].value.startswith("Hardest to predict: row ")
     charts = [json.loads(chart.proto.spec) for chart in at.main.get("plotly_chart")]
     units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]

@@ -1,5 +1,6 @@
 """Every page, run without a browser, and what a visitor's session keeps and gives up."""
 
+import json
 from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
@@ -51,6 +52,13 @@ def text(at: AppTest) -> str:
     """Everything that the page and its sidebar say."""
     kinds = ("title", "header", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")
     return "\n".join(element.value for kind in kinds for element in getattr(at, kind))
+
+
+def film_of(at: AppTest) -> dict:
+    """The header of the film that the page plays."""
+    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "film"]
+    facts = 4 + int.from_bytes(data[:4], "little")
+    return json.loads(data[facts + 4 : facts + 4 + int.from_bytes(data[facts : facts + 4], "little")])
 
 
 def upload(at: AppTest, data: bytes, name: str) -> AppTest:

@@ -66,7 +66,6 @@ GENERAL = {
         "Only the app’s own models can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for "
         "text."
     ): "what the page can do",
-    "The class of every pixel": "the name of a kind of answer",
     "The lines that the positions change": "the name of a table of these lines",
     (
         "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "

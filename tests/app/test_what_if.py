@@ -200,9 +200,7 @@ def test_a_model_that_needs_all_its_patches_says_so():
 def brush_of(at: AppTest) -> dict:
     """What the browser is told to hide patches with."""
     (data,) = [
-        part.proto.bytes
-        for part in at.get("bidi_component")
-        if part.proto.component_name in ("glance", "attention_map")
+        part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name in ("film", "attention_map")
     ]
     return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])["brush"]
 

@@ -128,7 +128,7 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
         page.goto(address, wait_until="commit")
         page.locator("h1").first.wait_for()
         headings.append(time.perf_counter() - started)
-        page.locator(".glance .heat").wait_for()
+        page.locator(".film[data-beat]").wait_for()
         alive.append(time.perf_counter() - started)
         page.wait_for_load_state("networkidle")
         pictures.append(page.evaluate("window.pictured") / 1000)

@@ -163,6 +163,40 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
     assert [(look["views"], look["queries"]) for look in fewest["looks"]] == [(4, [0])] * 6
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_equation_of_a_block_gives_the_weights_on_its_stage(boards, name):
+    """The tensor of the step whose equation is printed is what the photo, the threads and the matrix are drawn of."""
+    board = boards[name]
+    header, numbers = unpacked(message.pack(board, 650_000))
+    for beat, entry in zip(board.beats, header["beats"], strict=True):
+        if beat.record is None:
+            continue
+        look = header["looks"][entry["look"]]
+        drawn = numbers[look["at"] :][: look["views"] * len(look["queries"]) * len(look["keys"])]
+        weights = board.trace.value(beat.shown)[0].numpy()
+        assert entry["shown"] == beat.shown.id and drawn.size == weights.size
+        np.testing.assert_allclose(drawn, weights.ravel(), rtol=1e-3, atol=1e-7)
+
+
+def test_the_rollout_on_the_photo_is_that_of_the_library(boards):
+    for name in ("vit", "mae", "segmenter"):
+        board = boards[name]
+        header, numbers = unpacked(message.pack(board, 650_000))
+        rollout = header["streams"][0]["rollout"]
+        part = board.beats[-3].part or None
+        count = len(rollout["queries"]) * len(rollout["keys"])
+        expected = tracer.attention.rollout(board.trace, part=part)[0].numpy().ravel()
+        np.testing.assert_allclose(numbers[rollout["at"] :][:count], expected, rtol=1e-3, atol=1e-6)
+
+
+def test_beats_have_names_for_addresses_one_each(boards):
+    for board in boards.values():
+        names = message.ids(board)
+        assert len(set(names)) == len(names) and all(re.fullmatch(r"[a-z0-9.]+", each) for each in names)
+    assert message.ids(boards["vit"])[5:] == [*(f"block{number}" for number in range(1, 7)), "read", "answer"]
+    assert "image.block1" in message.ids(boards["clip"]) and "decoder.block2" in message.ids(boards["mae"])
+
+
 class Folded(nn.Module):
     """Stages that no film knows: convolutions and a recurrence."""
 
@@ -304,7 +338,7 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     resting, photo = page.inner_text(".point"), page.evaluate("document.querySelector('.film').film.place().photo")
     corner = page.locator("canvas").bounding_box()
     page.mouse.move(corner["x"] + photo["x"] + photo["w"] * 4.5 / 8, corner["y"] + photo["y"] + photo["h"] * 3.5 / 8)
-    assert "row 4, column 5; " in page.inner_text(".point")
+    assert "Row 4, column 5 looks most at " in page.inner_text(".point")
     assert f"{100 * row.mean(0)[29].max().item():.1f}" in page.inner_text(".point")
     page.mouse.move(size[0] / 2, size[1] - 2)
     assert page.inner_text(".point") == resting

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from tracer.export import rows
 from tracer.export.to_html import equation, text
-from tracer.figures.attention.attention_payload import first
 from tracer.record import AttentionRecord, Step, Trace
 from tracer.symbols import notation
 
@@ -16,14 +15,6 @@ SIGNS = {"proven": "✓", "disproven": "✕"}
 def lines(steps: Iterable[Step]) -> str:
     """Return steps as HTML, a line each: the equation as MathML, the shape, the verdict, and a button to the step."""
     return "".join(f"<p>{_line(step)}</p>" for step in steps)
-
-
-def answering(trace: Trace) -> list[Step]:
-    """Return the steps of the first look: the attention weights that its map draws, else the last, and the answer."""
-    record = first(trace)
-    weights = [step for step in trace.steps if step.symbol.startswith(_bold("A"))]
-    shown = [_weights(trace, record)] if record else weights[-1:]
-    return [*filter(None, shown), *trace.steps[-1:]]
 
 
 def _line(step: Step) -> str:

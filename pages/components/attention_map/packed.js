@@ -8,6 +8,7 @@ function unpack(data) {
   let at = begin;
   const take = (size) => bytes.slice(at, (at += size));
   const weights = take(4 * (layers.length * views.length + (rollout ? 1 : 0)) * queries * keys);
+  const [hidden, colours, jpegBytes] = [masks * queries * keys, 768, jpeg].map(take);
   const tokens = header.tokens ?? []; // the token of each patch of the photo, or null
   return {
     ...header,
@@ -15,9 +16,10 @@ function unpack(data) {
     tokens,
     patches: new Map(tokens.map((token, patch) => [token, patch]).filter(([token]) => token !== null)),
     weights: new Float32Array(weights.buffer),
-    hidden: take(masks * queries * keys),
-    colours: take(768),
-    jpegBytes: take(jpeg),
+    hidden,
+    colours,
+    jpegBytes,
+    picture: () => createImageBitmap(new Blob([jpegBytes], { type: "image/jpeg" })),
   };
 }
 

@@ -23,8 +23,9 @@ function between(from, to, columns) {
   return Array.from({ length: steps + 1 }, (_, i) => Math.round(r + (down * i) / steps) * columns + Math.round(c + (right * i) / steps));
 }
 
-/** Lays the brush over the photo of a map, or tells the one that lies there of a new run; `send` takes what to hide. */
-function layBrush(map, find, send) {
+/** Lays the brush over the photo of a map, or tells the one that lies there of a new run; `send` takes what to hide, and
+ *  `switched` is told whether the brush is on. A photo that is `bare` is drawn without what lies around its patches. */
+function layBrush(map, find, send, switched = () => {}) {
   const box = find(".brush");
   box.hidden = !map.facts.brush;
   if (box.hidden) {
@@ -34,13 +35,13 @@ function layBrush(map, find, send) {
   const layer = find(".targets");
   if (layer.grid !== `${map.rows} ${map.columns}`) layer.brush = newBrush(map, find);
   layer.grid = `${map.rows} ${map.columns}`;
-  layer.brush.update(map, send);
+  layer.brush.update(map, send, switched);
 }
 
 function newBrush(map, find) {
   const [photo, layer, canvas, status] = [".photo", ".targets", ".unhidden", ".painted"].map(find);
   const { rows, columns } = map;
-  let brush, send, timer, stroke;
+  let brush, send, switched, timer, stroke;
   let held = 0; // until when the photo is kept in its place
   let hidden = new Set();
   let pictures = {};
@@ -62,7 +63,11 @@ function newBrush(map, find) {
     const { width, height } = canvas;
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, width, height);
-    if (pictures.photo) context.drawImage(pictures.photo, ...brush.crop, 0, 0, width, height);
+    if (pictures.photo) {
+      const { photo } = pictures;
+      const sides = [photo.width, photo.height, photo.width, photo.height];
+      context.drawImage(photo, ...brush.area.map((share, side) => share * sides[side]), 0, 0, width, height);
+    }
     const filled = pictures[brushing.fill];
     for (const patch of hidden) {
       const [r, c] = [Math.floor(patch / columns), patch % columns];
@@ -87,6 +92,7 @@ function newBrush(map, find) {
     if (on) photo.removeAttribute("tabindex"); // its patches are reached instead
     else photo.tabIndex = 0;
     photo.setAttribute("role", on ? "group" : "application");
+    switched(on);
     tell();
     draw();
   }
@@ -249,15 +255,14 @@ function newBrush(map, find) {
     });
   }
 
-  async function update(map, sender) {
-    brush = { ...map.facts.brush, crop: [map.crop[0], map.crop[1], map.crop[2] - map.crop[0], map.crop[3] - map.crop[1]] };
-    send = sender;
+  async function update(map, sender, told) {
+    [send, switched] = [sender, told];
     const [left, top, right, bottom] = map.crop;
-    const [wide, high] = [(right - left) / map.photo[0], (bottom - top) / map.photo[1]];
+    const area = [left / map.photo[0], top / map.photo[1], (right - left) / map.photo[0], (bottom - top) / map.photo[1]];
+    brush = { ...map.facts.brush, area };
+    const [x, y, wide, high] = map.bare ? [0, 0, 1, 1] : area;
     for (const element of [layer, canvas]) {
-      Object.assign(element.style, {
-        left: `${(100 * left) / map.photo[0]}%`, top: `${(100 * top) / map.photo[1]}%`, width: `${100 * wide}%`, height: `${100 * high}%`,
-      });
+      Object.assign(element.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * wide}%`, height: `${100 * high}%` });
     }
     photo.style.setProperty("--least", `${Math.ceil((LEAST * columns) / wide)}px`);
     Object.assign(canvas, { width: Math.max(right - left, 16 * columns), height: Math.max(bottom - top, 16 * rows) });
@@ -266,7 +271,7 @@ function newBrush(map, find) {
     controls();
     show();
     const own = brush;
-    const plain = brush.photo ? decode(brush.photo) : createImageBitmap(new Blob([map.jpegBytes], { type: "image/jpeg" }));
+    const plain = brush.photo ? decode(brush.photo) : map.picture();
     const fills = Object.entries(brush.pictures).map(async ([fill, text]) => [fill, await decode(text)]);
     const drawn = { photo: await plain, ...Object.fromEntries(await Promise.all(fills)) };
     if (own !== brush) return; // another run came meanwhile

@@ -8,12 +8,15 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const phone = matchMedia("(pointer: coarse)").matches; // which offers its camera itself
   find(".give").classList.toggle("small", small);
   find("button.pick-photo").hidden = !photo || small;
-  find("button.pick-photo").textContent = "Use your photo";
+  const use = matchMedia("(max-width: 640px)").matches ? "Your" : "Use your";
+  find("button.pick-photo").textContent = `${use} photo`;
+  find("button.pick-text").textContent = `${use} text`;
   find("button.pick-text").hidden = !text || small;
   find("button.pick-photo").classList.toggle("main", photo);
   find("button.pick-text").classList.toggle("main", text && !photo);
   find("button.camera").hidden = !photo || phone || !navigator.mediaDevices;
-  find(".way").textContent = !photo || small ? "" : "or drop it on the page, or paste it";
+  find("button.pick-photo").title = "You can also drop a photo on the page, or paste it.";
+  find(".way").textContent = !photo || small ? "" : "or drop it, or paste it";
   find(".refused").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
   find("button.pick-photo").onclick = () => {
     pickPhoto();

@@ -56,7 +56,7 @@ function bars(svg, values, classes, low, high) {
     `<path class="zero" d="M0 ${y(0)}h${values.length}"/>`;
 }
 
-function scale(box, low, high, written = number) {
+function scale(box, low, high, written = (value) => decimals(value, 3)) {
   const ends = [...new Set([high, 0, low])].filter((end, i) => end !== 0 || (i === 1 && low <= 0 && high >= 0) || high === 0 || low === 0);
   const apart = (end) => end === 0 || Math.abs(end) / (high - low) > 0.12;
   box.replaceChildren(...ends.filter(apart).map((end) => made("span", written(end), { top: `${(100 * (high - end)) / (high - low)}%` })));

@@ -1,4 +1,4 @@
-"""Model outputs, each kind of result in its own form: classes, words, a caption, a label map, an anomaly."""
+"""Model outputs below the film, each kind of result in its own form: what the film's answer does not say already."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ BYTES = (
 )
 
 
-def show(trace: Trace, beside, below) -> None:
-    """Show the result of a run in the container `beside`, and what needs more room in `below`. A result of an unknown
-    kind is skipped; one that a file stores wrongly is reported."""
+def show(trace: Trace, filmed: bool) -> None:
+    """Show what there is to a run's result; where it is `filmed`, without what the film shows of it. A result of an
+    unknown kind is skipped; one that a file stores wrongly is reported."""
     if form := FORMS.get(kind(trace)):
-        with _as_recorded(), beside:
-            form(trace.result, trace, below)
+        with _as_recorded():
+            form(trace.result, trace, filmed)
 
 
 def kind(trace: Trace) -> str:
@@ -58,6 +58,8 @@ def more(trace: Trace) -> dict[str, Callable[[], None]]:
     """Return further views of a result by name, each drawn when called."""
     if kind(trace) == "reconstruction":
         return {"What it draws": partial(_draw_reconstruction, trace)}
+    if kind(trace) == "labels":
+        return {"The class of every pixel": partial(_draw_labels, trace)}
     if kind(trace) != "caption":
         return {}
     writes = {} if session.user_input().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
@@ -70,24 +72,25 @@ FEW = 20
 """Classes that are so few that most of what there is to see is none of them."""
 
 
-def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None) -> None:
-    """Draw the likeliest classes as bars; `what` names them in the plural, `count` is the number of classes of the
-    model."""
+def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None, filmed: bool) -> None:
+    """Draw the likeliest classes as bars where the film does not, or those of both runs of a change; `what` names them
+    in the plural, `count` is the number of classes of the model."""
     ranked = class_bars.ranking([shorten(model_output.visible_token(name)) for name in names], shares)
-    st.header(plain(shorten(title, 200)))
     first, most = [name for name, _ in ranked], [share for _, share in ranked]
     if trace.changes and session.user_input().kind != "trace":
+        st.header(plain(shorten(title, 200)))
         before_after.answer(session.plain_trace(), trace, "bars")
-    else:
+    elif not filmed:
+        st.header(plain(shorten(title, 200)))
         components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
     st.caption(plain(class_bars.caption(shares, what, count)))
 
 
-def _classes(result, trace, below) -> None:
+def _classes(result, trace, filmed) -> None:
     names, shares = result["classes"], result["probabilities"]
     best = class_bars.ranking(names, shares)[0][0]
     title = "What random weights say" if has_random_weights(trace) else "The answer"
-    _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names))
+    _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names), filmed)
     if 1 < len(names) <= FEW and not has_random_weights(trace):
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.user_input()
@@ -100,7 +103,7 @@ def _vocabulary(trace: Trace) -> int | None:
     return next((size.value for size in trace.symbols if size.name == "V"), None)
 
 
-def _next(result, trace, below) -> None:
+def _next(result, trace, filmed) -> None:
     first, unit = class_bars.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
@@ -108,20 +111,22 @@ def _next(result, trace, below) -> None:
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
     shown_token = first if bare else repr(model_output.visible_token(first))
     title = f"Most probable next: {shown_token}"
-    _bars(trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace))
+    _bars(
+        trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace), filmed
+    )
     if unit == "character":
-        with below:
-            generation.show(trace, unit)
+        generation.show(trace, unit)
 
 
-def _tokens(result, trace, below) -> None:
+def _tokens(result, trace, filmed) -> None:
     unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
-    source, answer = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
-    st.header("The answer")
+    if not filmed:
+        source, answer = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
+        st.header("The answer")
+        st.code(f"{source}\n→\n{answer}", language=None)
     if result.get("stand_in") == "bytes":
         st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
-    st.code(f"{source}\n→\n{answer}", language=None)
-    answer = f"The top row is the input. Below it is the most probable {shorten(str(unit))} at each position."
+    answer = f"The answer is the most probable {shorten(str(unit))} at each position."
     if (pad := result.get("pad")) and pad in result["text"]:
         answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
@@ -140,11 +145,14 @@ def _tokens(result, trace, below) -> None:
         )
 
 
-def _caption(result, trace, below) -> None:
-    st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
+def _caption(result, trace, filmed) -> None:
+    if not filmed:
+        st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
     if result["tokens"][0] != VOCABULARY[1]:
         title = f"Then comes: {result['tokens'][0]}"
-        _bars(trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace))
+        _bars(
+            trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace), filmed
+        )
         return
     st.caption("Each word is predicted from the picture and the words before it.")
 
@@ -158,16 +166,22 @@ def _write_caption(trace: Trace) -> None:
     generation.show(trace, "word", again="the caption", end=VOCABULARY[1])
 
 
-def _sentences(result, trace, below) -> None:
+def _sentences(result, trace, filmed) -> None:
     best = class_bars.ranking(result["sentences"], result["probabilities"])[0][0]
     title, count = f"The answer: {best}", len(result["sentences"])
-    _bars(trace, title, result["sentences"], result["probabilities"], "sentence", "sentences", count)
+    _bars(trace, title, result["sentences"], result["probabilities"], "sentence", "sentences", count, filmed)
     if count == 1:
         st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")
 
 
-def _labels(result, trace, below) -> None:
-    st.header("The class of every pixel")
+def _labels(result, trace, filmed) -> None:
+    if not filmed:
+        _draw_labels(trace)
+
+
+def _draw_labels(trace: Trace) -> None:
+    """Draw the label map over the photo."""
+    result = trace.result
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     shares_text = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
@@ -176,7 +190,7 @@ def _labels(result, trace, below) -> None:
     chart(trace, ("labels", opacity), draw, alt=f"Label map over the photo: {shares_text}")
 
 
-def _reconstruction(result, trace, below) -> None:
+def _reconstruction(result, trace, filmed) -> None:
     error = np.asarray(result["anomaly"], dtype=float)
     row, column = np.unravel_index(int(error.argmax()), error.shape)
     st.header(f"Hardest to predict: row {row}, column {column}")
@@ -224,7 +238,7 @@ def _panels(result, trace) -> None:
     )
 
 
-def _embedding(result, trace, below) -> None:
+def _embedding(result, trace, filmed) -> None:
     *_, tokens, width = (int(size) for size in result["shape"])
     whose = f"each of {tokens:,} tokens" if len(result["shape"]) > 2 else "the whole input"
     st.header("What comes out")
@@ -234,7 +248,7 @@ def _embedding(result, trace, below) -> None:
     )
 
 
-def _none(result, trace, below) -> None:
+def _none(result, trace, filmed) -> None:
     st.header("No answer")
     lacks = list(result["lacks"])
     missing = ", ".join(shorten(str(name)) for name in lacks[:4]) + (
@@ -248,7 +262,7 @@ def _none(result, trace, below) -> None:
     )
 
 
-def _tensors(result, trace, below) -> None:
+def _tensors(result, trace, filmed) -> None:
     shapes = list(result["shapes"].items())
     st.header("What comes out")
     listing = "".join(f"\n- {shorten(str(name))}: {shorten(str(shape))}" for name, shape in shapes[:12])

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FILM, SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
 MOST = 1_800_000
@@ -28,10 +28,12 @@ def test_the_first_load_is_small_and_asks_for_no_chart(fresh):
     early.wait_for()
     until(fresh, "document.fonts.status === 'loaded'")
     before = early.bounding_box()
-    fresh.locator(".glance .heat").wait_for()
+    fresh.locator(".film[data-beat='12']").wait_for()
     early.wait_for(state="detached")
     settled(fresh)
-    after = fresh.locator(".glance .photo").bounding_box()
+    stage = fresh.locator(".film .stage").bounding_box()
+    photo = fresh.evaluate(f"{FILM}.film.place().photo")
+    after = {"x": stage["x"] + photo["x"], "y": stage["y"] + photo["y"], "width": photo["w"], "height": photo["h"]}
     assert all(abs(before[side] - after[side]) < 3 for side in before), (before, after)
     fresh.wait_for_load_state("networkidle")
     sizes = {request.url: request.sizes() for request in fresh.asked}

@@ -1,12 +1,11 @@
 """Keys in a real browser: Tab goes through every page and back, and a query that was not pinned is nobody's choice."""
 
-import re
 import time
 
 import pytest
 
 from pages.state import page_registry
-from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, settled, until
+from tests.app.browser.test_browser import FILM, SLOW, give, jpeg, quiet, settled, until
 from tests.support.sweeping import cases
 
 pytestmark = pytest.mark.browser
@@ -61,28 +60,63 @@ def test_tab_goes_through_a_page_and_back(page, address):
     quiet(page)
 
 
-def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_map(page):
+def place(page, patch: int) -> tuple[float, float]:
+    """The middle of a patch on the photo of the film, on the page."""
+    x, y, wide = page.evaluate(
+        f"""() => {{
+          const film = {FILM};
+          const {{ photo }} = film.film.place();
+          const box = film.querySelector("canvas").getBoundingClientRect();
+          return [box.x + photo.x, box.y + photo.y, photo.w];
+        }}"""
+    )
+    return x + (patch % 8 + 0.5) * wide / 8, y + (patch // 8 + 0.5) * wide / 8
+
+
+def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_photo(page):
     opened(page, "")
+    point = page.locator(".film .point")
     page.evaluate("addEventListener('keydown', (event) => (window.prevented = event.defaultPrevented))")
-    page.locator(".glance .photo").click()
+    page.mouse.click(*place(page, 10))
+    page.mouse.move(5, 5)
+    assert "Row 2, column 3 looks" in point.inner_text()
     for key in (" ", "PageDown", "End", "c", "F5"):
         event = {"key": key, "ctrlKey": key == "c", "bubbles": True, "cancelable": True, "composed": True}
-        page.locator(".glance .photo").dispatch_event("keydown", event)
+        page.locator(".film .stage").dispatch_event("keydown", event)
         assert page.evaluate("window.prevented") is False, key
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
-    assert "Pinned" in page.locator(".glance #hint").inner_text()
+    assert "Row 2, column 3 looks" in point.inner_text()
     page.keyboard.press("Escape")  # the pin first, the presentation next
-    assert page.locator(".glance .lead").inner_text().startswith("CLS attends most to")
+    assert "CLS looks" in point.inner_text()
     assert page.get_by_test_id("stSidebar").is_hidden()
     page.keyboard.press("Escape")
     page.get_by_test_id("stSidebar").wait_for()
     quiet(page)
 
 
-@pytest.mark.parametrize("address", ["", "attention"])
-def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page, address):
-    opened(page, address)
+def test_pointing_at_the_film_changes_the_query_for_as_long_as_one_points(page):
+    opened(page, "")
+    point, before = page.locator(".film .point"), page.url
+    point.wait_for()
+    first = point.inner_text()
+    assert "CLS looks most" in first
+    page.mouse.move(*place(page, 20))
+    assert "Row 3, column 5 looks" in point.inner_text()
+    page.mouse.move(5, 5)
+    assert point.inner_text() == first and page.url == before
+    page.mouse.click(*place(page, 20))
+    page.mouse.move(5, 5)
+    assert "Row 3, column 5 looks" in point.inner_text()
+    page.wait_for_url("**query=21")
+    page.keyboard.press("Escape")
+    assert point.inner_text() == first
+    until(page, "!location.search.includes('query=')")
+    quiet(page)
+
+
+def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page):
+    opened(page, "attention")
     photo, lead, before = page.locator(".photo"), page.locator(".lead"), page.url
     photo.wait_for()
     first = lead.inner_text()
@@ -112,16 +146,16 @@ def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page,
 
 def test_a_pin_is_of_its_input(page):
     opened(page, "?query=20")
-    page.locator(".lead", has_text="Patch 19 (row 2, column 3) attends").wait_for()
+    page.locator(".film .point", has_text="Row 3, column 4 looks").wait_for()
     give(page, jpeg(), "mine.jpg")
     page.wait_for_url("**/?file=mine.jpg")
     page.get_by_text("Your photo: mine.jpg").wait_for()
-    page.locator(".lead", has_text=re.compile("^CLS attends most to")).wait_for()
+    page.locator(".film .point", has_text="CLS looks most at").wait_for()
     settled(page)
     page.get_by_role("link", name="Attention").click()
     page.wait_for_url("**/attention**")  # the Overview has the same words
     page.locator(".lead", has_text="CLS attends most to").wait_for()
     page.evaluate("history.go(-2)")
     page.wait_for_url("**/?query=20")
-    page.locator(".lead", has_text="Patch 19 (row 2, column 3) attends").wait_for()
+    page.locator(".film .point", has_text="Row 3, column 4 looks").wait_for()
     quiet(page)

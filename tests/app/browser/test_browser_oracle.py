@@ -333,51 +333,84 @@ def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
     quiet(page)
 
 
+POINTED = """(film, [patch, rows, columns]) => {
+  const { photo } = film.film.place();
+  const box = film.querySelector("canvas").getBoundingClientRect();
+  return [
+    box.x + photo.x + ((patch % columns) + 0.5) * (photo.w / columns),
+    box.y + photo.y + (Math.floor(patch / columns) + 0.5) * (photo.h / rows),
+  ];
+}"""
+LIT = """film => {
+  const canvas = film.querySelector("canvas");
+  const { photo } = film.film.place();
+  const ratio = canvas.width / canvas.clientWidth;
+  const [wide, high] = [photo.w / 8, photo.h / 8];
+  return [...Array(64).keys()].map((patch) => {
+    const [x, y] = [photo.x + (patch % 8) * wide, photo.y + Math.floor(patch / 8) * high];
+    const box = [x, y, wide, high].map((side) => Math.round(side * ratio));
+    const pixels = canvas.getContext("2d").getImageData(...box).data;
+    const sums = [0, 0, 0, 0];
+    pixels.forEach((value, at) => (sums[at % 4] += value));
+    return (4 * (0.2126 * sums[0] + 0.7152 * sums[1] + 0.0722 * sums[2])) / pixels.length;
+  });
+}"""
+
+
 def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
     trace = run("vit")
     shares = torch.as_tensor(trace.output).double().softmax(-1)[0].numpy()
     weights = value(trace, "block6.attention.weights")[0].mean(0).numpy()
-    opened(page, "", ".glance .lead")
+    page.emulate_media(reduced_motion="reduce")
+    opened(page, "", ".film .bar.first")
     page.locator(".pipeline [data-step=logits]").wait_for(state="attached")
-    bars = page.locator(".bars").first.evaluate(
-        """bars => [...bars.querySelectorAll(":scope > b")].map((name) => {
-          const [bar, text] = name.nextElementSibling.children;
-          return [name.textContent, bar.getBoundingClientRect().width, text.textContent];
+    bars = page.locator(".film .bar").evaluate_all(
+        """all => all.map((bar) => {
+          const [name, value, track] = bar.children;
+          const fill = track.firstChild.getBoundingClientRect().width;
+          return [name.textContent, fill / track.clientWidth, value.textContent];
         })"""
     )
-    order = np.argsort(-shares)[: len(bars)]
-    for (name, width, text), at in zip(bars, order, strict=True):
+    assert len(bars) == 10
+    for (name, width, text), at in zip(bars, range(10), strict=True):
         assert name == trace.result["classes"][at] and says(text, shares[at])
-        assert abs(width / bars[0][1] - shares[at] / shares.max()) < 0.02
-    expect(page.get_by_role("heading", name=f"The answer: {bars[0][0]}")).to_have_count(1)
+        assert abs(width - shares[at]) < 0.02
+    best = trace.result["classes"][int(shares.argmax())]
+    expect(page.get_by_role("heading", name=re.compile(f"^The answer: {best}, "))).to_have_count(1)
     boxes = page.locator(".pipeline [data-step]").evaluate_all(
         "all => all.map((one) => [one.dataset.step, one.textContent])"
     )
     for step, text in boxes:
         assert trace.step(step).title in text and text.endswith(f" {list(trace.step(step).shape)}"), step
-    photo, heat = page.locator(".glance .photo"), page.locator(".glance canvas.heat")
-    for row, column in draw(CELLS, (8, 8), 5):
-        token = 1 + 8 * row + column
-        box = heat.bounding_box()
-        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
-        shown = photo.evaluate(MAP)
-        name, best = patch_name(token), int(weights[token].argmax())
-        lead = f"{name[0].upper()}{name[1:]} attends most to {patch_name(best)}{', itself' * (best == token)}: "
-        assert shown["lead"].startswith(lead) and says(shown["lead"], weights[token].max())
-        check_shade(shown, weights[token])
+    film, point = page.locator(".film"), page.locator(".film .point")
+    for row, column in [(-1, -1), *draw(CELLS, (8, 8), 5)]:
+        token = 0 if row < 0 else 1 + 8 * row + column
+        page.mouse.move(*(film.evaluate(POINTED, [token - 1, 8, 8]) if token else (5, 5)))
+        most = int(weights[token].argmax())
+        name = lambda at: f"row {(at - 1) // 8 + 1}, column {(at - 1) % 8 + 1}" if at else "CLS"  # noqa: E731
+        target = "itself" if most == token else name(most)
+        text = point.inner_text()
+        assert f"{name(token)[0].upper()}{name(token)[1:]} looks most at {target}: " in text, text
+        assert says(text.rpartition(": ")[2].removesuffix("."), weights[token].max())
+        light, lit = np.array(film.evaluate(LIT)), weights[token, 1:] / weights[token, 1:].max()
+        rows, columns = np.divmod(np.arange(64), 8)
+        clear = (abs(rows - row) > 1) | (abs(columns - column) > 1)  # of the frame around the patch that is pointed at
+        light, lit = light[clear], lit[clear]
+        pairs = np.argwhere((lit[:, None] - lit > 1 / 12) & (light[:, None] <= light))
+        assert not pairs.size, (token, pairs[:4])
     quiet(page)
 
 
 def test_overview_colours_a_text_by_what_its_tokens_get(page):
+    """The words on the stage and the line below it, for tokens chosen with the keyboard."""
     weights = value(run("nanogpt"), "block4.attention.weights")[0].mean(0).numpy()
-    opened(page, "?model=nanogpt", ".sentence [data-token]")
+    page.emulate_media(reduced_motion="reduce")
+    opened(page, "?model=nanogpt", ".film .token")
     for query in (27, 9, 14):
-        page.locator(f".sentence [data-token='{query}']").hover()
-        spans = page.locator(".sentence [data-token]").evaluate_all(
-            "all => all.map((one) => [one.dataset.token, one.title, one.style.getPropertyValue('--share')])"
-        )
-        assert len(spans) == len(weights)
-        for token, title, share in ((int(token), title, float(share)) for token, title, share in spans):
-            assert says(title, weights[query, token]) if token <= query else title == "closed by the causal mask"
-            assert abs(share - weights[query, token] / weights[query].max()) < 1e-3
+        page.locator(".film .token").select_option(str(query))
+        row = page.locator(".film").evaluate("film => [...film.film.eye.rowAt(0)]")
+        np.testing.assert_allclose(row, weights[query], rtol=2e-3, atol=1e-6)
+        text = page.locator(".film .point").inner_text()
+        assert says(text.rpartition(": ")[2].removesuffix("."), weights[query].max())
+    page.wait_for_url("**query=14*")
     quiet(page)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.browser.test_browser import FIT, SLOW, jpeg, settled, until
+from tests.app.browser.test_browser import FILM, FIT, SLOW, jpeg, settled, until
 from tests.support.sweeping import cases
 from tracer import models
 
@@ -51,7 +51,7 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     settled(page)
     bar = page.get_by_role("navigation", name="Pages and input")
     bar.get_by_role("link").first.wait_for()
-    page.locator(".glance .lead").wait_for()
+    page.locator(".film[data-beat]").wait_for()
     page.locator("#first").wait_for(state="detached")
     page.locator(".pipeline").wait_for()
     boxes = [item.bounding_box() for item in bar.locator("a, button").all()]
@@ -69,7 +69,7 @@ def test_ones_own_photo_is_two_taps_away(page):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/")
-    page.locator(".glance .lead").wait_for()
+    page.locator(".film[data-beat]").wait_for()
     for place in (page.locator(".give"), page.get_by_role("navigation", name="Pages and input")):
         with page.expect_file_chooser() as asked:
             place.get_by_role("button", name="photo").click()
@@ -77,8 +77,8 @@ def test_ones_own_photo_is_two_taps_away(page):
         asked.value.set_files({"name": name, "mimeType": "image/jpeg", "buffer": jpeg()})
         page.get_by_text(f"Your photo: {name}").wait_for(state="attached")
         settled(page)
-    ratio = page.locator(".glance .photo").evaluate("photo => photo.clientWidth / photo.clientHeight")
-    assert abs(ratio - 1.5) < 0.02
+    wide, high = page.evaluate(f"{FILM}.film.film.photo.whole")
+    assert abs(wide / high - 1.5) < 0.02
 
 
 def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):

@@ -94,7 +94,17 @@ def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
 @pytest.mark.parametrize(
     ("address", "parts"),
     [
-        ("", (".glance .photo", ".glance .lead", ".bars", ".equations")),
+        (
+            "",
+            (
+                ".film .stage",
+                ".film .sentence",
+                ".film .bar.first",
+                ".film .equation",
+                ".film .proof",
+                ".film .scrubber",
+            ),
+        ),
         (
             "mask?model=nanogpt",
             (".equations", ".mask .cells", ".mask .axis.across", ".mask .weights", ".mask .ticks.keys"),

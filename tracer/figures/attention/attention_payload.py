@@ -9,7 +9,6 @@ import numpy as np
 from PIL import Image
 
 from tracer.attention import layers as of_part
-from tracer.attention import parts as of_parts
 from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures.attention.mask_payload import labels
@@ -237,25 +236,6 @@ def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
         for token, word in spoken
         if token < min(tokens, max(candidate.stop for candidate in text_segments))
     ]
-
-
-def first(trace: Trace) -> AttentionRecord | None:
-    """Return the attention of the first look: of the last block that lies over the photo or the text.
-
-    Return None if there is neither, or no block fits on a page.
-    """
-    part = next(iter(of_parts(trace)), None)
-    choices = blocks(trace, part)
-    record = _records(trace, part)[choices[-1]] if choices else None
-    return record if record and (choices[-1] in layers(trace, part) or words(trace, part, record.keys)) else None
-
-
-def glance(trace: Trace) -> bytes | None:
-    """Return the data of the first look, packed: the mean over the heads of that block, or None if there is none."""
-    if (record := first(trace)) is None:
-        return None
-    choices = blocks(trace, record.part)
-    return pack(trace, choices[-1:], part=record.part, views=["mean"], choices=choices)
 
 
 def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ keeps three digits. All places in the header count numbers from there.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from PIL import Image
 
 from tracer.export import rows
 from tracer.export.to_html import equation, text
-from tracer.figures.attention import lit_photo
+from tracer.figures.attention import attention_payload, lit_photo
 from tracer.figures.equation_strip import SIGNS
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions.class_bars import percent
@@ -28,7 +29,9 @@ from tracer.utils.error_text import shorten
 ROOM = 300_000
 """Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
 PHOTO = 420
-"""Pixels of the longer side of the photo."""
+"""Pixels of the longer side of the part of the photo that the model gets."""
+WHOLE = 640
+"""Pixels of the longer side of the whole photo, at most."""
 BARS = 10
 """Bars of the answer."""
 CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2")
@@ -57,8 +60,8 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
     snapshots, looks = [], []
     beats = []
     level = _level(board, room)
-    for beat in board.beats:
-        entry = _beat(beat)
+    for id, beat in zip(ids(board), board.beats, strict=True):
+        entry = _beat(beat) | {"id": id}
         if beat.snapshot is not None:
             read = board.streams[beat.snapshot.stream].read
             like = None
@@ -86,6 +89,7 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
                 "lanes": [[lane.name, lane.mark, lane.patch, lane.word] for lane in stream.lanes],
                 "read": stream.read,
                 "focus": next((beat.focus for beat in reversed(board.beats) if beat.stream == index), 0),
+                "rollout": _rollout(board, index, level, room, numbers),
             }
             for index, stream in enumerate(board.streams)
         ],
@@ -99,6 +103,39 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 4)
     return b"".join([len(encoded).to_bytes(4, "little"), encoded, *(part.tobytes() for part in numbers.parts)])
+
+
+def ids(board: Storyboard) -> list[str]:
+    """Return the names of the beats in addresses: "photo", "block3", and "image.block3" where there are towers."""
+    several = len({beat.part for beat in board.beats if beat.number}) > 1
+    names, counts = [], Counter[str]()
+    for beat in board.beats:
+        name = f"{beat.kind}{beat.number or ''}"
+        name = f"{beat.part.replace('/', '')}.{name}" if several and beat.part else name
+        counts[name] += 1
+        names.append(name if counts[name] == 1 else f"{name}.{counts[name]}")
+    return names
+
+
+def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: _Numbers) -> dict[str, Any] | None:
+    """Return where the rollout of the last tower in a stream lies, `[queries, keys]`, and the lanes of its tokens."""
+    beats = [beat for beat in board.beats if beat.stream == index and beat.record is not None and not beat.across]
+    if len(beats) < 2:
+        return None
+    last = beats[-1]
+    part = last.part.partition("/")[0]
+    slots = board.streams[index].slots[last.part]
+    try:
+        choices = attention_payload.blocks(board.trace, part or None)
+        matrix = attention_payload.rollout(board.trace, choices, part or None) if choices else None
+    except (LookupError, ValueError):
+        return None
+    if matrix is None or matrix.shape != (len(slots), len(slots)):
+        return None
+    queries = (
+        [slots.index(last.focus)] if level.endswith("one") or 2 * matrix.size > room // 3 else [*range(len(slots))]
+    )
+    return {"slots": slots, "keys": slots, "queries": queries, "views": 1, "at": numbers.add(matrix[queries])}
 
 
 def _beat(beat: Beat) -> dict[str, Any]:
@@ -195,18 +232,23 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: _Numbers) -> dict[
 
 
 def _photo(trace: Trace) -> dict[str, Any] | None:
+    """Return the whole photo with the box of what the model gets, in its pixels, and the grey sketch of that box."""
     picture = trace.picture
     if picture is None or picture.value not in trace.values:
         return None
-    photo = Image.fromarray(np.asarray(trace.values[picture.value]))
+    photo = Image.fromarray(np.asarray(trace.values[picture.value])).convert("RGB")
     left, top, right, bottom = picture.crop
     scale = min(1.0, PHOTO / max(right - left, bottom - top))
     size = max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale))
     crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
     kind = "JPEG" if max(size) > 128 else "PNG"
-    sketch = lit_photo.sketch(np.asarray(crop.convert("RGB")), (0, 0, *size), picture.rows, picture.columns)
+    sketch = lit_photo.sketch(np.asarray(crop), (0, 0, *size), picture.rows, picture.columns)
+    around = min(scale, WHOLE / max(photo.size))
+    whole = max(1, round(photo.width * around)), max(1, round(photo.height * around))
     return {
-        "uri": data_uri(crop, kind),
+        "uri": data_uri(photo.resize(whole, Image.Resampling.BICUBIC), "JPEG" if max(whole) > 128 else "PNG"),
+        "whole": list(whole),
+        "box": [left * around, top * around, (right - left) * around, (bottom - top) * around],
         "sketch": data_uri(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
         "amber": lit_photo.AMBER.tolist(),
         "strength": lit_photo.STRENGTH,

@@ -14,8 +14,14 @@ from pathlib import Path
 from tracer.export.to_html import text
 
 PLAYER = Path(__file__).parent / "player"
-MODULES = ("message", "colours", "layout", "input", "stream", "answer", "captions", "scrubber", "pointing", "player")
+STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "pointing"))
+MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "player")
 """The modules, each behind those that it imports."""
+PAGE = """:root { color-scheme: light dark; }
+html, body { margin: 0; height: 100%; }
+h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+"""
+"""Styles of a page that the film has to itself; its heading is for those who hear it."""
 IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 
@@ -46,7 +52,7 @@ def page(message: bytes, title: str) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>\nhtml, body {{ margin: 0; height: 100%; }}\n{style()}</style>\n<body>\n<main>\n{markup()}</main>\n"
+        f"<style>\n{PAGE}{style()}</style>\n<body>\n<main>\n<h1>{text(title)}</h1>\n{markup()}</main>\n"
         f'<script type="text/plain" id="message">{data}</script>\n<script>\n(() => {{\n"use strict";\n{script()}\n'
         f"{start}\n}})();\n</script>\n</body>\n</html>\n"
     )

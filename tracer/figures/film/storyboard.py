@@ -72,13 +72,14 @@ class Storyboard:
     streams: tuple[Stream, ...] = field(default_factory=tuple)
 
 
-def storyboard(trace: Trace) -> Storyboard:
-    """Return the beats of a run. The equations that they show are proven if their proof was still to come."""
+def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
+    """Return the beats of a run; `prove` says whether the equations that they show are proven where their proof is
+    still to come."""
     sequence = chapters(trace)
     shown = [_shown(chapter) for chapter in sequence]
     equations = [step for chapter, step in zip(sequence, shown, strict=True) for step in (_scores(chapter, step), step)]
     waiting = [step.id for step in equations if step is not None and step.pending]
-    if waiting and trace.prover is not None:
+    if prove and waiting and trace.prover is not None:
         trace = trace.prove(waiting)
         sequence = chapters(trace)
         shown = [_shown(chapter) for chapter in sequence]

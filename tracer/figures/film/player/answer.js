@@ -7,7 +7,9 @@ export function answerView(root, answer) {
   const list = root.querySelector(".bars");
   const image = root.querySelector("img");
   const tokens = root.querySelector(".tokens");
-  if (!answer) return () => (root.hidden = true);
+  root.hidden = !answer;
+  list.replaceChildren();
+  if (!answer) return () => {};
   const rows = answer.bars.map((bar) => {
     const row = element("li", "bar");
     const track = element("span", "track");

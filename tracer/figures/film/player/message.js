@@ -34,6 +34,9 @@ export function unpack(bytes) {
   for (const look of film.looks) {
     look.weights = read(look.at, look.views * look.queries.length * look.keys.length);
   }
+  for (const { rollout } of film.streams) {
+    if (rollout) rollout.weights = read(rollout.at, rollout.queries.length * rollout.keys.length);
+  }
   for (const stream of film.streams) {
     stream.lanes = stream.lanes.map(([name, mark, patch, word]) => ({ name, mark, patch, word }));
   }

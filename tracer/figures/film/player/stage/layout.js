@@ -3,19 +3,32 @@
 const ENTRY = { tokens: 0.75, sequence: 0.55, position: 0.55, visible: 0.6, return: 0.7, read: 0.55, modules: 0.7 };
 const THUMB = 30;
 
-// The streams one above the other, the photo and the text on the left (above on a narrow stage), the answer on the right.
+const NARROW = 640; // pixels of a stage below which it is that of a phone
+const COLUMN = 880; // pixels below which the answer stands under the photo
+const ROW = 37; // pixels of a row of buttons
+const BUTTONS = 430; // pixels that they take beside each other
+
+// The streams one above the other, the photo and the text on the left (above on a narrow stage), the answer on the right
+// or, where there is no room, below the photo.
 export function layOut(film, width, height) {
-  const narrow = width < 640;
+  const narrow = width < NARROW;
   const pad = narrow ? 12 : 20;
   const texts = film.streams.filter((stream) => stream.lanes.some((lane) => lane.word));
   const photo = film.photo;
-  const out = { width, height, narrow, pad };
+  const column = !narrow && width < COLUMN && photo && !texts.length && film.answer;
+  const out = { width, height, narrow, column, pad };
   let [left, right, top, bottom] = [pad, width - pad, narrow ? 4 : 10, height - 8];
   if (narrow) {
-    const band = Math.min(0.36 * height, 0.5 * width);
+    const looks = photo ? ROW : 0;
+    const band = Math.min(0.4 * height - looks, 0.5 * width);
     out.input = { x: pad, y: top, w: 0.52 * width - pad, h: band };
     out.answer = { x: 0.52 * width + 12, y: top, w: 0.48 * width - 12 - pad, h: band };
-    top += band + 14;
+    out.looks = { x: pad, y: top + band + 4, w: width - 2 * pad };
+    top += band + looks + 12;
+  } else if (column) {
+    const input = 0.33 * width;
+    out.input = { x: pad, y: top, w: input, h: Math.min(input, 0.56 * (height - 2 * ROW)) };
+    left += input + 26;
   } else {
     const input = photo || texts.length ? Math.max(170, Math.min(0.27 * width, height - 20, 400)) : 0;
     const answer = film.answer ? Math.max(150, Math.min(0.19 * width, 240)) : 0;
@@ -24,27 +37,46 @@ export function layOut(film, width, height) {
     left += input ? input + 34 : 0;
     right -= answer ? answer + 26 : 0;
   }
-  Object.assign(out, inputs(film, out.input, texts));
-  if (!narrow) top += 14; // the numbers of the blocks
+  Object.assign(out, inputs(film, out.input, texts, narrow || column ? 0 : ROW * Math.ceil(BUTTONS / out.input.w)));
+  out.looks ??= out.photo && { x: out.input.x, y: out.photo.y + out.photo.h + 6, w: out.input.w };
+  if (column) {
+    const y = out.looks.y + ROW * Math.ceil(BUTTONS / out.input.w) + 4;
+    out.answer = { x: pad, y, w: out.input.w, h: bottom - y };
+  }
+  top += narrow ? 8 : 14; // the numbers of the blocks
   out.flow = { x: left, y: top, w: right - left, h: bottom - top };
-  out.middle = narrow ? out.flow : { x: pad, y: 6, w: out.answer.x - pad - 20, h: height - 12 };
+  out.middle = narrow ? out.flow : { x: pad, y: 6, w: (column ? width : out.answer?.x ?? width) - pad - 20, h: height - 12 };
   out.streams = flows(film, out.flow, narrow);
+  if (photo) out.hiding = hidingBoxes(film, out);
   return out;
 }
 
-// The photo, the text and the matrix of attention within the rectangle of the input.
-function inputs(film, { x, y, w, h }, texts) {
+// Where patches are hidden: the photo large, and its tools beside it, or below it on a narrow stage.
+function hidingBoxes(film, { width, height, narrow, pad }) {
+  const ratio = film.photo.size[0] / film.photo.size[1];
+  const room = narrow ? { w: width - 2 * pad, h: 0.56 * height } : { w: 0.56 * width, h: height - 18 };
+  const wide = Math.min(room.w, room.h * ratio);
+  const box = { x: pad, y: 8, w: wide, h: wide / ratio };
+  const tools = narrow
+    ? { x: pad, y: box.y + box.h + 8, w: width - 2 * pad }
+    : { x: pad + wide + 24, y: 8, w: width - 2 * pad - wide - 24 };
+  return { photo: box, tools: { ...tools, h: height - tools.y - 4 } };
+}
+
+// The photo, the text and the matrix of attention within the rectangle of the input; `below` a photo there is so much room
+// for what can be chosen.
+function inputs(film, { x, y, w, h }, texts, below) {
   const out = { photo: null, text: null, matrix: null };
   const triangle = texts.length && film.looks.some((look) => look.queries.length > 1 && look.mask !== "none");
   let rest = { x, y, w, h };
   if (film.photo) {
     const ratio = film.photo.size[0] / film.photo.size[1];
-    const room = texts.length ? 0.52 * h : h;
+    const room = texts.length ? 0.5 * h : h;
     const wide = Math.min(w, room * ratio);
     const high = wide / ratio;
-    const above = texts.length ? 0 : (h - high) / 2;
+    const above = texts.length ? 0 : Math.max(0, (h - high - below) / 2);
     out.photo = { x: x + (texts.length ? 0 : (w - wide) / 2), y: y + above, w: wide, h: high };
-    rest = { x, y: y + high + 12, w, h: h - high - 12 };
+    rest = { x, y: y + high + 12 + below, w, h: h - high - 12 - below };
   }
   if (texts.length) {
     const side = triangle ? Math.min(rest.w, 0.56 * rest.h, 280) : 0;

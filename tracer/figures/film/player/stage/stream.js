@@ -4,6 +4,7 @@ import { rgb, shade } from "./colours.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
 
+const OTHERS = 0.4; // how clear lanes stay when one of them alone is read
 const LEAST = 0.03; // threads thinner than this share of the thickest are not drawn
 
 // The lanes of a stream over its whole length, drawn once for each size, theme and measure.
@@ -73,7 +74,7 @@ export function drawLanes(context, flow, canvas, beat, part, theme, only) {
   context.beginPath();
   context.rect(flow.x, flow.top - 2, head - flow.x, flow.high + 4);
   context.clip();
-  context.globalAlpha = only === null ? 1 : 0.16;
+  context.globalAlpha = only === null ? 1 : OTHERS;
   context.drawImage(canvas, 0, 0, context.canvas.clientWidth, context.canvas.clientHeight);
   if (only !== null) {
     context.globalAlpha = 1;

@@ -1,6 +1,6 @@
 // What goes in: the photo in its patches, the text in its tokens, and the matrix of attention below a text.
 
-import { AMBER, rgb } from "./colours.js";
+import { AMBER, SHUT, rgb } from "./colours.js";
 
 // The photo in its own colours, and as the grey sketch that attention is drawn on: all its patches are equally bright.
 export function loadPhoto(film, done) {
@@ -23,14 +23,46 @@ export const patchBox = (film, box, patch) => {
 
 // One patch of the photo into a rectangle.
 export function drawPatch(context, film, photo, patch, x, y, w, h) {
-  const { rows, columns, size } = film.photo;
-  const [wide, high] = [size[0] / columns, size[1] / rows];
-  context.drawImage(photo.image, (patch % columns) * wide, Math.floor(patch / columns) * high, wide, high, x, y, w, h);
+  const { rows, columns, box } = film.photo;
+  const [wide, high] = [box[2] / columns, box[3] / rows];
+  const [left, top] = [box[0] + (patch % columns) * wide, box[1] + Math.floor(patch / columns) * high];
+  context.drawImage(photo.image, left, top, wide, high, x, y, w, h);
 }
 
-// The photo: `apart` 0 to 1 pulls its patches apart, `grey` 0 to 1 fades to grey, `weights` by patch are amber on it,
-// `hidden` patches are hatched.
-export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weights, hidden, focus, theme }) {
+// The part of the photo that the model does not get, around the part that it gets in `box`: hatched, and not dark.
+export function drawOutside(context, film, photo, box, alpha, theme) {
+  if (!photo?.ready || !alpha) return;
+  const { whole, box: inside } = film.photo;
+  const scale = box.w / inside[2];
+  const all = { x: box.x - inside[0] * scale, y: box.y - inside[1] * scale, w: whole[0] * scale, h: whole[1] * scale };
+  context.save();
+  context.globalAlpha = alpha;
+  const outside = new Path2D();
+  outside.rect(all.x, all.y, all.w, all.h);
+  outside.rect(box.x, box.y, box.w, box.h);
+  context.clip(outside, "evenodd");
+  context.drawImage(photo.image, all.x, all.y, all.w, all.h);
+  context.fillStyle = rgb(SHUT, 0.5);
+  context.fillRect(all.x, all.y, all.w, all.h);
+  strokes(context, all, "rgb(255 255 255 / 0.5)", 9);
+  context.restore();
+}
+
+// Strokes at an angle over a rectangle, `apart` pixels from each other.
+function strokes(context, { x, y, w, h }, colour, apart) {
+  context.strokeStyle = colour;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let at = -h; at < w; at += apart) {
+    context.moveTo(x + at, y + h);
+    context.lineTo(x + at + h, y);
+  }
+  context.stroke();
+}
+
+// The photo: `apart` 0 to 1 pulls its patches apart, `grey` 0 to 1 fades to grey, `weights` by patch are amber on it where
+// they are `lit` 0 to 1, `closed` patches are dark, `hidden` ones are hatched.
+export function drawPhoto(context, film, photo, box, { alpha, apart, grey, lit, weights, closed, hidden, focus, theme }) {
   if (!photo?.ready || !alpha) return;
   context.globalAlpha = alpha;
   const { rows, columns, size } = film.photo;
@@ -41,7 +73,7 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weigh
       const { x, y, w, h } = patchBox(film, box, patch);
       drawPatch(context, film, photo, patch, x + inset, y + inset, w - 2 * inset, h - 2 * inset);
     }
-  } else context.drawImage(photo.image, box.x, box.y, box.w, box.h);
+  } else context.drawImage(photo.image, ...film.photo.box, box.x, box.y, box.w, box.h);
   context.globalAlpha = 1;
   if (grey > 0) {
     context.globalAlpha = grey;
@@ -49,12 +81,13 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weigh
     context.globalAlpha = 1;
   }
   for (const patch of hidden) hatch(context, patchBox(film, box, patch), theme);
-  if (weights && grey > 0) {
+  if (weights && lit > 0) {
     const { amber, strength } = film.photo;
     const most = weights.reduce((a, b) => Math.max(a, b), 0) || 1;
     weights.forEach((weight, patch) => {
       const { x, y, w, h } = patchBox(film, box, patch);
-      context.fillStyle = rgb(amber, (strength * grey * weight) / most);
+      const shut = closed && weight === 0 && !hidden.includes(patch);
+      context.fillStyle = shut ? rgb(SHUT, lit) : rgb(amber, (strength * lit * weight) / most);
       context.fillRect(x, y, w, h);
     });
   }
@@ -69,21 +102,15 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, weigh
   }
 }
 
-function hatch(context, { x, y, w, h }, theme) {
+// A patch that a tower never gets.
+function hatch(context, box, theme) {
   context.save();
   context.beginPath();
-  context.rect(x, y, w, h);
+  context.rect(box.x, box.y, box.w, box.h);
   context.clip();
   context.fillStyle = theme.paper;
-  context.fillRect(x, y, w, h);
-  context.strokeStyle = theme.line;
-  context.lineWidth = 1;
-  context.beginPath();
-  for (let at = -h; at < w; at += 7) {
-    context.moveTo(x + at, y + h);
-    context.lineTo(x + at + h, y);
-  }
-  context.stroke();
+  context.fillRect(box.x, box.y, box.w, box.h);
+  strokes(context, box, theme.line, 7);
   context.restore();
 }
 
@@ -165,14 +192,7 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
   }
   context.save();
   context.clip(closed);
-  context.strokeStyle = theme.line;
-  context.lineWidth = 1;
-  context.beginPath();
-  for (let at = -box.h; at < box.w; at += 6) {
-    context.moveTo(box.x + at, box.y + box.h);
-    context.lineTo(box.x + at + box.h, box.y);
-  }
-  context.stroke();
+  strokes(context, box, theme.line, 6);
   context.restore();
   context.strokeStyle = theme.line;
   context.lineWidth = 1;

@@ -37,7 +37,7 @@ export function pointed(film, place, chips, look, x, y) {
   return null;
 }
 
-// Pointing changes what is looked at while it lasts, a click keeps it; a swipe goes to the next beat.
+// Pointing changes what is looked at while it lasts, a click keeps it; a swipe goes to the next beat. Returns what stops it.
 export function listen(canvas, { at, look, keep, step }) {
   let [startX, startY, swiped] = [0, 0, false];
   const point = (event) => {
@@ -60,4 +60,7 @@ export function listen(canvas, { at, look, keep, step }) {
     },
   };
   for (const [name, handler] of Object.entries(handlers)) canvas.addEventListener(name, handler);
+  return () => {
+    for (const [name, handler] of Object.entries(handlers)) canvas.removeEventListener(name, handler);
+  };
 }

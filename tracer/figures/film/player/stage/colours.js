@@ -2,26 +2,35 @@
 
 const THEMES = {
   dark: {
+    name: "dark",
     low: [26, 38, 66], high: [150, 214, 255], empty: "rgb(255 255 255 / 0.07)", ink: "#eef2f8", soft: "#8fa0b8",
     line: "rgb(255 255 255 / 0.22)", thread: [255, 190, 40], focus: "#ffffff", gate: "rgb(255 190 40 / 0.14)",
     paper: "#0b0f18",
   },
   light: {
+    name: "light",
     low: [214, 225, 240], high: [10, 66, 134], empty: "rgb(10 20 40 / 0.06)", ink: "#101828", soft: "#55627a",
     line: "rgb(10 20 40 / 0.28)", thread: [214, 110, 0], focus: "#101828", gate: "rgb(240 150 0 / 0.16)",
     paper: "#fbfcfe",
   },
 };
 
-export const themed = (name) => THEMES[name];
+// The theme that an element stands in, by the colour of its text.
+export function themeOf(root) {
+  const [red, green, blue] = getComputedStyle(root).color.match(/[\d.]+/g).map(Number);
+  return THEMES[red + green + blue > 384 ? "dark" : "light"];
+}
 
 export const rgb = (colour, alpha = 1) => `rgb(${colour.map(Math.round).join(" ")} / ${alpha})`;
 
 // A share of 0 to 1 on the scale of the stream: one hue, from the colour of the page to the one farthest from it.
 export const shade = (theme, share) => theme.low.map((low, i) => low + (theme.high[i] - low) * share);
 
-// The amber that lies on the grey photo, in both themes.
+// The amber that lies on a text or a matrix, in both themes.
 export const AMBER = [255, 176, 0];
+
+// What a mask closes, on a photo.
+export const SHUT = [20, 24, 31];
 
 // What the lanes can be coloured by: the share on the scale for each lane of a snapshot, NaN where there is none.
 export function measure(film, stream, name) {

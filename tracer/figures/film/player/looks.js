@@ -1,0 +1,190 @@
+// What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
+
+import { rgb, shade } from "./stage/colours.js";
+import { percent, rowOf } from "./message.js";
+
+const LANES = 400; // lanes that a list offers at most
+const LOOKS = { attention: "Attention", rollout: "Rollout", patches: "Patches", photo: "Photo" };
+const MEASURES = { like: "likeness", change: "change" };
+
+// Knows what is looked at in a film: `state` has the beat, the lanes that are pointed at and kept, and the head.
+export function eyeOf(film, state) {
+  // The lane that is looked at in a stream: pointed at, kept by a click, or the one that the film is about.
+  const focusOf = (stream) => {
+    if (state.pointed?.stream === stream) return state.pointed.lane;
+    const beat = film.beats[state.at];
+    return state.pinned[stream] ?? (beat.stream === stream ? beat.focus : film.streams[stream].focus);
+  };
+
+  // The attention that is on the photo and the text: of this beat, or of the last block before it.
+  const lookAt = (stream) => {
+    for (let at = state.at; at >= 0; at--) {
+      const beat = film.beats[at];
+      if (beat.look !== null && beat.stream === stream && film.looks[beat.look].from === stream) return film.looks[beat.look];
+      if (beat.kind === "return" && beat.stream === stream) return null;
+    }
+    return null;
+  };
+  const row = (look, source) => rowOf(look, film.streams[source], focusOf(look.stream), state.head);
+  const nowAt = (stream) => {
+    const now = film.looks[film.beats[state.at].look];
+    return now?.from === stream ? now : lookAt(stream);
+  };
+  const rowAt = (stream) => {
+    const look = nowAt(stream);
+    return look && row(look, look.from);
+  };
+
+  // What lies on the photo: the row of weights by lane, and whether a mask closed some; null where the film lacks it.
+  const seen = (stream, name) => {
+    const { rollout } = film.streams[stream];
+    if (name === "rollout") {
+      const found = rollout && rowOf(rollout, film.streams[stream], focusOf(stream), -1);
+      return found && { row: found, closed: false };
+    }
+    const look = nowAt(stream);
+    const found = look && row(look, look.from);
+    return found && { row: found, closed: look.mask !== "none" };
+  };
+  return { focusOf, lookAt, rowAt, seen, rowOf: row, head: () => state.head };
+}
+
+const radio = (name, value, text, checked, pick) => {
+  const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked });
+  input.onchange = () => {
+    pick(value);
+  };
+  const label = document.createElement("label");
+  label.append(input, Object.assign(document.createElement("span"), { textContent: text }));
+  return label;
+};
+
+// The choices around the stage. `changed` is called when one of them is made.
+export function choices(root, film, state, eye, scales, changed) {
+  const find = (name) => root.querySelector(name);
+  const streamHere = () => film.beats[state.at].stream ?? (film.streams.length ? 0 : null);
+
+  // The choice of a token: the same as pointing, for the keyboard.
+  function tokens() {
+    const select = find(".token");
+    const stream = streamHere();
+    select.closest("label").hidden = stream === null || !film.looks.some((look) => look.stream === stream && look.queries.length > 1);
+    if (stream === null) return;
+    if (select.dataset.stream !== String(stream)) {
+      select.dataset.stream = stream;
+      const lanes = film.streams[stream].lanes.slice(0, LANES);
+      select.replaceChildren(...lanes.map((lane, at) => new Option(`${at + 1}: ${lane.mark}`, at)));
+    }
+    select.value = eye.focusOf(stream);
+  }
+
+  function heads() {
+    const select = find(".head");
+    const look = film.looks.find((one) => one.stream === (film.beats[state.at].stream ?? 0));
+    select.closest("label").hidden = !look || look.views < 2;
+    if (!look) return;
+    if (Number(select.dataset.views) !== look.views) {
+      select.dataset.views = look.views;
+      if (state.head >= look.views) state.head = -1;
+      const each = Array.from({ length: look.views }, (_, head) => new Option(`head ${head + 1}`, head));
+      select.replaceChildren(new Option("all", -1), ...each);
+    }
+    select.value = state.head;
+  }
+
+  // What lanes are coloured by, with its ends.
+  function legend(theme) {
+    const stream = film.beats[state.at].stream ?? 0;
+    const scale = scales[stream]?.[state.measure] ?? scales[stream]?.change;
+    const name = scales[stream]?.[state.measure] ? state.measure : "change";
+    const node = find(".legend");
+    node.hidden = !scale || !film.beats.slice(0, state.at + 1).some((one) => one.snapshot !== null);
+    if (node.hidden) return;
+    const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
+    const [least, most] = [scale.least, scale.most];
+    find(".legend .what").textContent = name === "like" ? `Lanes: how alike to ${read} (cosine)` : "Lanes: how far this moved them";
+    find(".legend .least").textContent = name === "like" ? least.toFixed(2) : percent(least);
+    find(".legend .most").textContent = name === "like" ? most.toFixed(2) : most < 10 ? percent(most) : `${most.toPrecision(3)} ×`;
+    find(".legend .ramp").style.setProperty("--ramp", [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(shade(theme, share))).join(","));
+  }
+
+  // One line under the stage: where the token that is looked at looks.
+  function point() {
+    const beat = film.beats[state.at];
+    const node = find(".point .text");
+    const stream = beat.stream ?? (beat.kind === "answer" ? film.streams.findIndex((one) => one.read !== null) : null);
+    const source = film.looks[beat.look]?.from ?? stream;
+    const rolled = state.look === "rollout" && stream !== null && stream >= 0 ? eye.seen(stream, "rollout") : null;
+    const row = rolled?.row ?? (stream === null || stream < 0 ? null : eye.rowAt(source));
+    find(".point").hidden = !row;
+    if (!row) {
+      const look = stream === null || stream < 0 ? null : eye.lookAt(stream);
+      const only = look && look.queries.length === 1;
+      find(".point").hidden = !only;
+      find(".point .glow").hidden = true;
+      node.textContent = only ? `This film holds the attention of ${film.streams[stream].lanes[look.slots[look.queries[0]]].name} alone.` : "";
+      return;
+    }
+    find(".point .glow").hidden = false;
+    const focus = eye.focusOf(stream);
+    const most = row.indexOf(row.reduce((a, b) => Math.max(a, b), 0));
+    const lane = film.streams[source].lanes;
+    const short = (one) => (one.patch === null ? one.name : one.mark);
+    const who = short(film.streams[stream].lanes[focus]);
+    const head = state.head >= 0 && !rolled ? `, head ${state.head + 1}` : "";
+    const target = most === focus && source === stream ? "itself" : short(lane[most]);
+    const what = rolled ? "attention of all blocks, by rollout" : "attention";
+    node.textContent = `Amber: ${what}. ${who[0].toUpperCase()}${who.slice(1)}${head} looks most at ${target}: ${percent(row[most])}.`;
+  }
+
+  // The pictures that the photo can show: those that this film has.
+  const own = film.streams.findIndex((stream) => stream.lanes.some((lane) => lane.patch !== null));
+  const attends = film.looks.some((look) => look.stream === own);
+  const names = Object.keys(LOOKS).filter((name) => (name === "attention" ? attends : name !== "rollout" || film.streams[own]?.rollout));
+  find(".look > span").replaceChildren(
+    ...names.map((name) =>
+      radio("look", name, LOOKS[name], name === state.look, (value) => {
+        state.look = value;
+        show();
+        changed();
+      }),
+    ),
+  );
+  function looks() {
+    for (const input of root.querySelectorAll(".look input")) input.checked = input.value === state.look;
+    const colour = find(".colour");
+    colour.setAttribute("aria-pressed", String(state.colour));
+    colour.hidden = !names.includes("attention") || !["attention", "rollout"].includes(state.look);
+  }
+  find(".colour").onclick = () => {
+    state.colour = !state.colour;
+    show();
+    changed();
+  };
+  find(".token").onchange = ({ target }) => {
+    state.pinned[Number(target.dataset.stream)] = Number(target.value);
+    show();
+    changed(true);
+  };
+  find(".head").onchange = ({ target }) => {
+    state.head = Number(target.value);
+    show();
+    changed();
+  };
+  const measures = Object.keys(MEASURES).filter((name) => scales.some((scale) => scale[name]));
+  const choice = find(".measure");
+  choice.closest("label").hidden = measures.length < 2;
+  choice.replaceChildren(...measures.map((name) => new Option(MEASURES[name], name)));
+  choice.value = state.measure;
+  choice.onchange = () => {
+    state.measure = choice.value;
+    changed(false, true);
+  };
+  function show() {
+    tokens();
+    heads();
+    looks();
+    point();
+  }
+  return { show, legend };
+}
