@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import tracer
-from tests.diagnostics.modules import correct, failing
+from tests.diagnostics.modules import correct, failing, more_failing
 from tracer.diagnostics.failures.source_edits import apply_edits
+from tracer.zoo import user_factory
 
 FACTORIES = [name for name, value in vars(failing).items() if inspect.isfunction(value)]
 TEXT = Path(failing.__file__).read_text(encoding="utf-8")
@@ -45,6 +46,28 @@ REPAIRS = {
     "placed": "device=x.device",
 }
 """What the first repair writes."""
+
+
+MORE = {
+    "vit": "torch.zeros(1, N + 1, D)",
+    "gqa": "v.repeat_interleave(s.softmax(-1).size(1) // v.size(1), dim=1)",
+    "cache": "torch.cat([past, k], dim=2)",
+    "lm": "z[:, :-1].reshape(",
+    "causal": "[..., :s.size(1), :s.size(1)]",
+    "rope": "torch.cat([torch.outer(t, self.inv)] * 2, dim=-1)",
+    "enc": "nn.TransformerEncoderLayer(D, h, 4 * D, batch_first=True)",
+    "lora": "x @ self.A.T @ self.B.T",
+    "cross": "kdim=12, vdim=12",
+    "gpt": "nn.Embedding(20, D)",
+    "rnn": "nn.LSTM(D, 6, batch_first=True)",
+    "moe": "w.unsqueeze(-1) * y",
+    "res": "nn.Conv2d(C, C, 3, padding=1)",
+    "half": "self.proj(x).half().to(self.proj.weight.T.dtype)",
+    "stack": "nn.Sequential(*[",
+    "dec": "mask.T",
+    "cnn": "nn.Linear(196 * C, K)",
+}
+"""The same of the modules of a second file, which factories build; `unpack` has no repair."""
 
 
 def built(factory, **sizes):
@@ -101,6 +124,25 @@ def test_every_repair_runs_when_its_file_is_edited(explanations, name):
     for fix in explanations[name].fixes:
         edited = types.ModuleType("edited")
         exec(compile(apply_edits(TEXT.splitlines(keepends=True), fix.edits), "edited.py", "exec"), edited.__dict__)
+        module, args = built(getattr(edited, name))
+        module(*args)
+
+
+@pytest.mark.parametrize("name", [name for name, value in vars(more_failing).items() if inspect.isfunction(value)])
+def test_a_factory_that_fails_is_explained_and_its_edited_file_runs(name):
+    with pytest.raises(user_factory.OwnCodeError) as raised:
+        user_factory.trace(f"{more_failing.__name__}:{name}")
+    explanation = tracer.explain(raised.value)
+    assert explanation.source.text.endswith("# here") and explanation.source.file.endswith("more_failing.py")
+    if name == "unpack":
+        assert explanation.message == "The line unpacks 3 values, `B, T, C`, and `x.shape` has 2: [2, 8]."
+        return
+    first = explanation.fixes[0]
+    assert MORE[name] in "\n".join(edit.after for edit in first.edits) and len(first.sizes) == 2
+    lines = Path(more_failing.__file__).read_text(encoding="utf-8").splitlines(keepends=True)
+    for fix in explanation.fixes:
+        edited = types.ModuleType("edited")
+        exec(compile(apply_edits(lines, fix.edits), "edited.py", "exec"), edited.__dict__)
         module, args = built(getattr(edited, name))
         module(*args)
 

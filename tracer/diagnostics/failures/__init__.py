@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -12,11 +14,11 @@ from tracer.diagnostics.failures.place import Place, place_of, root_call
 from tracer.diagnostics.failures.probing import Shapes, solve_shapes
 from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
 from tracer.diagnostics.failures.repairs.calls import call_repairs
-from tracer.diagnostics.failures.repairs.constructors import constructor_repairs
+from tracer.diagnostics.failures.repairs.constructors import batch_repairs, constructor_repairs, list_repairs
 from tracer.diagnostics.failures.repairs.operands import operand_repairs
 from tracer.diagnostics.failures.repairs.sizes import size_repairs
 from tracer.diagnostics.failures.scene import Clash, Scene
-from tracer.diagnostics.failures.source_edits import run_text
+from tracer.diagnostics.failures.source_edits import apply_edits, line_edits, run_text
 from tracer.diagnostics.failures.trials import Candidate, Trials
 from tracer.record import Step, Trace
 from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
@@ -26,6 +28,8 @@ __all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
 
 LAST = 3
 """Lines before the failure that are shown."""
+FIRSTS = 12
+"""Most repairs that are tried as the first of two."""
 MESSAGES = 3
 """Other sizes at which the error is shown."""
 ROLES = ("the first operand", "the second operand", "the third operand")
@@ -53,6 +57,12 @@ def explain(error: BaseException) -> Explanation:
     """
     if not isinstance(error, BaseException):
         raise ValueError(f"{quote(error)} can't be explained, expected the error that a forward raised")
+    with warnings.catch_warnings():  # the same ones at each trial
+        warnings.simplefilter("ignore")
+        return _explain(error)
+
+
+def _explain(error: BaseException) -> Explanation:
     original, run = _failed_run(error)
     place = place_of(original)
     if place is None and run is None:
@@ -69,7 +79,8 @@ def explain(error: BaseException) -> Explanation:
         tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
         clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
     else:
-        fixes = trials.choose(list(_candidates(scene, clash)))
+        candidates = list(_candidates(scene, clash))
+        fixes = trials.choose(candidates) or trials.choose(list(_pairs(scene, trials, candidates)))
     run_so_far = _trace(run, shapes)
     return Explanation(
         clash.kind,
@@ -129,8 +140,32 @@ def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         yield from size_repairs(scene)
 
 
+def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:
+    """Yield repairs of two places: the first leads past the failure, the second repairs the next one."""
+    place = scene.place
+    plain = [first for first in candidates if first.replace is None and not first.sizes and first.edits]
+    plain = [first for first in plain if all(edit.file == place.file for edit in first.edits)]
+    for first in sorted(plain, key=lambda first: first.cost)[:FIRSTS]:
+        if (failure := trials.failure(first)) is None:
+            continue
+        error, run = failure
+        text = apply_edits(place.lines, first.edits)
+        there = place_of(error)
+        if there is None or len(text.splitlines()) != len(place.lines):
+            continue
+        edited = tuple(text.splitlines(keepends=True))
+        after = Scene(run, error, replace(there, edited=edited), Shapes(trials.shapes.sizes))
+        if (clash := clash_of(after, error)) is None:
+            continue
+        for second in (*call_repairs(after, clash), *operand_repairs(after, clash)):
+            edits = line_edits(place.file, place.lines, apply_edits(list(edited), second.edits))
+            yield Candidate(f"{first.message}, and {second.message}", first.cost + second.cost, edits)
+
+
 def _of_unknown(scene: Scene) -> Iterator[Candidate]:
     """Yield repairs of a call that no rule knows: another order of axes, another dtype, another layer."""
+    yield from list_repairs(scene)
+    yield from batch_repairs(scene, Clash("refusal", "", {}))
     tensors = tuple(tensor for _, tensor in scene.tensors)
     if not tensors:
         return

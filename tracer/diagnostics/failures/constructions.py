@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -41,40 +41,51 @@ def construction_of(root: nn.Module, path: str) -> Construction | None:
     for cut in range(len(parts) - 1, -1, -1):
         holder = root.get_submodule(".".join(parts[:cut]))
         for kind in type(holder).__mro__:
-            init = vars(kind).get("__init__")
-            if not inspect.isfunction(init) or not is_users(init.__code__):
+            if (constructor := constructor_of(kind)) is None:
                 continue
-            found = _in_init(init, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
+            found = _in_constructor(*constructor, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
             if found is not None:
                 return found
     return None
 
 
-def _in_init(init: Callable, name: str, rest: list[str], kind: type) -> Construction | None:
-    file = init.__code__.co_filename  # type: ignore[attr-defined] # a function of Python
+def _in_constructor(
+    file: str, lines: list[str], function: ast.FunctionDef, name: str, rest: list[str], kind: type
+) -> Construction | None:
+    for target, value in assignments(function):
+        if _is_attribute(target, name) and (call := _call_at(value, rest, kind)) is not None:
+            return Construction(file, lines, call, function)
+    return None
+
+
+def assignments(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield what a function assigns, a target and its value at a time: two of `self.a, self.b = X(), Y()`."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value
+
+
+def constructor_of(kind: type) -> tuple[str, list[str], ast.FunctionDef] | None:
+    """Return the file of the `__init__` of a user's class, its lines, and its node; None for any other class."""
+    init = vars(kind).get("__init__")
+    if not inspect.isfunction(init) or not is_users(init.__code__):
+        return None
+    file, first = init.__code__.co_filename, init.__code__.co_firstlineno
     lines = linecache.getlines(file)
     try:
         tree = python_source.parse("".join(lines))
     except SyntaxError:
         return None
-    first = init.__code__.co_firstlineno  # type: ignore[attr-defined]
-    function = next(
-        (
-            n
-            for n in ast.walk(tree)
-            if isinstance(n, ast.FunctionDef)
-            and n.name == "__init__"
-            and first in (n.lineno, *(d.lineno for d in n.decorator_list))
-        ),
-        None,
-    )
-    if function is None:
-        return None
-    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
-    for node in assignments:
-        assigned = any(_is_attribute(target, name) for target in node.targets)
-        if assigned and (call := _call_at(node.value, rest, kind)) is not None:
-            return Construction(file, lines, call, function)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
+            continue
+        if first in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
+            return file, lines, node
     return None
 
 

@@ -26,7 +26,7 @@ UNKNOWN = object()
 """In place of the value of an expression that could only be had by running code again."""
 PURE = frozenset(
     "size shape dim view reshape transpose permute unsqueeze squeeze flatten float long int to expand contiguous"
-    " numel len type double half bool unbind chunk split".split()
+    " numel len type double half bool unbind chunk split softmax relu tanh sigmoid exp cos sin sqrt mean sum".split()
 )
 """Functions and methods that change nothing, so that an expression may be evaluated once more."""
 
@@ -67,6 +67,7 @@ class Place:
     own: int
     frames: tuple[FrameType, ...]
     caller: Place | None = None
+    edited: tuple[str, ...] | None = None
 
     @property
     def code(self) -> CodeType:
@@ -78,7 +79,9 @@ class Place:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the file, [] where it can't be read."""
+        """The lines of the file, those that were `edited` if they were, [] where it can't be read."""
+        if self.edited is not None:
+            return list(self.edited)
         linecache.checkcache(self.file)
         return linecache.getlines(self.file, self.frame.f_globals)
 

@@ -59,7 +59,16 @@ def _refusal(error: BaseException, place: Place) -> Sentence:
     """Return the sentence of an error that a function of a library raised on its arguments."""
     text = (reason(error) if str(error) else type(error).__name__).rstrip(".")
     what = f"`{shorten(place.text_of(place.node), 60)}`" if isinstance(place.node, ast.Call) else "The line"
-    return Sentence("refusal", f"{what} is refused: {text}.{_values_text(place, place.node)}")
+    return Sentence("refusal", f"{what} is refused: {text}.{_order_text(place)}{_values_text(place, place.node)}")
+
+
+def _order_text(place: Place) -> str:
+    """Return the order of axes that a layer of sequences takes, where the failed line calls one."""
+    for module in reversed(place.modules[place.own :]):
+        if isinstance(first := getattr(module, "batch_first", None), bool):
+            order = "[B, T, D]" if first else "[T, B, D]"
+            return f" `{type(module).__name__}` takes {order}, since batch_first is {first}."
+    return ""
 
 
 def _condition(place: Place) -> ast.AST | None:
@@ -387,6 +396,10 @@ def _missing_forward(error: NotImplementedError, place: Place) -> Sentence | Non
     if not match:
         return None
     module = next((m for m in reversed(place.modules) if type(m).__name__ == match[1]), None)
+    if isinstance(module, nn.ModuleList):
+        return Sentence(
+            "forward", "A `ModuleList` is no layer: call its modules one after the other, or build a `Sequential`."
+        )
     near = (
         close_names("forward", [n for n in vars(type(module)) if callable(getattr(module, n, None))])
         if module is not None

@@ -14,13 +14,16 @@ from tracer.capture.source_lines import source
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.diagnostics.failures.constructions import construction_of
 from tracer.diagnostics.failures.explanation import Operand
-from tracer.diagnostics.failures.place import Place
+from tracer.diagnostics.failures.place import UNKNOWN, Place
 from tracer.diagnostics.failures.probing import Shapes, is_solved
 from tracer.diagnostics.failures.trials import path_of
 from tracer.record import Source
 from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.error_text import shorten
+
+REFLECTED = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand ror".split())
+"""Operators that take their operands the other way round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +116,23 @@ class Scene:
 
     def name(self, tensor: Tensor, role: str) -> str:
         """Return what the code calls a tensor, or what it is for the call: "the weight of `fc`"."""
-        if known := self.place.name_of(tensor):
+        if known := self.place.name_of(tensor) or self._texts.get(id(tensor), ""):
             return f"`{shorten(known, 60)}`"
         maker = self.maker(tensor)
         if isinstance(maker, str) and maker in self._weights:
             return f"`{maker}`"
         return role
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        """The operands of the failed line by the `id` of their tensors, where these are as many and in their order."""
+        operands = [o for o in self.place.operands if o.value is UNKNOWN or isinstance(o.value, Tensor)]
+        if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
+            return {}
+        pairs = [(operand, tensor) for operand, (_, tensor) in zip(operands, self.tensors, strict=True)]
+        if any(o.value is not UNKNOWN and o.value.shape != tensor.shape for o, tensor in pairs):
+            return {}
+        return {} if self.call.name in REFLECTED else {id(tensor): operand.text for operand, tensor in pairs}
 
     @cached_property
     def _weights(self) -> set[str]:

@@ -44,6 +44,14 @@ def apply_edits(lines: list[str], edits: Iterable[Edit]) -> str:
     return b"".join(data).decode()
 
 
+def line_edits(file: str, lines: list[str], text: str) -> tuple[Edit, ...]:
+    """Return the edits of whole lines that lead from the lines of a file to a text of as many lines."""
+    after = text.splitlines(keepends=True)
+    changed = [number for number, pair in enumerate(zip(lines, after, strict=True), 1) if pair[0] != pair[1]]
+    ends = {number: (number, len(lines[number - 1].rstrip("\n").encode())) for number in changed}
+    return tuple(edit_span(file, lines, (n, 0), ends[n], after[n - 1].rstrip("\n")) for n in changed)
+
+
 def codes_of(text: str, file: str) -> Codes:
     """Return the code of all functions in a text. SyntaxError if it is no Python."""
     whole = compile(text, file, "exec", dont_inherit=True)

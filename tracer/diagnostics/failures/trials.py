@@ -104,6 +104,22 @@ class Trials:
             best = min(best, candidate.cost)
         return fixes
 
+    def failure(self, candidate: Candidate) -> tuple[BaseException, FailedRun] | None:
+        """Return the error with which a repaired forward fails elsewhere than before; None where it fails at the same
+        place, or before its first line."""
+        try:
+            with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
+                module, args, kwargs, _ = self._repaired(candidate, self.shapes.sizes)
+                record(module, args, kwargs, attention=False)
+        except Exception as error:
+            place = place_of(error)
+            if "recording" not in vars(error) or place is None or place.file != self.place.file:
+                return None
+            if (place.line, place.columns) == (self.place.line, self.place.columns):
+                return None
+            return error, FailedRun(module, vars(error).pop("recording"))
+        return None
+
     def _other_sizes(self, here: dict[str, int], fixed: dict[str, int]) -> list[dict[str, int]]:
         """Return other sizes at which the module came to the same call: all changed, or the first alone; multiples
         where it came to none, or where a repair has `fixed` some."""

@@ -63,6 +63,10 @@ def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
         )
         return Clash("attention", message, {id(q): (-1,)}, (q, k))
     module = scene.module
+    if isinstance(module, nn.MultiheadAttention) and k.shape[-1] != module.kdim:
+        keys = scene.name(k, "the keys")
+        message = f"{layer} takes keys of width {module.kdim}, and {keys} {scene.shape(k)} has {scene.size(k, -1)}."
+        return Clash("attention", message, {id(k): (-1,)}, (q, k))
     order = "[T, B, D]" if isinstance(module, nn.MultiheadAttention) and not module.batch_first else "[B, T, D]"
     batch = q.shape[1] if q.dim() == 3 else 1
     padding, mask = call.kwargs.get("key_padding_mask"), call.kwargs.get("attn_mask")

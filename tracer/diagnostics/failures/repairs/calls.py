@@ -73,7 +73,7 @@ def _axes(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
         for axis in dict.fromkeys((-1, *range(x.dim()))):
             text = str(axis)
             if scene.place.text_of(place) != text:
-                yield _edit(scene, place, text, f"take axis {axis}: `dim={axis}`", 1.1 + (axis % max(1, x.dim())) / 100)
+                yield _edit(scene, place, text, f"take axis {axis}: `dim={axis}`", 0.9 + (axis % max(1, x.dim())) / 100)
     if keyword is None and not whole and node.args:
         for axis in range(1, x.dim()):
             text = f"{scene.place.text_of(node.args[-1])}, dim={axis}"
@@ -218,6 +218,7 @@ def _losses(scene: Scene, node: ast.AST) -> Iterator[Candidate]:
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         return
     if "entropy" in scene.call.name or "nll" in scene.call.name:
+        yield from _shift(scene, scores)
         if x.dim() > 2:
             text = f"{scores.atom}.transpose(1, {x.dim() - 1})"
             yield both(text, target.text, f"put the classes on axis 1: `{text}`", 0.9)
@@ -249,6 +250,19 @@ def _losses(scene: Scene, node: ast.AST) -> Iterator[Candidate]:
     )
     if scene.call.name == "binary_cross_entropy" and isinstance(node, ast.Call):
         yield _renamed(scene, node, "binary_cross_entropy_with_logits")
+
+
+def _shift(scene: Scene, scores: Expression) -> Iterator[Candidate]:
+    """Yield scores without those of the last token, for labels that begin at the second."""
+    node, shift = scores.node, "[:, :-1]"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape"):
+        base = scene.place.expression(node.func.value)
+        if isinstance(base.value, Tensor) and base.value.dim() == 3:
+            text = f"{base.atom}{shift}.reshape"
+            yield _edit(scene, node.func, text, f"leave out the scores of the last token: `{base.atom}{shift}`", 0.9)
+    elif isinstance(scores.value, Tensor) and scores.value.dim() == 3:
+        text = f"{scores.atom}{shift}.transpose(1, 2)"
+        yield _edit(scene, node, text, f"leave out the scores of the last token: `{text}`", 0.95)
 
 
 def _indices(scene: Scene, clash: Clash, node: ast.Subscript) -> Iterator[Candidate]:

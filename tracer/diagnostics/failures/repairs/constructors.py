@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +11,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.constructions import Construction, class_name, construction_of
+from tracer.diagnostics.failures.constructions import (
+    Construction,
+    assignments,
+    class_name,
+    construction_of,
+    constructor_of,
+)
 from tracer.diagnostics.failures.explanation import Edit
 from tracer.diagnostics.failures.scene import Clash, Scene, argument
 from tracer.diagnostics.failures.source_edits import edit_node, edit_span
@@ -73,9 +80,11 @@ def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     for wanted in _wanted(scene):
         foreign = set(_letters(wanted.formula)) - sizes  # a size of the input that no layer has
         yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN) if foreign else wanted)
-    for path, module in _enclosing(scene):
-        if isinstance(getattr(module, "batch_first", None), bool):
-            yield from _batch_first(scene, clash, path, module)
+    yield from batch_repairs(scene, clash)
+    yield from _key_widths(scene)
+    if clash.kind == "broadcast":
+        yield from _paddings(scene, clash)
+        yield from _tables(scene, clash)
 
 
 def _weight_shapes(scene: Scene) -> Iterator[tuple[str, ...]]:
@@ -131,8 +140,7 @@ def _plain(value: Any) -> str:
 
 def _wanted(scene: Scene) -> Iterator[LayerSize]:
     """Yield the sizes with which the failed layer, or the one before it, would fit."""
-    module, call = scene.module, scene.call
-    x = _input(scene)
+    module, x = scene.module, _input(scene)
     if module is None or not scene.is_module_call or not isinstance(x, Tensor) or not x.dim():
         return
     path = scene.path
@@ -173,7 +181,7 @@ def _wanted(scene: Scene) -> Iterator[LayerSize]:
         rows = int(x.max()) + 1
         if rows > module.num_embeddings:
             yield from _rows(scene, path, x, rows)
-    elif isinstance(module, nn.MultiheadAttention) and call is not None:
+    elif isinstance(module, nn.MultiheadAttention) and x.shape[-1] != module.embed_dim:
         yield from at("embed_dim", -1)
 
 
@@ -225,26 +233,16 @@ def _has(root: nn.Module, path: str) -> bool:
     return True
 
 
-def _enclosing(scene: Scene) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules of PyTorch that the failed line called, with their paths."""
-    for module in scene.place.modules[scene.place.own :]:
-        if (path := scene.path_of(module)) or module is scene.run.module:
-            yield path, module
-
-
-def _batch_first(scene: Scene, clash: Clash, path: str, module: nn.Module) -> Iterator[Candidate]:
-    """Yield the repair that takes the batch along the other axis."""
-    value = not module.batch_first
-    message = f"build `{path}` with `batch_first={value}`"
-    built = construction_of(scene.run.module, path) if path else None
-    edits: tuple[Edit, ...] = ()
-    if built is not None:
-        node = next((k.value for k in built.call.keywords if k.arg == "batch_first"), None)
-        if node is not None:
-            edits = (edit_node(built.file, built.lines, node, str(value)),)
-        else:
-            end = (built.call.end_lineno or 0, (built.call.end_col_offset or 1) - 1)
-            edits = (edit_span(built.file, built.lines, end, end, f", batch_first={value}"),)
+def batch_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the repair that takes the batch along the other axis, in all layers that the failed line calls."""
+    called = list(scene.place.modules[scene.place.own :])
+    layer = next(
+        (module for module in reversed(called) if isinstance(getattr(module, "batch_first", None), bool)), None
+    )
+    if layer is None:
+        return
+    value, path = not layer.batch_first, scene.path_of(called[0])
+    edits, name = _batch_first_edit(scene, called, value)
 
     def exchange(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         for inner in old.modules():
@@ -252,7 +250,163 @@ def _batch_first(scene: Scene, clash: Clash, path: str, module: nn.Module) -> It
                 inner.batch_first = value
         return old
 
-    yield Candidate(message, 0.9 if clash.kind == "mask" else 1.8, edits, path, exchange)
+    where = f"`{path}`" if name == type(called[0]).__name__ or not name else f"the `{name}` of `{path}`"
+    cost = 0.9 if clash.kind in ("mask", "refusal") else 1.8
+    yield Candidate(f"build {where} with `batch_first={value}`", cost, edits, path, exchange)
+
+
+def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tuple[tuple[Edit, ...], str]:
+    """Return the edit of the call that builds one of these modules, the outermost that takes `batch_first`, and the
+    name of its class."""
+    holders = [module for module in scene.place.modules[: scene.place.own] if not isinstance(module, nn.Sequential)]
+    for module in called:
+        if "batch_first" not in inspect.signature(type(module)).parameters and not isinstance(module, nn.RNNBase):
+            continue
+        for holder in reversed(holders):
+            for kind in type(holder).__mro__:
+                if (constructor := constructor_of(kind)) is None:
+                    continue
+                file, lines, function = constructor
+                name = type(module).__name__
+                calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and class_name(n) == name]
+                if len(calls) == 1:
+                    return (_with_keyword(file, lines, calls[0], "batch_first", str(value)),), name
+    return (), ""
+
+
+def _with_keyword(file: str, lines: list[str], call: ast.Call, name: str, text: str) -> Edit:
+    """Return the edit that passes an argument by its name, in the place of another value where there is one."""
+    node = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    if node is not None:
+        return edit_node(file, lines, node, text)
+    end = (call.end_lineno or 0, (call.end_col_offset or 1) - 1)
+    comma = ", " if call.args or call.keywords else ""
+    return edit_span(file, lines, end, end, f"{comma}{name}={text}")
+
+
+def _key_widths(scene: Scene) -> Iterator[Candidate]:
+    """Yield attention whose keys and values are of another width than its queries."""
+    module, call = scene.module, scene.call
+    if not isinstance(module, nn.MultiheadAttention) or call is None or not scene.path:
+        return
+    keys, values = argument(call, 1, "key"), argument(call, 2, "value")
+    if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.shape[-1] == module.kdim:
+        return
+    widths = {"kdim": keys.shape[-1], "vdim": values.shape[-1]}
+    built = construction_of(scene.run.module, scene.path)
+    text = ", ".join(f"{name}={width}" for name, width in widths.items())
+    edits: tuple[Edit, ...] = ()
+    if built is not None and not {keyword.arg for keyword in built.call.keywords} & {"kdim", "vdim"}:
+        end = (built.call.end_lineno or 0, (built.call.end_col_offset or 1) - 1)
+        edits = (edit_span(built.file, built.lines, end, end, f", {text}"),)
+
+    def widen(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        return rebuild_layer(old, **widths)
+
+    yield Candidate(f"build `{scene.path}` with `{text}`", 1.5, edits, scene.path, widen)
+
+
+def _paddings(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the padding with which a convolution keeps the size of its picture, for the sum of both."""
+    for _, tensor in scene.tensors:
+        maker = scene.maker(tensor)
+        path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
+        module = scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+        if not isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) or set(module.stride) != {1}:
+            continue
+        sizes = {d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)}
+        if len(sizes) != 1 or (whole := sizes.pop()) % 2 or module.padding == (whole // 2,) * len(module.stride):
+            continue
+        padding = whole // 2
+        built = construction_of(scene.run.module, path)
+        edits = (_with_keyword(built.file, built.lines, built.call, "padding", str(padding)),) if built else ()
+
+        def pad(old: nn.Module, at: dict[str, int], padding: int = padding) -> nn.Module:
+            return rebuild_layer(old, padding=padding)
+
+        yield Candidate(f"build `{path}` with `padding={padding}`", 1.5, edits, path, pad)
+
+
+def _tables(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a parameter of the size that it meets, such as a table of positions for one token more."""
+    tensors = [tensor for _, tensor in scene.tensors]
+    for tensor in tensors:
+        name = scene.maker(tensor)
+        if not isinstance(name, str) or name not in dict(scene.run.module.named_parameters()):
+            continue
+        other = next((t for t in tensors if t is not tensor and t.dim() >= tensor.dim()), None)
+        axes = clash.axes.get(id(tensor), ())
+        if other is None or len(axes) != 1:
+            continue
+        axis = axes[0] % tensor.dim()
+        formula, value = scene.formula(other, axis - tensor.dim()), other.shape[axis - tensor.dim()]
+        yield from _table_candidates(scene, name, axis, formula, value)
+
+
+def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: int) -> Iterator[Candidate]:
+    path, _, attribute = name.rpartition(".")
+    holder = scene.run.module.get_submodule(path)
+    message = f"build `{name}` with {notation.text(formula)} along axis {axis}"
+
+    def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        new, table = copy.copy(old), getattr(old, attribute)
+        shape = list(table.shape)
+        shape[axis] = int(value_of(formula, sizes)) if sizes else value
+        new._parameters = {**old._parameters, attribute: nn.Parameter(table.new_zeros(shape))}
+        return new
+
+    for kind in type(holder).__mro__:
+        if (constructor := constructor_of(kind)) is None:
+            continue
+        file, lines, function = constructor
+        for target, assigned in assignments(function):
+            if not (isinstance(target, ast.Attribute) and target.attr == attribute):
+                continue
+            sizes = _shape_nodes(assigned)
+            if axis >= len(sizes):
+                continue
+            before = ast.get_source_segment("".join(lines), sizes[axis]) or ""
+            if scene.run.rebuild is not None and scene.run.file == file:
+                for number, text in enumerate((f"{before} + 1", f"{before} + 2", f"{before} - 1", str(value))):
+                    edit = edit_node(file, lines, sizes[axis], text)
+                    yield Candidate(message, 1.9 + number / 50, (edit,), family=message)
+                return
+            edit = edit_node(file, lines, sizes[axis], f"{before} + 1" if not before.isdigit() else str(value))
+            yield Candidate(message, 1.9, (edit,), path, rebuild, family=message)
+            return
+
+
+def _shape_nodes(value: ast.expr) -> list[ast.expr]:
+    """Return the sizes in the call that builds a parameter: those of `nn.Parameter(torch.zeros(1, N, D))`."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and class_name(node) in ("zeros", "randn", "empty", "ones", "rand"):
+            sizes = list(node.args)
+            if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):
+                sizes = list(sizes[0].elts)
+            return sizes
+    return []
+
+
+def list_repairs(scene: Scene) -> Iterator[Candidate]:
+    """Yield the `Sequential` that a list of modules has to be where it is called."""
+    if not isinstance(scene.module, nn.ModuleList) or not scene.path:
+        return
+    built = construction_of(scene.run.module, scene.path)
+    if built is None or len(built.call.args) != 1:
+        return
+    text = "".join(built.lines)
+    function = ast.get_source_segment(text, built.call.func) or ""
+    items = ast.get_source_segment(text, built.call.args[0]) or ""
+    items = items if isinstance(built.call.args[0], (ast.List, ast.ListComp, ast.Name)) else f"({items})"
+    name = function.replace("ModuleList", "Sequential")
+    edit = edit_node(built.file, built.lines, built.call, f"{name}(*{items})")
+
+    def chain(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        return nn.Sequential(*old.children())
+
+    yield Candidate(
+        f"build `{scene.path}` as `Sequential`, which calls one after the other", 1.2, (edit,), scene.path, chain
+    )
 
 
 def _texts(built: Construction, wanted: LayerSize) -> list[str]:

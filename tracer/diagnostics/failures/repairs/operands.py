@@ -30,11 +30,45 @@ def operand_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             yield _candidate(scene, operand, text, cost)
     if clash.kind == "device":
         yield from _factories(scene, operands)
+    if clash.kind in ("broadcast", "product", "attention"):
+        yield from _of_assignments(scene, operands)
     if clash.kind == "product" and isinstance(scene.place.node, ast.BinOp) and len(operands) == 2:
         left, right = operands
         text = f"{right.atom} {'@' if isinstance(scene.place.node.op, ast.MatMult) else '*'} {left.atom}"
         edit = edit_node(scene.place.file, scene.place.lines, scene.place.node, text)
         yield Candidate(f"exchange the factors: `{text}`", 2.5, (edit,))
+
+
+def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
+    """Yield repairs of a tensor in the line that gave it its name, so that all lines after it read the repaired one."""
+    place = scene.place
+    if place.tree is None:
+        return
+    names = {
+        inner.id: place.value(inner)
+        for operand in operands
+        for inner in ast.walk(operand.node)
+        if isinstance(inner, ast.Name) and isinstance(place.value(inner), Tensor)
+    }
+    for name, value in names.items():
+        lines = [
+            node
+            for node in ast.walk(place.tree)
+            if isinstance(node, ast.Assign)
+            and place.code.co_firstlineno < node.lineno < place.line
+            and [getattr(target, "id", "") for target in node.targets] == [name]
+        ]
+        if not lines:
+            continue
+        node = max(lines, key=lambda line: line.lineno).value
+        before = Expression(node, place.text_of(node), value)
+        for other in operands:
+            wanted = other.value
+            if not isinstance(wanted, Tensor) or not wanted.dim() or not value.dim():
+                continue
+            if wanted.shape[-1] == 2 * value.shape[-1]:
+                text = f"torch.cat([{before.text}] * 2, dim=-1)"
+                yield _candidate(scene, before, text, 1.5)
 
 
 def _factories(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
@@ -150,7 +184,13 @@ def _parts(scene: Scene, atom: str, value: object, other: Expression) -> Iterato
         for axis in range(value.dim()):
             if value.shape[axis] == 1 and other.value.shape[axis] != 1:
                 sizes = [f"{other.atom}.size({i})" if i == axis else "-1" for i in range(value.dim())]
-                yield f"{atom}.expand({', '.join(sizes)})", 1.1
+                yield f"{atom}.expand({', '.join(sizes)})", 1.1 if _is_table(scene, value) else 1.7
+            elif 1 < value.shape[axis] < other.value.shape[axis] and other.value.shape[axis] % value.shape[axis] == 0:
+                times = f"{other.atom}.size({axis}) // {atom}.size({axis})"
+                if axis == value.dim() - 1 and other.value.shape[axis] == 2 * value.shape[axis]:
+                    yield f"torch.cat([{atom}, {atom}], dim=-1)", 1.4
+                elif 0 < axis < value.dim() - 2:
+                    yield f"{atom}.repeat_interleave({times}, dim={axis})", 1.3
 
 
 def _is_table(scene: Scene, tensor: Tensor) -> bool:
