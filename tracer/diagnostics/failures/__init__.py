@@ -154,7 +154,7 @@ def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterato
         if there is None or len(text.splitlines()) != len(place.lines):
             continue
         edited = tuple(text.splitlines(keepends=True))
-        after = Scene(run, error, replace(there, edited=edited), Shapes(trials.shapes.sizes))
+        after = Scene(run, error, replace(there, text=edited), Shapes(trials.shapes.sizes))
         if (clash := clash_of(after, error)) is None:
             continue
         for second in (*call_repairs(after, clash), *operand_repairs(after, clash)):

@@ -67,7 +67,7 @@ class Place:
     own: int
     frames: tuple[FrameType, ...]
     caller: Place | None = None
-    edited: tuple[str, ...] | None = None
+    text: tuple[str, ...] | None = None
 
     @property
     def code(self) -> CodeType:
@@ -79,9 +79,9 @@ class Place:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the file, those that were `edited` if they were, [] where it can't be read."""
-        if self.edited is not None:
-            return list(self.edited)
+        """The lines of the file, or those of `text` where an edited one ran, [] where it can't be read."""
+        if self.text is not None:
+            return list(self.text)
         linecache.checkcache(self.file)
         return linecache.getlines(self.file, self.frame.f_globals)
 
