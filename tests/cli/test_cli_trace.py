@@ -145,3 +145,36 @@ def test_other_seeds_are_refused_in_one_line(capsys, wrong):
 def test_a_size_of_zero_is_still_refused(capsys):
     assert cli.main(["trace", "mae", "--set", "N_v=0"]) == 2
     assert "'N_v=0' is not a size" in capsys.readouterr().err
+
+
+def test_a_trace_without_values_needs_no_weights(capsys, tmp_path):
+    config = {"model_type": "llama", "hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 128, "num_key_value_heads": 8, "vocab_size": 128256}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 131072}))
+    chosen = ("--no-values", "--set", "T=8192", "B=2", "--level", "costs")
+    status, out, err = run(capsys, "trace", f"hf:{tmp_path}", *chosen)
+    assert status == 0 and not err and "10,578,116,608 parameters" in out and "B=2, T=8192, D=16384" in out
+    cache = next(line for line in out.splitlines() if line.startswith("Cache of keys and values"))
+    assert "67,108,864" in cache and cache.endswith("2·B·L·T·d_k·h_kv")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--weights", "f.pt"], "--weights 'f.pt' with --no-values: nothing has values there, expected sizes alone"),
+        (["--change", "mask=off"], "--change 'mask=off' with --no-values: nothing has values there"),
+        (["--level", "primitives"], "--level primitives with --no-values: nothing has values there"),
+        (["--set", "d_k=3"], "d_k=3 can't be set, since d_k is derived"),
+        (["--set", "T_past=0"], "'T_past=0' is not a size, expected SYMBOL=INT"),
+    ],
+)
+def test_what_needs_values_is_refused_without_them(capsys, more, message):
+    assert message in refused(capsys, "trace", "nanogpt", "--no-values", *more)
+
+
+def test_costs_are_rows_in_every_format(capsys):
+    table = run(capsys, "trace", "nanogpt", "--level", "costs", "--format", "csv")[1]
+    rows = {row["part"]: row for row in csv.DictReader(io.StringIO(table))}
+    assert rows["MLP"]["flops_symbolic"] == "4*B*D*L*T*d_ff" and int(rows["QKᵀ"]["flops"]) == 2 * 4 * 28 * 28 * 128
+    for format in export.FORMATS:
+        assert "Norms and residual sums" in run(capsys, "trace", "nanogpt", "--level", "costs", "--format", format)[1]

@@ -3,7 +3,7 @@
 Such a file is named after its format, lists the `SUFFIXES` of its files, and has one function `render(trace, level) ->
 str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the lines of the textbook),
 `"calls"` (the composite ops that PyTorch was asked for), `"ops"` (the ops that it ran) and `"primitives"` (the
-decompositions of those ops).
+decompositions of those ops); `"costs"` adds them up by the parts of a block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tracer.record import Trace
 
-LEVELS = ("modules", "steps", "calls", "ops", "primitives")
+LEVELS = ("modules", "steps", "calls", "ops", "primitives", "costs")
 FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tracer.export.math_labels import ACCENTS, GLYPHS
+from tracer.record import key_value_cache
 from tracer.symbols import notation
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ MODULE_COLUMNS = (
     "flops_symbolic", "ops", "verdict", "note",
 )  # fmt: skip
 CALL_COLUMNS = ("index", "module", "call", "outputs", "shapes", "dtype", "flops", "ops", "steps")
+COST_COLUMNS = ("part", "params", "params_symbolic", "flops", "flops_symbolic", "numbers", "numbers_symbolic")
 COLUMNS = {
+    "costs": COST_COLUMNS,
     "modules": MODULE_COLUMNS,
     "calls": CALL_COLUMNS,
     "steps": STEP_COLUMNS,
@@ -52,7 +55,16 @@ def columns(level: str) -> tuple[str, ...]:
 
 def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
     """Return one dictionary per row, keyed by `columns(level)`."""
-    return {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives}[level](trace)
+    levels = {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives, "costs": costs}
+    return levels[level](trace)
+
+
+def costs(trace: Trace) -> list[dict[str, Any]]:
+    """Return one dictionary per part of the blocks, and one for the cache: parameters, FLOPs, and the numbers in all
+    tensors that it computes."""
+    from tracer.record.cost_scaling import parts  # counting FLOPs imports torch, which pages start without
+
+    return [part._asdict() for part in parts(trace)]
 
 
 def steps(trace: Trace) -> list[dict[str, Any]]:
@@ -207,7 +219,9 @@ def letters(latex: str) -> str:
 
 def totals(trace: Trace) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
-    costs = ((trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic))
+    costs = [(trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic)]
+    cached, formula = key_value_cache.elements(trace)
+    costs += [(cached, "numbers in the cache", formula)] if cached else []
     figures = [
         f"{number:,} {what}"
         + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")

@@ -53,6 +53,7 @@ def render(trace: Trace, level: str) -> str:
         *map(_quiet, trace.notes),
     ]
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views["costs"] = _costs
     table = views[level](trace)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
     start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
@@ -79,6 +80,17 @@ def _steps(trace: Trace) -> str:
         for step in trace.steps
     ]
     return _table(("step", "equation", "shape", "error"), body)
+
+
+def _costs(trace: Trace) -> str:
+    body = []
+    for row in rows.costs(trace):
+        cells = [
+            f'<td class="number">{row[name]:,}<br>{_quiet(notation.text(row[f"{name}_symbolic"]))}</td>'
+            for name in ("params", "flops", "numbers")
+        ]
+        body.append((f"<td>{text(row['part'])}</td>", *cells))
+    return _table(("part", "params", "FLOPs", "numbers"), body)
 
 
 def _modules(trace: Trace) -> str:

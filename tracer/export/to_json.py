@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from tracer.export import rows
 from tracer.record import (
     CallRecord,
     Decomposition,
@@ -25,7 +26,10 @@ SUFFIXES = (".json",)
 
 def render(trace: Trace, level: str) -> str:
     """Return one JSON object; it holds all levels that the trace has, whatever the `level`."""
-    return json.dumps(tree(trace), indent=1, ensure_ascii=False, allow_nan=False)
+    contents = tree(trace)
+    if level == "costs":
+        contents["costs"] = rows.costs(trace)
+    return json.dumps(contents, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def tree(trace: Trace) -> dict[str, Any]:

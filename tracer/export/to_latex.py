@@ -34,6 +34,7 @@ def render(trace: Trace, level: str) -> str:
     ]
     cost += [f"{rows.uncounted_ops(trace)}."] if trace.uncounted_ops else []
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views["costs"] = _costs
     body = views[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
@@ -67,6 +68,15 @@ def _check(step: Step) -> str:
     shape = r" \times ".join(map(str, step.shape))
     error = text(rows.proof(step))
     return rf"{shape} && \text{{{error}}}"
+
+
+def _costs(trace: Trace) -> str:
+    lines: list[tuple[str, ...]] = [("part", "params", "FLOPs", "numbers")]
+    for row in rows.costs(trace):
+        formulas = (row[f"{name}_symbolic"] for name in ("params", "flops", "numbers"))
+        cells = ("?" if formula == "?" else f"${notation.latex(formula)}$" for formula in formulas)
+        lines.append((text(row["part"]), *cells))
+    return _long("llll", lines)
 
 
 def _modules(trace: Trace) -> str:

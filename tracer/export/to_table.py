@@ -10,7 +10,7 @@ from tracer.record import Trace
 from tracer.symbols import notation
 
 SUFFIXES = (".txt",)
-RIGHT = {"index", "number", "error", "params", "flops", "times"}
+RIGHT = {"index", "number", "error", "params", "flops", "times", "numbers"}
 
 
 def render(trace: Trace, level: str) -> str:
@@ -22,6 +22,7 @@ def render(trace: Trace, level: str) -> str:
         *trace.notes,
     ]
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views["costs"] = _costs
     body = align(views[level](trace)) or f"This run has no {level}; --level ops shows its operations."
     return "\n".join([*(rows.cell(line) for line in head if line), "", body])
 
@@ -114,6 +115,16 @@ def _primitives(trace: Trace) -> list[dict[str, str]]:
             "note": row["note"],
         }
         for row in rows.primitives(trace)
+    ]
+
+
+def _costs(trace: Trace) -> list[dict[str, str]]:
+    return [
+        {
+            name: f"{value:,}" if isinstance(value, int) else notation.text(value) if "_" in name else value
+            for name, value in row.items()
+        }
+        for row in rows.costs(trace)
     ]
 
 

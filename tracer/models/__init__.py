@@ -170,7 +170,14 @@ def check(name: str, config: dict[str, Any]) -> None:
     shapes(spec, full | {symbol: 1 for symbol in spec.sizes if symbol.startswith("L")})
 
 
-def load(name: str, *, weights: str | PathLike | bytes | None = None, device: str = "cpu", **config: Any) -> Model:
+def load(
+    name: str,
+    *,
+    weights: str | PathLike | bytes | None = None,
+    device: str = "cpu",
+    values: bool = True,
+    **config: Any,
+) -> Model:
     """Return the model of that name, ready to run, at the sizes and options of `config`.
 
     Shipped weights are loaded if they fit the request; at other sizes, or if none are shipped, the weights are random
@@ -178,7 +185,9 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
     by its path. Sizes of a layout that the model knows (`Spec.convert`) are read from it, or from the card that
     training writes beside the file. Names with a colon are models of libraries: `torchvision:vit_b_16` (see
     `tracer.zoo`). `device` is the device of the model, "cpu", "cuda" or "mps"; the kept tensors of a run are moved
-    to the CPU, and its proofs run there.
+    to the CPU, and its proofs run there. With `values=False` the model has no weights, at any size: only
+    `trace(values=False)` runs it, which takes no memory. So it is where a folder holds a configuration alone that is
+    too large to be given weights.
 
     Raise ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, weights that
     don't fit the sizes, or a device that is not available.
@@ -186,8 +195,26 @@ def load(name: str, *, weights: str | PathLike | bytes | None = None, device: st
     from tracer.utils.devices import device_of  # imports torch, which pages that are drawn don't wait for
 
     place = device_of(device)  # before anything is built
+    if not values:
+        if weights is not None or place.type != "cpu":
+            wanted = f"weights={quote(weights)}" if weights is not None else f"device={quote(device)}"
+            raise ValueError(f"{wanted} with values=False: a model without values has no weights, expected sizes alone")
+        return zoo.load(name, values=False, **config) if zoo.is_foreign(name) else _without_values(name, config)
     model = zoo.load(name, weights=weights, **config) if zoo.is_foreign(name) else _own(name, weights, config)
+    if model.valueless:
+        return model
     return model if place.type == "cpu" else model.on(place)
+
+
+def _without_values(name: str, config: dict[str, Any]) -> Model:
+    """Return one of our own models without weights, at any size."""
+    from tracer.models.shared.config_validation import check_config  # loads torch
+    from tracer.models.shared.spec import model_without_values  # loads torch
+
+    check_config(spec_of(name), name, config)
+    model = model_without_values(name, spec_of(name), {**shipped_config(name), **config})
+    model.card = _facts(card(name), "mean", "std", "vocabulary", "classes")
+    return model
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:

@@ -48,6 +48,12 @@ def of_step(trace: Trace, step: Step) -> Cost:
     fused = {later.inside for later in trace.steps if later.inside is not None}
     if step.inside is None and not fused.intersection(step.ops):
         return _cost(sum(op.params for op in ops), _sum(op.params_symbolic for op in ops), ops)
+    if (scores := _scores_op(trace, step, fused)) is not None:
+        of_scores = [trace.ops[scores]]
+        rest = of_scores if step.inside is not None else [op for op in ops if op.index != scores]
+        rest = rest if step.inside is None or step.product is not None else []
+        read = ops if step.inside is None else ()
+        return _cost(sum(op.params for op in read), _sum(op.params_symbolic for op in read), rest)
     mine = [parts(trace, op).get(step.id, (0, "0")) for op in (fused & {*step.ops, step.inside})]
     rest = [op for op in ops if op.index not in fused]
     plain = _cost(sum(op.params for op in ops), _sum(op.params_symbolic for op in ops), rest)
@@ -55,6 +61,20 @@ def of_step(trace: Trace, step: Step) -> Cost:
         flops=plain.flops + sum(flops for flops, _ in mine),
         flops_symbolic=_sum([plain.flops_symbolic, *(formula for _, formula in mine)]),
     )
+
+
+def _scores_op(trace: Trace, step: Step, fused: set[int]) -> int | None:
+    """Return the op that multiplies queries and keys, where PyTorch ran attention that the code asked for as one call
+    as several ops: all of them belong to the step of its result. None where one op computed it."""
+    owners = [step] if step.inside is None else [later for later in trace.steps if step.inside in later.ops]
+    inside = {step.inside} if step.inside is not None else fused.intersection(step.ops)
+    scores = [later for later in trace.steps if later.inside in inside and later.product is not None]
+    if len(owners) != 1 or len(scores) != 1:
+        return None
+    products = [index for index in owners[0].ops if trace.ops[index].flops]
+    size = prod(scores[0].shape)
+    before = [index for index in products if index not in inside and prod(trace.ops[index].outputs[0].shape) == size]
+    return before[0] if len(products) == 2 and len(before) == 1 else None
 
 
 def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:

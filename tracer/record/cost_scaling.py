@@ -5,33 +5,38 @@ Sources: 2 FLOPs for each multiply-add; the parts are those of Kaplan et al. 202
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import sympy
 
-from tracer.record import Step, Trace, cost_breakdown
+from tracer.record import Step, Trace, cost_breakdown, key_value_cache
 from tracer.symbols import cost, formula_parser
 from tracer.symbols.notation import parse, symbol
 
-PROJECTIONS, SCORES, MIXED, MLP, ENDS = (
+PROJECTIONS, SCORES, MIXED, MLP, NORMS, ENDS = (
     "Q, K, V and output projections",
     "QKᵀ",
     "Weighted sum of values",
     "MLP",
+    "Norms and residual sums",
     "Embedding and head",
 )
-PARTS = (PROJECTIONS, SCORES, MIXED, MLP, ENDS)
-"""What the FLOPs of a model fall to; the ends are what comes before the blocks and after them."""
+PARTS = (PROJECTIONS, SCORES, MIXED, MLP, NORMS, ENDS)
+"""The parts that the costs of a model fall to; the ends are what comes before the blocks and after them."""
+CACHE = "Cache of keys and values"
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Formulas over sizes: elements of `params`, `flops` of the whole and of its `parts`, and the elements of all
-    tensors of the textbook, `tensors`, and of the attention weights among them, `weights`. `derived` holds the formulas
-    of sizes that follow from others, `sizes` their values at the run. A formula is `"?"` where there is none."""
+    """Formulas over sizes: elements of `params`, `flops` of the whole and of its `parts`, the elements of all tensors
+    of the textbook, `tensors`, and of the attention weights among them, `weights`, and of the `cache` that the run
+    returned. `derived` holds the formulas of sizes that follow from others, `sizes` their values at the run. A formula
+    is `"?"` where there is none."""
 
     params: str
     flops: str
@@ -40,6 +45,7 @@ class Scaling:
     weights: str
     derived: Mapping[str, str]
     sizes: Mapping[str, int]
+    cache: str = "0"
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return these sizes and those that follow from them; missing ones are as in the run. Raise ValueError in one
@@ -60,7 +66,8 @@ class Scaling:
     @cached_property
     def formulas(self) -> dict[str, str]:
         """Return the formula of each count."""
-        return {"params": self.params, "flops": self.flops, "tensors": self.tensors, "weights": self.weights}
+        counts = {"params": self.params, "flops": self.flops, "tensors": self.tensors, "weights": self.weights}
+        return counts | {"cache": self.cache}
 
     @cached_property
     def length(self) -> str:
@@ -125,7 +132,76 @@ def scaling(trace: Trace) -> Scaling:
         cost.total(weights, depths),
         {size.name: size.equals for size in trace.symbols if size.equals not in ("", str(size.value))},
         {size.name: size.value for size in trace.symbols},
+        key_value_cache.elements(trace)[1],
     )
+
+
+class PartCost(NamedTuple):
+    """The cost of a part of a model: elements of its parameters, FLOPs, and elements of the tensors that its steps
+    compute, each as a number and as a formula, `"?"` where it is not known in symbols."""
+
+    part: str
+    params: int
+    params_symbolic: str
+    flops: int
+    flops_symbolic: str
+    numbers: int
+    numbers_symbolic: str
+
+
+def parts(trace: Trace) -> tuple[PartCost, ...]:
+    """Return the cost of a run by the parts of its blocks; the cache that it returned, if any, is the last."""
+    depths, stages = _depths(trace), _stages(trace.steps)
+    costs: dict[str, list] = {}
+    for step, stage in zip(trace.steps, stages, strict=True):
+        step = replace(step, stage=stage)
+        of_step = cost_breakdown.of_step(trace, step)
+        elements = cost.elements([step.symbolic]) if step.shape else "1"
+        place = (_tower(step), step.layer)
+        costs.setdefault(_part_of_costs(trace, step), []).append((of_step, prod(step.shape), elements, place))
+    rows = []
+    for part in (part for part in PARTS if part in costs):
+        of_part = costs[part]
+        formulas = (
+            cost.total([(formula(entry), *place) for *entry, place in of_part], depths)
+            for formula in (
+                lambda entry: entry[0].params_symbolic,
+                lambda entry: entry[0].flops_symbolic,
+                lambda entry: entry[2],
+            )
+        )
+        params, flops, numbers = formulas
+        rows.append(
+            PartCost(
+                part,
+                sum(of_step.params for of_step, *_ in of_part),
+                params,
+                sum(of_step.flops for of_step, *_ in of_part),
+                flops,
+                sum(count for _, count, *_ in of_part),
+                numbers,
+            )
+        )
+    cached, formula = key_value_cache.elements(trace)
+    return (*rows, *([PartCost(CACHE, 0, "0", 0, "0", cached, formula)] if cached else []))
+
+
+def _stages(steps: Sequence[Step]) -> list[str]:
+    """Return the stage of each step; in a block, one of no known stage is on the way to that of the next."""
+    stages: list[str] = []
+    for step in reversed(steps):
+        known = step.layer is None or step.stage in ("attention", "mlp", "norm")
+        stages.append(step.stage if known or not stages else stages[-1])
+    return stages[::-1]
+
+
+def _part_of_costs(trace: Trace, step: Step) -> str:
+    """Return the part of the model that the parameters and tensors of a step belong to."""
+    part = _part(trace, step)
+    if step.layer is None or part == ENDS:
+        return ENDS if step.layer is None else NORMS
+    residual = step.stage == "norm" or re.search(r"\.residual\d*$|norm\d*$", step.id)
+    return NORMS if residual else part
 
 
 def count_elements(trace: Trace) -> int:

@@ -1,4 +1,4 @@
-"""Copies of the caller's module that run at other sizes and share its parameters."""
+"""Copies of the caller's module that run at other sizes and share its parameters, and modes without values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tracer.utils.internals.torch_internals import fake_tensor_mode
+from tracer.utils.internals.torch_internals import DispatchMode, fake_tensor_mode
 
 
 def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
@@ -61,3 +61,13 @@ def valueless_mode() -> Any:
 def _is_for_reader(message: LogRecord) -> bool:
     """Return whether a log message is for the reader; that an op refused a size is not, since others follow."""
     return not message.getMessage().startswith("failed while attempting to run meta")
+
+
+class OnMeta(DispatchMode):
+    """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.native_batch_norm.default and not args[5]:
+            return result[0], result[1].new_empty(0), result[2].new_empty(0)
+        return result

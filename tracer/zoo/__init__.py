@@ -125,21 +125,26 @@ def tiny(name: str) -> dict[str, Any]:
     return {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
 
 
-def load(name: str, *, weights=None, **config) -> Model:
+def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     """Load a library's model, ready to run; see `tracer.load`.
 
     With the library's own weights where those are on this machine or can be downloaded, else with seeded random
-    ones; `model.weights` says which, and why. At other sizes always with seeded random weights.
+    ones; `model.weights` says which, and why. At other sizes always with seeded random weights. Without `values`, and
+    where a configuration stands alone that is too large for weights, it is on the device `meta`.
     """
     from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
-    from tracer.models.shared.spec import Model, build_seeded  # loads torch
+    from tracer.models.shared.spec import Model, build_seeded, model_without_values  # loads torch
 
     (source, id), spec = source_of(name), spec_of(name)
     check_config(spec, name, config)
-    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}, **config}
+    full = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}, **config}
     try:
+        if not values:
+            return model_without_values(name, spec, full)
         check_memory(spec, name, full)
     except TooLarge:
+        if weights is None and getattr(source, "is_configuration", lambda id: False)(id):
+            return model_without_values(name, spec, full)
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         sizes_text = ", ".join(f"{symbol}={value}" for symbol, value in config.items())

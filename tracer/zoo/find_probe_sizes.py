@@ -17,7 +17,7 @@ from tracer.shapes import Vocabulary
 from tracer.shapes.op_alignment import COPIES, align
 from tracer.symbols.notation import parse
 from tracer.utils.error_text import reason
-from tracer.utils.internals.torch_internals import DispatchMode, disable_dispatch_modes, fake_tensor
+from tracer.utils.internals.torch_internals import disable_dispatch_modes, fake_tensor
 
 PROBES = 5
 """Runs at other sizes: four that solve, and one that is predicted."""
@@ -169,16 +169,6 @@ def same_shapes(run: Recording, vocabulary: Vocabulary, base: dict[str, int]) ->
         [shape for shape, *_ in first.outputs] == [shape for shape, *_ in two.outputs]
         for first, two in zip(run.ops, probe_ops, strict=True)
     )
-
-
-class OnMeta(DispatchMode):
-    """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.native_batch_norm.default and not args[5]:
-            return result[0], result[1].new_empty(0), result[2].new_empty(0)
-        return result
 
 
 def _probes(base: dict[str, int], groups: list[SizeGroup], chosen: dict[int, int]) -> list[dict[str, int]]:

@@ -2,11 +2,13 @@
 
 Without --image and --text, the model runs on its own sample. `--set B=4` repeats the input four times. Another size
 than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other
-choices, such as `gelu=tanh`. `--module package.file:factory` runs your own module: `factory()` returns `(module,
-args)`, and its arguments with whole numbers for defaults are the symbols. If it fails, the command prints why, with the
-line, both shapes and repairs that were tried, and its exit status is 1. `--change
-block1.attention.weights="drop_heads(0)"` replaces the value of a line, by its id, in the run. `--cache` reads the last
-token of a text, after a cache of the keys and values of the tokens before it.
+choices, such as `gelu=tanh`. `--no-values` runs it on the device `meta` instead, at any size, without weights and
+without memory, also from a folder with a `config.json` alone; `T_past` is then the number of tokens in the cache.
+`--module package.file:factory` runs your own module: `factory()` returns `(module, args)`, and its arguments with whole
+numbers for defaults are the symbols. If it fails, the command prints why, with the line, both shapes and repairs that
+were tried, and its exit status is 1. `--change block1.attention.weights="drop_heads(0)"` replaces the value of a line,
+by its id, in the run. `--cache` reads the last token of a text, after a cache of the keys and values of the tokens
+before it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", action="store_true", help="read the last token alone, after a cache of the keys and values of others"
     )
+    parser.add_argument(
+        "--no-values", action="store_true", help="shapes, symbols and costs alone: no weights, no memory, any size"
+    )
     shared.change(parser)
     shared.view(parser)
 
@@ -82,6 +87,16 @@ def run(options: argparse.Namespace) -> int:
         input_option := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)
     ):
         raise ValueError(f"--{input_option} with --module: your own function makes the inputs, expected --set alone")
+    if options.no_values:
+        needs = {"module": options.module, "weights": options.weights, "change": options.change}
+        needs |= {"device": options.device if options.device != "cpu" else None}
+        if wanted := next((name for name, value in needs.items() if value), None):
+            value = " ".join(needs[wanted]) if wanted == "change" else needs[wanted]
+            raise ValueError(
+                f"--{wanted} {quote(value)} with --no-values: nothing has values there, expected sizes alone"
+            )
+        if options.level == "primitives":
+            raise ValueError("--level primitives with --no-values: nothing has values there, expected another level")
     if options.module and options.device != "cpu":
         conflict = f"--device {quote(options.device)} with --module"
         raise ValueError(f"{conflict}: your own function says where its module runs, expected --set alone")
@@ -116,6 +131,8 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
     why lines were not checked."""
     from tracer.tracing.proofs import counterfactual_budget
 
+    if options.no_values:
+        return trace
     saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file
     if saved:
         return trace.diagnose()
@@ -137,6 +154,8 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     if options.module:
         sizes = {name: parse_choice(name, value, {}, {}) for name, value in options.set}
         return user_factory.trace(options.module, primitives=primitives, change=change, **sizes)
+    if options.no_values:
+        return _trace_without_values(options, photo)
     spec = models.spec_of(options.name)
     sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
     runs = (*spec.runs, *spec.settings, *([T_PAST] if options.cache else []))
@@ -150,3 +169,17 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
         print(f"{options.name} with {sizes_text}: {model.weights}", file=sys.stderr)
     cache = options.cache
     return model.trace(photo, options.text, primitives=primitives, change=change, cache=cache, **input_sizes)
+
+
+def _trace_without_values(options: argparse.Namespace, photo) -> Trace:
+    """Return the run of a model on the device `meta`."""
+    import tracer
+    from tracer import models
+    from tracer.models.shared.decoding import T_PAST
+
+    spec = models.spec_of(options.name)
+    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
+    input_sizes = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings, T_PAST) if name in sizes}
+    model = tracer.load(options.name, values=False, **sizes)
+    shared.check_takes(options, model.takes)
+    return model.trace(image=photo, text=options.text, values=False, cache=options.cache, **input_sizes)

@@ -17,20 +17,29 @@ from tracer.changes import Change, change_of, divide, has_name, write
 from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.config_validation import on_meta
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
+from tracer.shapes.shadow_module import OnMeta
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
 from tracer.tracing.changed_runs import LineSite, interventions_of, line_sites
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import quote, quoted_setting, reason
+from tracer.utils.internals.torch_internals import disable_dispatch_modes
 from tracer.utils.limits import limits
 from tracer.utils.progress import doing
 from tracer.utils.thread_local_rng import seeded_draws
 
 CHANGED = 32
 """Number of changed copies of one model, and of sizes whose lines can be changed, that are cached."""
+
+META = torch.device("meta")
+"""The device whose tensors have shapes and no values."""
+
+NO_WEIGHTS = "no weights: on the device meta, tensors have shapes and no values"
+"""What is said of the weights of a model there."""
 
 SOLUTIONS = 64
 """Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
@@ -57,6 +66,8 @@ class Spec:
     name it. `subset` has the fields that differ where patches are left out of the sequence, if the model can do that:
     its `prepare` returns the numbers of the tokens that stay as `named["kept"]`. `decoder(model)` returns the model
     that reads the last tokens of a text after a cache of keys and values (`tracer.models.shared.decoding`).
+    `configure_valueless(net)` changes settings of a net that a run without values needs, such as that it returns its
+    cache.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -85,6 +96,7 @@ class Spec:
     meanings: dict[str, str] = field(default_factory=dict)
     subset: dict[str, Any] = field(default_factory=dict)
     decoder: Callable[[Model], Model] | None = None
+    configure_valueless: Callable[[torch.nn.Module], None] = lambda net: None
 
 
 @dataclass
@@ -124,9 +136,24 @@ class Model:
         """The inputs of `inputs` and `trace`: "image", "text" or both."""
         return self.spec.takes
 
+    @property
+    def valueless(self) -> bool:
+        """True if the model is on the device `meta`, where tensors have shapes and no values."""
+        return self.device.type == META.type
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The sizes that dimensions are solved over, and the construction of the net at other sizes."""
+
+        def build_empty(sizes: dict[str, int]) -> tuple:
+            own = {name: value for name, value in sizes.items() if name in self.spec.sizes}
+            with disable_dispatch_modes():
+                net, example = build_without_values(self.spec, {**own, **self.options}), self.spec.example(sizes)
+                example = example if isinstance(example, Inputs) else Inputs(tuple(example))
+                return self.intervene(net), tuple(example.on(META)), example.on(META).named
+
+        if self.valueless:
+            return Vocabulary(self.spec.names, self.spec.derived, build_empty, OnMeta)
 
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
@@ -197,13 +224,27 @@ class Model:
         primitives: bool | Collection[int] = False,
         change: Mapping[str, Any] | None = None,
         cache: bool = False,
+        values: bool = True,
         **sizes: int,
     ) -> Trace:
         """Run the model once and prove every line that it shows.
 
         See `inputs`, and `tracer.trace` for `keep`, `prove`, `primitives` and `change`. With `cache`, the run reads the
         last token of the text alone (`T` sets how many), after the keys and values of all tokens before it.
+
+        With `values=False` the model runs on the device `meta`, without weights and without memory, at any size:
+        shapes, symbols and costs are those of that run, and its lines are proven on a small twin of it. `T_past` is
+        then the number of tokens in the cache: `T=1, T_past=8191` is the step that reads token 8,192.
         """
+        if not values:
+            from tracer.models.shared.without_values import trace_without_values  # builds models
+
+            if primitives or change:
+                wanted = "primitives" if primitives else "change"
+                raise ValueError(f"{wanted}={quote(primitives or change)} needs values, and values=False was given")
+            return trace_without_values(self, image, text, sizes, cache)
+        if self.valueless:
+            raise ValueError(f"{quote(self.name)} has no weights here, only shapes: expected values=False")
         if cache:
             settings = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
             return cast(Any, self.decoder).trace(image, text, **settings, **sizes)
@@ -392,6 +433,18 @@ class Model:
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
         return solve_first(recording, sizes, ways, self.net)
+
+
+def model_without_values(name: str, spec: Spec, config: dict) -> Model:
+    """Return the model at these sizes and options on the device `meta`, without weights."""
+    return Model.of(name, spec, build_without_values(spec, config), config, weights=NO_WEIGHTS, device=META)
+
+
+def build_without_values(spec: Spec, config: dict) -> torch.nn.Module:
+    """Return the net at these sizes and options on the device `meta`, in eval mode."""
+    net = on_meta(lambda: spec.net(**config)).eval()
+    spec.configure_valueless(net)
+    return net
 
 
 def build_seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:

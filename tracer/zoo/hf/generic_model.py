@@ -16,11 +16,11 @@ from tracer.models.shared.spec import Spec, build_seeded
 from tracer.record import Segment
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
-from tracer.shapes.shadow_module import valueless_mode
+from tracer.shapes.shadow_module import OnMeta, valueless_mode
 from tracer.symbols.notation import parse
 from tracer.tracing import WHOLE
 from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
-from tracer.zoo.find_probe_sizes import OnMeta, SizeGroup, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.find_probe_sizes import SizeGroup, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
 from tracer.zoo.hf.cached_decoding import with_cache
 from tracer.zoo.hf.config_attributes import at as placed
@@ -28,7 +28,7 @@ from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
 from tracer.zoo.hf.dummy.build_and_probe import OpenedModel
 from tracer.zoo.hf.output_heads import HINTS, SENTENCES, STREAM, UNUSED, each_place, following, labels, vectors
-from tracer.zoo.hf.spec_builders import tokenize
+from tracer.zoo.hf.spec_builders import configure_valueless, tokenize
 from tracer.zoo.vision import generic_vision
 
 LIGHT = 70_000_000
@@ -142,7 +142,10 @@ def spec(opened: OpenedModel, files) -> Spec:
 
         def empty(at: dict) -> torch.nn.Module:
             with disable_dispatch_modes(), torch.device("meta"):
-                return model.intervene(net(**{symbol: at[symbol] for symbol in paths}, **model.options))
+                built = net(**{symbol: at[symbol] for symbol in paths}, **model.options)
+            if model.valueless:
+                configure_valueless(built)
+            return model.intervene(built)
 
         def on_meta(at: dict) -> tuple:
             dummy = inputs_at(at)
@@ -178,8 +181,10 @@ def spec(opened: OpenedModel, files) -> Spec:
         names = tuple(name for name in ORDER if name in {**base, **derived} or {*name} & {*"/+*"})
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
         plain = Vocabulary(names, derived, on_meta, OnMeta)  # the cheaper one, but some ops are others there
-        if same_shapes(recording, plain, base):
+        if model.valueless or same_shapes(recording, plain, base):
             yield from find_probe_sizes(recording, plain, base, groups)
+        if model.valueless:
+            return
         vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
         yield from find_probe_sizes(recording, vocabulary, base, groups)
         axes: dict[str, Any] = {"B": 0}
@@ -210,6 +215,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         ways=ways,
         decoder=partial(with_cache, files.tokenizer),
         parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
+        configure_valueless=configure_valueless,
     )
 
 

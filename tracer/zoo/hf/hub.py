@@ -93,6 +93,8 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
         if family is None and _open_generic(id).small:
             source = f"a small configuration of the family with {source}"
         return None, None, source + "name of one on the hub, such as hf:openai-community/gpt2"
+    if is_configuration(id):
+        return None, None, f"seeded random weights: {id} holds a configuration, and no weights"
     options = {option: sizes[option] for option in spec.options}
     what = f"the weights of {quote(f'hf:{id}')}"
     with _readable(what):
@@ -114,6 +116,15 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     with _readable(f"what stands beside the weights of {quote(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
     return architecture.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
+
+
+def is_configuration(id: str) -> bool:
+    """Return whether a name is that of a folder with a configuration and no weights."""
+    return (
+        isdir(id)
+        and CheckpointFiles(id).exist
+        and not any(CheckpointFiles(id).path(name, local=True) for name in WEIGHTS)
+    )
 
 
 def _lacking(names: list[str]) -> str:

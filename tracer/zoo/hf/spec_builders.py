@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import torch
 
@@ -14,6 +15,8 @@ from tracer.utils.internals.transformers_internals import build_from_config
 
 ATTENTION = ("sdpa", "eager")
 """The implementations of attention: PyTorch's fused kernel, or written out."""
+EXPERTS = "batched_mm"
+"""The implementation of experts that asks for no values: as many matrix products as tokens have experts."""
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 
@@ -47,6 +50,19 @@ def without_cache(config) -> None:
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None:
             part.use_cache = False
+
+
+def configure_valueless(net: torch.nn.Module) -> None:
+    """Configure a net for runs without values, in place: it returns its cache of keys and values, without which
+    transformers makes no mask on `meta`, and multiplies each token by the weights of its experts, where its own loop
+    over experts asks which ones were chosen."""
+    encodes = getattr(net.config, "is_encoder_decoder", False)  # an encoder of such a net keeps no cache
+    for part in net.modules():
+        config: Any = getattr(part, "config", None)
+        if hasattr(config, "use_cache") and (not encodes or part is net or getattr(config, "is_decoder", False)):
+            config.use_cache = True
+    if any(type(part).__name__.endswith("Experts") for part in net.modules()):
+        net.set_experts_implementation(EXPERTS)
 
 
 def tokenize(tokenizer, model, text: str | None, sizes: dict[str, int]) -> tuple[list[int], tuple[str, ...]]:

@@ -13,9 +13,9 @@ from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec
 from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
-from tracer.shapes.shadow_module import valueless_mode
+from tracer.shapes.shadow_module import OnMeta, valueless_mode
 from tracer.utils.internals.torch_internals import disable_dispatch_modes
-from tracer.zoo.find_probe_sizes import OnMeta, SizeGroup, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.find_probe_sizes import SizeGroup, find_probe_sizes, group, same_shapes, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -96,8 +96,10 @@ def spec(
 
         groups = [*symbols, sides(*side)]
         plain = Vocabulary(names, {}, on_meta, OnMeta)  # the cheaper one, but some ops are others there
-        if same_shapes(recording, plain, base):
+        if model.valueless or same_shapes(recording, plain, base):
             yield from find_probe_sizes(recording, plain, base, groups)
+        if model.valueless:
+            return
         yield from find_probe_sizes(
             recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups
         )
