@@ -8,8 +8,8 @@ import torch
 import tracer
 from tests.cli.test_cli import refused, run
 from tests.support.sweeping import cases
-from tracer.models.shared.config_validation import on_meta
 from tracer.shapes import UNKNOWN
+from tracer.shapes.shadow_module import on_meta
 from tracer.symbols import notation
 from tracer.verify import survey_names
 from tracer.zoo import find_probe_sizes

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tracer.export.math_labels import ACCENTS, GLYPHS
-from tracer.record import key_value_cache
 from tracer.symbols import notation
 
 if TYPE_CHECKING:
@@ -220,6 +219,8 @@ def letters(latex: str) -> str:
 def totals(trace: Trace) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = [(trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic)]
+    from tracer.record import key_value_cache  # as above
+
     cached, formula = key_value_cache.elements(trace)
     costs += [(cached, "numbers in the cache", formula)] if cached else []
     figures = [

@@ -209,12 +209,11 @@ def load(
 def _without_values(name: str, config: dict[str, Any]) -> Model:
     """Return one of our own models without weights, at any size."""
     from tracer.models.shared.config_validation import check_config  # loads torch
-    from tracer.models.shared.spec import model_without_values  # loads torch
+    from tracer.models.shared.spec import Model  # loads torch
 
     check_config(spec_of(name), name, config)
-    model = model_without_values(name, spec_of(name), {**shipped_config(name), **config})
-    model.card = _facts(card(name), "mean", "std", "vocabulary", "classes")
-    return model
+    facts = _facts(card(name), "mean", "std", "vocabulary", "classes")
+    return Model.without_weights(name, spec_of(name), {**shipped_config(name), **config}, facts)
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:

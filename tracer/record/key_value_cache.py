@@ -16,7 +16,7 @@ NAMES = re.compile(r"(past_key_values|cache_params|past_buckets_states|mems|cach
 """The names under which models return what they keep for the next token."""
 APPENDED = re.compile(r"\[1\]\[(\d+)\]\[[01]\]")
 """The places of keys and values in what a decoder returns that reads from a cache."""
-CACHED_TOKENS = "T_past"
+T_PAST = "T_past"
 """The size of the cache that a run reads."""
 BLOCK = re.compile(r"\[(\d+)\]")
 OPEN = "?"
@@ -37,7 +37,7 @@ class CachedTensor(NamedTuple):
 def cached_tensors(trace: Trace) -> tuple[CachedTensor, ...]:
     """Return the tensors of the cache that a run returned; none of a model that keeps none."""
     steps = {step.id: step for step in trace.steps}
-    reads = any(size.name == CACHED_TOKENS for size in trace.symbols)
+    reads = any(size.name == T_PAST for size in trace.symbols)
     tensors = []
     for returned in trace.returned:
         appended = APPENDED.fullmatch(returned.name) if reads else None

@@ -1,9 +1,11 @@
-"""Copies of the caller's module that run at other sizes and share its parameters, and modes without values."""
+"""Copies of the caller's module that run at other sizes and share its parameters, and nets without values."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from logging import LogRecord, getLogger
+from numbers import Number
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
     with _Detaching():
         return copy.deepcopy(value, dict(shared))
 
+
+SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
+"""Methods that keep a tensor's shape if all other arguments are plain numbers."""
 
 DEEP = torch.strided, torch.sparse_coo
 """Layouts that `copy.deepcopy` supports."""
@@ -71,3 +76,45 @@ class OnMeta(DispatchMode):
         if func is torch.ops.aten.native_batch_norm.default and not args[5]:
             return result[0], result[1].new_empty(0), result[2].new_empty(0)
         return result
+
+
+def on_meta(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Return the result of `make()` on `meta`, without memory.
+
+    Also a `make` that reads numbers of the sequences from which it counts its sizes works.
+    """
+    try:
+        with torch.device("meta"), _SkipInitialisation():
+            return make()
+    except RuntimeError as error:
+        if "meta" not in str(error):
+            raise
+    with torch.device("meta"), _SkipInitialisation(), _FillSequences():
+        return make().to("meta")
+
+
+class _FillSequences(TorchFunctionMode):
+    """A mode that gives sequences of numbers their values if no device is chosen."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):
+            kwargs = {"device": "cpu", **(kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+class _SkipInitialisation(TorchFunctionMode):
+    """A mode that skips initialisation of tensors without memory.
+
+    On `meta`, random initialisation would load PyTorch's compiler, which takes seconds and memory.
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, func.__name__
+        arguments = [*args, *kwargs.values()]
+        if name == "randn":
+            return torch.empty(*args, **kwargs)
+        if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].is_meta:
+            scaled = name.strip("_") in SCALED and all(isinstance(argument, Number) for argument in arguments[1:])
+            if scaled or (name.endswith("_") and not name.endswith("__")):
+                return arguments[0]
+        return func(*args, **kwargs)

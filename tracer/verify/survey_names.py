@@ -87,8 +87,9 @@ def _ready(name: str):
     import torch  # loads torch
 
     import tracer  # loads torch
-    from tracer.models.shared.config_validation import on_meta, shapes  # loads torch
+    from tracer.models.shared.config_validation import shapes  # loads torch
     from tracer.models.shared.spec import Model  # loads torch
+    from tracer.shapes.shadow_module import on_meta  # loads torch
     from tracer.utils.internals.torch_internals import tree_map_only  # loads torch
 
     spec = zoo.spec_of(name)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from numbers import Number
 from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
-
+from tracer.shapes.shadow_module import on_meta
 from tracer.symbols.notation import MEANINGS, parse
 from tracer.utils.error_text import quote, quoted_setting
 from tracer.utils.limits import limits
@@ -21,8 +16,6 @@ if TYPE_CHECKING:
 
 DEEPEST = 256
 """The most blocks that a net is built with: building takes time even where it takes no memory."""
-SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
-"""Methods that keep a tensor's shape if all other arguments are plain numbers."""
 
 
 def check_config(spec: Spec, name: str, options: dict) -> None:
@@ -97,47 +90,5 @@ def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
         raise TooLarge("a model of these sizes has more parameters than can be counted") from None
 
 
-def on_meta(make: Callable[[], nn.Module]) -> nn.Module:
-    """Return the result of `make()` on `meta`, without memory.
-
-    Also a `make` that reads numbers of the sequences from which it counts its sizes works.
-    """
-    try:
-        with torch.device("meta"), _SkipInitialisation():
-            return make()
-    except RuntimeError as error:
-        if "meta" not in str(error):
-            raise
-    with torch.device("meta"), _SkipInitialisation(), _FillSequences():
-        return make().to("meta")
-
-
 def _names(text: str) -> set[str]:
     return {str(free_symbol) for free_symbol in parse(text).free_symbols}
-
-
-class _FillSequences(TorchFunctionMode):
-    """A mode that gives sequences of numbers their values if no device is chosen."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):
-            kwargs = {"device": "cpu", **(kwargs or {})}
-        return func(*args, **(kwargs or {}))
-
-
-class _SkipInitialisation(TorchFunctionMode):
-    """A mode that skips initialisation of tensors without memory.
-
-    On `meta`, random initialisation would load PyTorch's compiler, which takes seconds and memory.
-    """
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, func.__name__
-        arguments = [*args, *kwargs.values()]
-        if name == "randn":
-            return torch.empty(*args, **kwargs)
-        if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].is_meta:
-            scaled = name.strip("_") in SCALED and all(isinstance(argument, Number) for argument in arguments[1:])
-            if scaled or (name.endswith("_") and not name.endswith("__")):
-                return arguments[0]
-        return func(*args, **kwargs)

@@ -17,10 +17,9 @@ from tracer.changes import Change, change_of, divide, has_name, write
 from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.config_validation import on_meta
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
-from tracer.shapes.shadow_module import OnMeta
+from tracer.shapes.shadow_module import OnMeta, on_meta
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
@@ -130,6 +129,12 @@ class Model:
         """Return the model of a net that was built with `config`, its sizes and options."""
         sizes, options = ({key: config[key] for key in keys} for keys in (spec.sizes, spec.options))
         return cls(name=name, net=net, spec=spec, sizes=sizes, options=options, **more)
+
+    @classmethod
+    def without_weights(cls, name: str, spec: Spec, config: dict, card: dict | None = None) -> Model:
+        """Return a model at these sizes and options on the device `meta`; the `card` says how inputs are read."""
+        net = build_without_values(spec, config)
+        return cls.of(name, spec, net, config, weights=NO_WEIGHTS, card=card, device=META)
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -291,6 +296,25 @@ class Model:
         sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
         return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
+    @cached_property
+    def empty(self) -> Model:
+        """The same model on the device `meta`, without weights."""
+        return self if self.valueless else self._empty_at({})
+
+    def at_sizes(self, sizes: Mapping[str, int], values: bool = False) -> Model:
+        """Return the model with some of its sizes changed: without weights on the device `meta`, or with `values`, on
+        the CPU, with seeded random ones."""
+        if not values:
+            return self._empty_at(sizes)
+        config = {**self.sizes, **self.options, **{name: sizes[name] for name in self.sizes if name in sizes}}
+        net = build_seeded(self.spec.net, config)
+        self.spec.configure_valueless(net)
+        return Model.of(self.name, self.spec, net, config, weights="seeded random weights")
+
+    def _empty_at(self, sizes: Mapping[str, int]) -> Model:
+        config = {**self.sizes, **self.options, **{name: sizes[name] for name in self.sizes if name in sizes}}
+        return Model.without_weights(self.name, self.spec, config, self.card)
+
     def intervene(self, net: torch.nn.Module) -> torch.nn.Module:
         """Return a net of this model, perhaps at other sizes, with the model's changes."""
         return with_interventions(net, self.interventions) if self.interventions else net
@@ -433,11 +457,6 @@ class Model:
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
         return solve_first(recording, sizes, ways, self.net)
-
-
-def model_without_values(name: str, spec: Spec, config: dict) -> Model:
-    """Return the model at these sizes and options on the device `meta`, without weights."""
-    return Model.of(name, spec, build_without_values(spec, config), config, weights=NO_WEIGHTS, device=META)
 
 
 def build_without_values(spec: Spec, config: dict) -> torch.nn.Module:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tracer.capture import Recording
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.decoding import T_PAST
-from tracer.models.shared.spec import META, NO_WEIGHTS, Model, build_seeded, build_without_values, model_without_values
 from tracer.record import Step, Trace
+from tracer.record.key_value_cache import T_PAST
 from tracer.record.repeats import NUMBERED, at_any
 from tracer.shapes import Solution, Vocabulary, block_repetition
 from tracer.shapes.shadow_module import OnMeta
@@ -43,7 +42,7 @@ class _Case(NamedTuple):
     """What runs: the model, on `meta` or a twin with values, its net, which may read from a cache, its inputs, and the
     hints of its lines."""
 
-    model: Model
+    model: Any
     net: torch.nn.Module
     inputs: Inputs
     hints: tuple[Hint, ...]
@@ -59,14 +58,14 @@ class _Case(NamedTuple):
         return T_PAST in self.inputs.sizes and self.model.spec.ways is not None
 
 
-def trace_without_values(model: Model, image, text: str | None, sizes: dict[str, int], cache: bool = False) -> Trace:
+def trace_without_values(model: Any, image, text: str | None, sizes: dict[str, int], cache: bool = False) -> Trace:
     """Return the run of a model on the device `meta`; see `Model.trace`.
 
     Raises:
         ValueError: A size that can't be set, a forward that asks for values, or a model that keeps no cache where the
             run is to read from one.
     """
-    empty = without_values(model)
+    empty = model.empty
     with torch.no_grad():
         case = _case(empty, image, text, sizes, cache)
         with doing("Running the model without values"):
@@ -87,30 +86,21 @@ def trace_without_values(model: Model, image, text: str | None, sizes: dict[str,
             words=case.inputs.words,
             segments=case.inputs.segments,
             result={"kind": "none"},
-            weights=NO_WEIGHTS,
+            weights=empty.weights,
         )
         trace = _with_meanings(model, trace)
         with doing("Proving its lines on a small twin"):
             return _with_twin(case, trace, solution, depths)
 
 
-def without_values(model: Model) -> Model:
-    """Return the model on the device `meta`."""
-    if model.valueless:
-        return model
-    empty = model_without_values(model.name, model.spec, {**model.sizes, **model.options})
-    empty.card = model.card  # how pixels are normalised, and how a text is cut
-    return empty
-
-
-def _with_meanings(model: Model, trace: Trace) -> Trace:
+def _with_meanings(model: Any, trace: Trace) -> Trace:
     """Return the trace with the model's own meanings of its sizes, without those that its options make idle."""
     idle, known = model.spec.idle(model.options), model.spec.meanings
     sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
     return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
 
 
-def _case(model: Model, image, text: str | None, sizes: dict[str, int], cache: bool) -> _Case:
+def _case(model: Any, image, text: str | None, sizes: dict[str, int], cache: bool) -> _Case:
     """Return the run that is asked for: of the model, or with a cache of its decoder."""
     if not cache and T_PAST not in sizes:
         return _Case(model, model.net, model.inputs(image, text, **sizes), model.spec.hints)
@@ -130,7 +120,7 @@ def _record(case: _Case) -> Recording:
         raise _refusal(case.model, case.inputs.sizes, error) from error
 
 
-def _refusal(model: Model, sizes: dict[str, int], error: Exception) -> ValueError:
+def _refusal(model: Any, sizes: dict[str, int], error: Exception) -> ValueError:
     """Return what is said of a forward that does not run without values."""
     at = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
     data = any(word in f"{error}".lower() for word in ("meta tensor", "data-dependent", "device 'meta'", "on meta"))
@@ -165,7 +155,7 @@ def _solve_case(case: _Case, recording: Recording) -> tuple[Solution | None, tup
     if not case.reads_cache:
         return model._solve(recording, case.sizes, case.inputs)
     sizes = {name: size for name, size in case.inputs.sizes.items() if name != T_PAST}
-    inputs = replace(model.spec.example({**case.sizes, **sizes}).on(META), sizes=sizes)
+    inputs = replace(model.spec.example({**case.sizes, **sizes}).on(model.device), sizes=sizes)
     plain = _Case(model, model.net, inputs, model.spec.hints)  # the same model without a cache, whose probes are known
     solution, notes = _solve_case(plain, _record(plain))
     if solution is None or solution.way is None:
@@ -174,7 +164,7 @@ def _solve_case(case: _Case, recording: Recording) -> tuple[Solution | None, tup
 
     def build(at: dict[str, int]) -> tuple:
         with disable_dispatch_modes():
-            probe = _after_cache(_resized(model, at), at)
+            probe = _after_cache(model.at_sizes(at), at)
             return probe.net, tuple(probe.inputs), probe.inputs.named
 
     def vocabulary_over(names: Iterable[str], *more: str) -> Vocabulary:
@@ -189,7 +179,7 @@ def _solve_case(case: _Case, recording: Recording) -> tuple[Solution | None, tup
     return solve_first(recording, case.sizes, [(several, probes), (single, held)])
 
 
-def _after_cache(model: Model, sizes: dict[str, int]) -> _Case:
+def _after_cache(model: Any, sizes: dict[str, int]) -> _Case:
     """Return the run of a library's decoder on T tokens, after a cache of T_past that a run fills."""
     example, decoder = model.spec.example({**model.sizes, **sizes, "T": sizes[T_PAST] + sizes["T"]}), model.decoder
     example = example.on(model.device)
@@ -213,9 +203,8 @@ def _blocks(case: _Case, recording: Recording) -> tuple[frozenset[str], dict[str
     deep = {symbol: depth for symbol, depth in depths.items() if depth > block_repetition.FEWEST}
     if not deep:
         return frozenset(), {}
-    spec, config = case.model.spec, {**case.model.sizes, **case.model.options}
     try:
-        shallow = build_without_values(spec, config | dict.fromkeys(deep, 1))
+        shallow = case.model.at_sizes(dict.fromkeys(deep, 1)).net
     except Exception:  # whatever a library makes of a depth that it was not written for
         return frozenset(), {}
     paths = ([name for name, _ in net.named_modules()] for net in (case.model.net, shallow))
@@ -226,16 +215,9 @@ def _blocks(case: _Case, recording: Recording) -> tuple[frozenset[str], dict[str
     return containers, {symbol: min(depth, fewest) for symbol, depth in depths.items()}
 
 
-def _resized(model: Model, sizes: dict[str, int]) -> Model:
-    """Return a model on `meta` with some of its sizes changed."""
-    config = {**model.sizes, **{symbol: size for symbol, size in sizes.items() if symbol in model.sizes}}
-    net = build_without_values(model.spec, {**config, **model.options})
-    return replace(model, net=net, sizes=config, _solutions={})
-
-
 def _at(case: _Case, depths: dict[str, int]) -> _Case:
     """Return the case with fewer blocks."""
-    model = _resized(case.model, depths)
+    model = case.model.at_sizes(depths)
     if case.reads_cache:
         return _after_cache(model, case.sizes)
     named = case.inputs.named
@@ -263,19 +245,16 @@ def _with_twin(case: _Case, trace: Trace, solution: Solution | None, depths: dic
 
 def _trace_twin(case: _Case, solution: Solution, sizes: dict[str, int], probes: list[dict[str, int]]) -> Trace:
     """Return the proven run of a small net of the same code, with seeded weights."""
-    spec, options, (vocabulary, _) = case.model.spec, case.model.options, solution.way or (None, [])
+    spec, (vocabulary, _) = case.model.spec, solution.way or (None, [])
 
     def small(at: dict[str, int]) -> _Case:
-        own = {symbol: at[symbol] for symbol in case.model.sizes}
-        net = build_seeded(spec.net, {**own, **options})
-        spec.configure_valueless(net)
-        twin = Model.of(case.model.name, spec, net, {**own, **options}, weights="seeded random weights")
+        twin = case.model.at_sizes(at, values=True)
         if case.reads_cache:
             return _after_cache(twin, at)
         example = spec.example(at)
         example = example if isinstance(example, Inputs) else Inputs(tuple(example))
         inputs = replace(example, sizes={symbol: at[symbol] for symbol in case.inputs.sizes if symbol in at})
-        return _Case(twin, net, inputs, case.hints)
+        return _Case(twin, twin.net, inputs, case.hints)
 
     def build(at: dict[str, int]) -> tuple:
         probe = small(at)
