@@ -133,18 +133,19 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     where a configuration stands alone that is too large for weights, it is on the device `meta`.
     """
     from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
-    from tracer.models.shared.spec import Model, build_seeded  # loads torch
+    from tracer.models.shared.spec import Model, build_seeded, written_out  # loads torch
 
     (source, id), spec = source_of(name), spec_of(name)
     check_config(spec, name, config)
-    full = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}, **config}
+    first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
+    full, without = {**first, **config}, {**first, **written_out(spec), **config}
     try:
         if not values:
-            return Model.without_weights(name, spec, full)
+            return Model.without_weights(name, spec, without)
         check_memory(spec, name, full)
     except TooLarge:
         if weights is None and getattr(source, "is_configuration", lambda id: False)(id):
-            return Model.without_weights(name, spec, full)
+            return Model.without_weights(name, spec, without)
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         sizes_text = ", ".join(f"{symbol}={value}" for symbol, value in config.items())

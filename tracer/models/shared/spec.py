@@ -40,6 +40,9 @@ META = torch.device("meta")
 NO_WEIGHTS = "no weights: on the device meta, tensors have shapes and no values"
 """What is said of the weights of a model there."""
 
+EAGER = "eager"
+"""The implementation of attention that is written out, where nets have several."""
+
 SOLUTIONS = 64
 """Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
 
@@ -312,7 +315,8 @@ class Model:
         return Model.of(self.name, self.spec, net, config, weights="seeded random weights")
 
     def _empty_at(self, sizes: Mapping[str, int]) -> Model:
-        config = {**self.sizes, **self.options, **{name: sizes[name] for name in self.sizes if name in sizes}}
+        options = self.options if self.valueless else {**self.options, **written_out(self.spec)}
+        config = {**self.sizes, **options, **{name: sizes[name] for name in self.sizes if name in sizes}}
         return Model.without_weights(self.name, self.spec, config, self.card)
 
     def intervene(self, net: torch.nn.Module) -> torch.nn.Module:
@@ -457,6 +461,12 @@ class Model:
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
         return solve_first(recording, sizes, ways, self.net)
+
+
+def written_out(spec: Spec) -> dict[str, Any]:
+    """Return the option by which a net writes attention out, so that scores and weights have lines of their own in runs
+    without values; none of a net without that option."""
+    return {"attention": EAGER} if EAGER in spec.options.get("attention", ()) else {}
 
 
 def build_without_values(spec: Spec, config: dict) -> torch.nn.Module:

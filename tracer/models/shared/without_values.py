@@ -162,21 +162,27 @@ def _solve_case(case: _Case, recording: Recording) -> tuple[Solution | None, tup
         return solution, notes
     vocabulary, probes = solution.way
 
-    def build(at: dict[str, int]) -> tuple:
-        with disable_dispatch_modes():
-            probe = _after_cache(model.at_sizes(at), at)
-            return probe.net, tuple(probe.inputs), probe.inputs.named
+    def way(names: Iterable[str], probes: list[dict[str, int]], **held: int) -> tuple[Vocabulary, list]:
+        def build(at: dict[str, int]) -> tuple:
+            with disable_dispatch_modes():
+                probe = _after_cache(model.at_sizes(at), {**at, **held})
+                return probe.net, tuple(probe.inputs), probe.inputs.named
 
-    def vocabulary_over(names: Iterable[str], *more: str) -> Vocabulary:
-        wanted = dict.fromkeys((*names, *more))
-        return Vocabulary(tuple(wanted), vocabulary.derived, build, OnMeta, note=vocabulary.note)
+        return Vocabulary(tuple(dict.fromkeys(names)), vocabulary.derived, build, OnMeta, vocabulary.note), probes
 
     probes = [{**probe, T_PAST: probe["T"] + LONGER * number} for number, probe in enumerate(probes, 1)]
-    held = [{**probe, "T": sizes["T"]} for probe in probes]  # where a single token takes other ops than several
-    names = vocabulary.names
-    several = vocabulary_over(names, T_PAST, f"{T_PAST} + T")
-    single = vocabulary_over((name for name in names if name != "T"), T_PAST, f"{T_PAST} + {sizes['T']}")
-    return solve_first(recording, case.sizes, [(several, probes), (single, held)])
+    several, single = (*vocabulary.names, T_PAST, f"{T_PAST} + T"), sizes["T"]
+    solution, notes = solve_first(recording, case.sizes, [way(several, probes)])
+    if solution is not None:
+        return solution, notes
+    held = [_without_length(probe) for probe in probes]  # a single token takes other ops than several
+    names = (*(name for name in vocabulary.names if name != "T"), T_PAST, f"{T_PAST} + {single}")
+    return solve_first(recording, _without_length(case.sizes), [way(names, held, T=single)])
+
+
+def _without_length(sizes: dict[str, int]) -> dict[str, int]:
+    """Return sizes without the number of new tokens."""
+    return {name: size for name, size in sizes.items() if name != "T"}
 
 
 def _after_cache(model: Any, sizes: dict[str, int]) -> _Case:
@@ -248,6 +254,7 @@ def _trace_twin(case: _Case, solution: Solution, sizes: dict[str, int], probes: 
     spec, (vocabulary, _) = case.model.spec, solution.way or (None, [])
 
     def small(at: dict[str, int]) -> _Case:
+        at = {**case.inputs.sizes, **at}
         twin = case.model.at_sizes(at, values=True)
         if case.reads_cache:
             return _after_cache(twin, at)
