@@ -47,7 +47,7 @@ def _window(trace, layer: int, part: str) -> int:
         return 0
     shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
     at = url_state.widget("window", range(count), next(shut, 0))
-    return st.number_input("Window, counted from 0", 0, count - 1, **at)
+    return st.selectbox("Window", range(count), format_func=lambda window: str(window + 1), **at)
 
 
 def _unmasked_part() -> str:
@@ -56,6 +56,19 @@ def _unmasked_part() -> str:
     if kinds[layer] == "windows":
         return "window"
     return "block" if len(set(kinds)) > 1 else "tower" if len(parts(trace)) > 1 else "model"
+
+
+def causal_everywhere(trace, part: str) -> str:
+    """Return the change that closes later tokens in every block of a tower, "" where the run can't be run again or its
+    scores are not lines of their own."""
+    if session.user_input().kind == "trace" or trace.changes:
+        return ""
+    records = layers(trace, part)
+    lines = [attention_lines(trace, record).get("scores") for record in records]
+    if any(line is None or record.queries != record.keys for line, record in zip(lines, records, strict=True)):
+        return ""
+    around = f"{part}." if part else ""
+    return f"{around}*.attention.scores=causal()" if all(".attention.scores" in line.id for line in lines) else ""
 
 
 def picture(cells, kind: str) -> None:
@@ -67,6 +80,9 @@ def picture(cells, kind: str) -> None:
     if unmasked:
         what = _unmasked_part()
         st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
+        if what == "model" and (text := causal_everywhere(trace, part)):
+            label = "Try a causal mask on this run"
+            st.button(label, icon=":material/science:", type="primary", on_click=partial(session.change, [text]))
         if what == "model":
             choose = partial(session.choose_model, CAUSAL)
             st.button(f"See a causal mask: choose {CAUSAL}", icon=":material/swap_horiz:", on_click=choose)
@@ -86,6 +102,7 @@ part = tower_select.tower(trace)
 named = segments(trace, part)
 
 from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
+from tracer.changes.options import attention_lines  # noqa: E402
 
 layer = _layer(layers(trace, part))
 if not can_draw(trace, layers(trace, part)[layer]):

@@ -117,7 +117,7 @@ def attention_map(
         )
 
     data = of(trace, ("attention", part, *layers, *views), pack)
-    told_of = of(trace, ("equations", part), lambda: _equations(trace, layers_of(trace, part), choices))
+    told_of = of(trace, ("equations", part), lambda: _equations(trace, part, choices))
     steps = of(trace, ("weights", part), lambda: _weights_steps(trace, layers_of(trace, part), choices))
     facts = browser_position.facts(visitor()) | {"equations": told_of, "steps": steps, "brush": brush}
     data = _under(facts, data)
@@ -138,9 +138,15 @@ def _hide(key: str, hide: Callable[[object], None] | None) -> None:
         hide(hidden)
 
 
-def _equations(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
-    """Return the equation of the attention weights of each selectable block."""
-    return {record.layer: equation_strip.of_attention(trace, record) for record in records if record.layer in shown}
+def _equations(trace: Trace, part: str | None, shown: Sequence[int]) -> dict[int | str, str]:
+    """Return the equation of the attention weights of each selectable block, and that of the rollout where there is
+    one."""
+    records = layers_of(trace, part)
+    lines: dict[int | str, str] = {
+        record.layer: equation_strip.of_attention(trace, record) for record in records if record.layer in shown
+    }
+    rollout = attention_payload.rollout(trace, shown, part)
+    return lines if rollout is None else lines | {"rollout": equation_strip.of_rollout(trace, part, rollout)}
 
 
 def _weights_steps(trace: Trace, records: Sequence[AttentionRecord], shown: Sequence[int]) -> dict[int, str]:
@@ -321,11 +327,12 @@ def operations_table(data: dict) -> tuple[str, str | None] | None:
     ).row
 
 
-def tools(lacks: str) -> None:
-    """Draw the toolbar: the link to what is on screen (`lacks` names what it misses), what can be saved, and the button
-    to present."""
-    scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "tools")
-    _component("tools", scripts=scripts)(key="tools", data={"lacks": lacks, "code": qr.PATH})
+def tools(lacks: str, search: dict) -> None:
+    """Draw the toolbar: the search, the link to what is on screen (`lacks` names what it misses), what can be saved,
+    and the button to present. `search` has the name of what can be found, and its entries once they were asked for."""
+    scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "search", "tools")
+    component = _component("tools", scripts=scripts, styles=("tools", "search"))
+    component(key=Key.TOOLS, data={"lacks": lacks, "code": qr.PATH, "search": search}, on_wanted_change=lambda: None)
 
 
 def phone() -> None:

@@ -36,7 +36,7 @@ class Key:
     MODEL = "model"
     OP = "op listed"
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
-    NUMBER = "number"
+    NUMBER, TOOLS = "number", "tools"
     FILM, UPLOAD = "film", "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 

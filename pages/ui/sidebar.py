@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages import components, ui
 from pages.jobs import background_checks, run_cache
+from pages.sections.search import toolbar
 from pages.state import library_models, page_registry, session, streamlit_sessions, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui.texts import escape, plain
@@ -71,7 +72,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
             st.error(escape(refusal), icon=":material/block:")
         library_models.asking()
     url_state.write(page)
-    components.tools(url_state.lacks())
+    toolbar.show()
     visitor().instead = ""
     return slots
 

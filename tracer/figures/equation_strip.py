@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from tracer.attention import layers
 from tracer.export import rows
 from tracer.export.to_html import equation, text
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.figures.tensors.heatmap import as_array
+from tracer.record import AttentionRecord, Step, Trace, tolerance
 from tracer.symbols import notation
 
 SIGNS = {"proven": "✓", "disproven": "✕"}
@@ -45,6 +49,45 @@ def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
     """Return the step of an attention's weights: the softmax that the record names, or the one inside the fused op."""
     steps = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
     return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
+
+
+ROLLOUT = (
+    r"\mathbf{R} = \prod_{\ell = L}^{1} \frac{1}{2}"
+    r"\left(\frac{1}{h}\sum_{i = 1}^{h} \mathbf{A}^{(\ell)}_{i} + \mathbf{1}\right)"
+)
+"""Attention rollout (Abnar and Zuidema 2020, section 3): the last block stands on the left."""
+
+
+def of_rollout(trace: Trace, part: str | None, shown: np.ndarray) -> str:
+    """Return the line of a rollout `[S, S]` as it is shown: its equation, its shape, and whether it is what the
+    equation says, computed again from the weights of each block."""
+    error = rollout_error(trace, part, shown)
+    verdict = "proven" if error <= tolerance("float32") else "disproven"
+    shape = ", ".join(map(str, shown.shape))
+    sentence = f"Rollout: {SIGNS[verdict]} {verdict}"
+    hint = (
+        f"The equation, executed on the attention weights of this run, differs by at most {error:.1e} of the largest."
+    )
+    symbol, sign = (
+        equation(r"\mathbf{R}"),
+        f'<span class="proof {verdict}" title="{text(hint)}">{text(sentence)}</span>',
+    )
+    return (
+        f'<p><span class="formula">{equation(ROLLOUT)}</span>'
+        f'<span class="formula">{symbol} ∈ [{shape}]</span>{sign}</p>'
+    )
+
+
+def rollout_error(trace: Trace, part: str | None, shown: np.ndarray) -> float:
+    """Return the largest difference of a rollout to its equation, as a share of the largest value.
+
+    It is computed from the last block to the first, in float64 and with NumPy alone.
+    """
+    product = np.eye(len(shown))
+    for record in reversed(layers(trace, part)):
+        heads = as_array(trace.attention(record.layer, part=part))[0].astype(np.float64)
+        product = product @ ((heads.mean(0) + np.eye(len(shown))) / 2)
+    return float(np.abs(product - shown).max() / np.abs(product).max())
 
 
 def weights_step(trace: Trace, record: AttentionRecord) -> str:

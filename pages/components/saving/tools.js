@@ -13,6 +13,31 @@ async function drawCode(image, address, path) {
   } catch {} // no server, no picture: the link itself is there
 }
 
+const NEXT = "[data-testid=stSidebar] [data-testid=stPageLink-NavLink]";
+
+/** The links to the pages, in their order, and where among them this one is. */
+function pagesAround() {
+  const links = [...document.querySelectorAll(NEXT)];
+  const at = links.findIndex((link, place) => place > 0 && new URL(link.href).pathname === location.pathname);
+  return [links, Math.max(0, at)]; // the first page’s address is empty, which is that of any page
+}
+
+/** Goes to the page after this one, or before it. */
+function turn(by) {
+  const [links, here] = pagesAround();
+  const link = links[(here + by + links.length) % links.length];
+  document.querySelector("[data-testid=stMain]")?.scrollTo(0, 0);
+  link?.click();
+}
+
+/** Goes on by a screen; where the page ends, to the next one. */
+function goOn(by) {
+  const main = document.querySelector("[data-testid=stMain]");
+  const left = by > 0 ? main.scrollHeight - main.clientHeight - main.scrollTop : main.scrollTop;
+  if (left > 24) main.scrollBy({ top: by * Math.min(left, main.clientHeight - 80), behavior: "instant" });
+  else turn(by);
+}
+
 /** Large type and no sidebar, or as it was before. */
 function present(tools, on) {
   document.body.toggleAttribute("data-present", on);
@@ -21,6 +46,9 @@ function present(tools, on) {
   button.textContent = on ? "Leave" : "Present";
   button.title = on ? "Back to the page with its sidebar. Key: Escape" : "Large type and no sidebar. Key: P";
   button.setAttribute("aria-keyshortcuts", on ? "Escape" : "P");
+  const [links, here] = pagesAround();
+  for (const name of [".before", ".after"]) tools.querySelector(name).hidden = !on;
+  tools.querySelector(".to").textContent = links[(here + 1) % links.length]?.querySelector("[data-testid=stMarkdownContainer]")?.textContent ?? "Next page";
   if (on) deepFocus()?.blur(); // keys are the page's now
   dispatchEvent(new Event("resize"));
 }
@@ -31,7 +59,7 @@ function deepFocus() {
   return at;
 }
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setStateValue }) {
   const tools = parentElement.querySelector(".tools");
   const find = (selector) => tools.querySelector(selector);
   present(tools, document.body.hasAttribute("data-present"));
@@ -55,8 +83,21 @@ export default function ({ data, parentElement }) {
     find("#save").hidePopover();
     print();
   };
+  const search = (parentElement.search ??= startSearch(parentElement));
+  takeSearch(search, data.search, (name, value) => setStateValue(name, value));
+  const toggle = (on) => {
+    present(tools, on);
+    if (on) document.documentElement.requestFullscreen?.().catch(() => {}); // refused: it is large all the same
+    else if (document.fullscreenElement) document.exitFullscreen();
+  };
   find(".present").onclick = () => {
-    present(tools, !document.body.hasAttribute("data-present"));
+    toggle(!document.body.hasAttribute("data-present"));
+  };
+  find(".before").onclick = () => {
+    turn(-1);
+  };
+  find(".after").onclick = () => {
+    turn(1);
   };
   const paper = () => {
     for (const chart of document.querySelectorAll(".js-plotly-plot .main-svg")) { // they shrink to the width of the paper
@@ -65,15 +106,28 @@ export default function ({ data, parentElement }) {
   };
   const keys = (event) => {
     const on = document.body.hasAttribute("data-present");
-    if (event.key === "Escape" && on && !event.defaultPrevented) present(tools, false);
-    else if (event.key.toLowerCase() === "p" && !event.repeat && !taken(event)) present(tools, !on);
+    const key = event.key.toLowerCase();
+    const by = { pagedown: 1, pageup: -1 }[key];
+    if (event.key === "Escape" && on && !event.defaultPrevented) toggle(false);
+    else if (taken(event)) return;
+    else if (key === "/") {
+      event.preventDefault();
+      search.open();
+    } else if (key === "p" && !event.repeat) toggle(!on);
+    else if (key === "n" && on && !event.repeat) turn(event.shiftKey ? -1 : 1);
+    else if (by && on) setTimeout(() => event.defaultPrevented || goOn(by)); // after what the page does with it
+  };
+  const left = () => {
+    if (!document.fullscreenElement && document.body.hasAttribute("data-present")) present(tools, false);
   };
   parentElement.deaf?.();
   addEventListener("keydown", keys);
   addEventListener("beforeprint", paper);
+  document.addEventListener("fullscreenchange", left);
   parentElement.deaf = () => {
     removeEventListener("keydown", keys);
     removeEventListener("beforeprint", paper);
+    document.removeEventListener("fullscreenchange", left);
   };
   return parentElement.deaf;
 }

@@ -1,0 +1,1 @@
+"""The search over everything that the app can show of a run."""

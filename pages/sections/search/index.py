@@ -1,0 +1,168 @@
+"""What can be found: steps, symbols, terms, operations, pages and lessons, each with the place that shows it.
+
+Nothing is written for the search alone but `ALIASES`: titles, reasons and meanings are those that the pages show.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from pages.state import page_registry, url_state
+from tracer.export.math_labels import shape_numbers, symbol_text
+from tracer.figures.graph import glossary
+from tracer.lessons.notes import statements
+from tracer.record import Step, Trace
+from tracer.symbols import notation
+from tracer.utils import note_titles
+
+ALIASES = {
+    "query": "q_proj QKV in_proj c_attn",
+    "key": "k_proj QKV in_proj c_attn",
+    "value": "v_proj QKV in_proj c_attn",
+    "packed": "QKV in_proj c_attn",
+    "scores": "dot product similarity divide by root d sqrt d_k temperature scale logits of attention QK^T",
+    "weights": "softmax probabilities attention map output_attentions attn_weights",
+    "context": "weighted sum of values AV",
+    "output": "out_proj c_proj projection",
+    "residual": "skip connection shortcut add",
+    "norm1": "layernorm rmsnorm normalisation pre-norm",
+    "norm2": "layernorm rmsnorm normalisation pre-norm",
+    "activation": "nonlinearity gelu relu",
+    "hidden": "feed forward ffn fc1 linear",
+    "position": "positional encoding embedding order",
+    "patches": "unfold patchify conv stem",
+    "embedding": "token embedding lookup wte",
+    "mask": "causal triangle minus infinity -inf",
+}
+"""What learners and libraries call a step, by the last part of its id."""
+PAGES = {
+    "attention": "attention map heads rollout output_attentions is None need_weights=False returns no weights",
+    "mask": "causal mask padding triangle why can't it see the future",
+    "operations": "aten ops kernels flash attention sdpa scaled_dot_product_attention fused memory FLOPs",
+    "trace": "steps equations shapes walk through",
+    "tokens": "tokenizer bpe pieces subwords",
+    "positions": "sinusoidal rope rotary alibi relative",
+    "loss": "cross entropy perplexity gradient",
+    "sizes": "parameters how many cost memory quadratic",
+    "compare": "difference between two models or runs",
+    "": "film answer photo classification",
+}
+"""What learners look for on a page, beside its title."""
+MACROS = {
+    "sqrt": "square root √ sqrt",
+    "frac": "divided by division over",
+    "odot": "times elementwise",
+    "infty": "infinity",
+}
+"""Signs of equations in words."""
+MOST = 400
+"""Letters of a text that are searched."""
+
+
+def entries(trace: Trace | None) -> list[dict[str, Any]]:
+    """Return everything that can be found: its kind, its title, a text that says more, words that it is found by, and
+    its address."""
+    found = [*_pages(), *_lessons()]
+    return [*_run(trace), *found] if trace is not None else found
+
+
+def _entry(kind: str, title: str, text: str, words: str, address: str, latex: str = "") -> dict[str, Any]:
+    return {"kind": kind, "title": title, "text": _plain(text)[:MOST], "words": words, "to": address, "latex": latex}
+
+
+def _address(page: str, **place: object) -> str:
+    query = urlencode({**url_state.of(page), **place})
+    return f"{page or './'}{'?' if query else ''}{query}"
+
+
+def _plain(text: str) -> str:
+    """Return a text without the signs of Markdown, and LaTeX in it as plain letters."""
+    text = re.sub(r"\$([^$]*)\$", lambda match: symbol_text(match[1]), text)
+    return re.sub(r"[*`]|\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def _run(trace: Trace) -> Iterator[dict[str, Any]]:
+    known: dict[str, Step] = {}
+    base = url_state.of("trace")
+    for step in trace.steps:
+        tail = step.id.rsplit(".", 1)[-1]
+        block = f" (block {step.layer + 1})" if step.layer is not None else ""
+        first = f"{step.stage} {step.title}" not in known
+        known.setdefault(f"{step.stage} {step.title}", step)
+        signs = " ".join(
+            MACROS.get(name, name) for name in sorted(set(re.findall(r"\\(sqrt|frac|odot|infty)", step.latex)))
+        )
+        named = " ".join(sorted(set(re.findall(r"\\operatorname\{(\w+)", step.latex))))
+        words = f"{step.id} {symbol_text(step.symbol)} {signs} {named} {ALIASES.get(tail, '')}" if first else step.id
+        query = urlencode({**base, "step": step.id})
+        yield _entry(
+            "step",
+            f"{step.title}{block}",
+            step.why if first else "",
+            words,
+            f"trace?{query}",
+            step.latex if first else "",
+        )
+    for size in trace.symbols:
+        at = next((step for step in trace.steps if size.name in " ".join(step.symbolic)), None)
+        place = _address("trace", step=at.id) if at else _address("trace")
+        title = f"{size.name} = {size.value}"
+        yield _entry("symbol", title, size.meaning, size.name.replace("_", " "), place, notation.latex(size.name))
+    for sign, meaning in glossary.signs(step.latex for step in trace.steps):
+        yield _entry("term", symbol_text(sign), meaning, "", _first_with(trace, sign), sign)
+    for word, meaning in glossary.words(step.stage for step in trace.steps):
+        of = {term: stages for term, stages, _ in glossary.WORDS}[word]
+        at = next((step for step in trace.steps if step.stage in of), trace.steps[0])
+        yield _entry("term", word, meaning, "", _address("trace", step=at.id))
+    counts: dict[str, list[int]] = {}
+    for op in trace.ops:
+        counts.setdefault(op.op, []).append(op.index)
+    for name, places in counts.items():
+        times = "runs once" if len(places) == 1 else f"runs {len(places)} times"
+        shape = shape_numbers(trace.ops[places[0]].outputs[0].shape) if trace.ops[places[0]].outputs else ""
+        text = f"{times}; the first returns {shape}" if shape else times
+        yield _entry("operation", name, text, "op aten call", _address("operations", zoom="ops", op=places[0]))
+
+
+def _first_with(trace: Trace, sign: str) -> str:
+    form = next((form for form, shown, _ in glossary.SIGNS if shown == sign), None)
+    word = re.sub(r"\\operatorname\{(.*?)\}.*", r"\1", sign)
+    at = next((step for step in trace.steps if (form and form in step.latex) or word in step.latex), trace.steps[0])
+    return _address("trace", step=at.id)
+
+
+@cache
+def _docstring(path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def _pages() -> Iterator[dict[str, Any]]:
+    for number, page in enumerate(page_registry.find_pages()):
+        name = page.path.stem if number else ""
+        yield _entry(
+            "lesson" if page.heading else "page", page.title, _docstring(page.path), PAGES.get(name, ""), _address(name)
+        )
+
+
+def _lessons() -> Iterator[dict[str, Any]]:
+    seen = set()
+    for note, title in note_titles.TITLES.items():
+        yield _entry("lesson", title, "Its statements beside what ran", "note", _address("notes", note=note))
+        for row in statements.rows(note):
+            claims = [place.removeprefix("claim ") for place in row.where if place.startswith("claim ")]
+            place = {"note": "claims", "claim": claims[0]} if claims else {"note": note, "section": row.section}
+            key = tuple(place.items()), row.text
+            if key not in seen:
+                seen.add(key)
+                yield _entry(
+                    "statement",
+                    _plain(row.text),
+                    f"{title}: {row.section}",
+                    " ".join(claims),
+                    _address("notes", **place),
+                )

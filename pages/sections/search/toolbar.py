@@ -1,0 +1,20 @@
+"""The toolbar of every page, with the search, whose index comes when it is first opened."""
+
+import secrets
+
+import streamlit as st
+
+from pages import components
+from pages.jobs.render_cache import of
+from pages.sections.search import index
+from pages.state import session, url_state
+from pages.state.visitor import Key, model_name
+
+
+@st.fragment
+def show() -> None:
+    """Draw the toolbar. The index of what is on screen is sent once it is asked for, and then the browser searches."""
+    run = session.current_run()
+    name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else f"no run of {model_name()}"
+    wanted = (st.session_state.get(Key.TOOLS) or {}).get("wanted")
+    components.tools(url_state.lacks(), {"name": name, "entries": index.entries(run) if wanted == name else None})
