@@ -135,7 +135,7 @@ def size_text(view: View) -> str:
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (
         f"{view.image.height} × {view.image.width} pixels, that is {view.rows} × {view.columns} patches of {side}. "
-        "They are counted from 0, in reading order."
+        "They are counted in reading order."
     )
 
 

@@ -87,7 +87,7 @@ def test_every_page_of_a_changed_run_opens(model):
 PANELS = {
     "overview": ("No positions", "position=off"),
     "trace": ("Set to 0", "block2.mlp.output=zero"),
-    "attention": ("Head 1 off", HEAD),
+    "attention": ("Head 2 off", HEAD),
     "mask": ("Uniform attention", "block1.attention.scores=zero"),
 }
 """On each page with a panel, a change that it offers first, and the text of that change."""
@@ -131,7 +131,7 @@ def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
     at = opened(change=f"{HEAD};{UNIFORM}")
     at.switch_page("pages/operations.py").run()
     assert "**This run is changed:**" in text(at)
-    press(at, "Block 3: head 1 off")
+    press(at, "Block 3: head 2 off")
     assert run_of(at).changes == (UNIFORM,)
     press(at, "Block 2: uniform attention")
     assert run_of(at).changes == () and "This run is changed" not in text(at)

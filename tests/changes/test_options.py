@@ -28,7 +28,7 @@ def test_the_parts_of_a_block_are_offered_by_their_roles(plain):
 
 def test_an_attention_offers_its_head_first(plain):
     found = list(options.of_attention(plain, plain.attentions[2], 1))
-    assert titles(found) == ["Head 1 off", "Only head 1", "Uniform attention", "No division by √d_k"]
+    assert titles(found) == ["Head 2 off", "Only head 2", "Uniform attention", "No division by √d_k"]
     assert found[0].text == "block3.attention.weights=drop_heads(1)"
     assert found[3].text == "block3.attention.scores=unscale"
 
@@ -67,7 +67,7 @@ def test_a_line_offers_what_fits_its_shape(plain):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("block3.attention.weights=drop_heads(1)", "Block 3: head 1 off"),
+        ("block3.attention.weights=drop_heads(1)", "Block 3: head 2 off"),
         ("block3.attention.weights=drop_heads(1,2)", "Block 3, attention weights without heads 1 and 2"),
         ("block1.attention.scores=scale(0.5)", "Block 1, scores × 0.5"),
         ("position=off", "No positions"),

@@ -71,7 +71,7 @@ def test_shown_terms_add_up_to_the_cell_in_every_kind_of_step(name, plain, gpt):
 
 def test_places_count_from_one_on_screen_and_from_zero_in_code(plain):
     shown = cell_payload.pack(plain, f"{SCORES}:0.1.5.2")
-    assert shown["place"] == "[1, 2, 6, 3]" and shown["where"].startswith("head 2; query 6: patch ")
+    assert shown["place"] == "[1, 2, 6, 3]" and shown["where"].startswith("head 2; query 6: patch 5 ")
     assert shown["code"] == f"trace.cell('{SCORES}', (0, 1, 5, 2))" and shown["index"] == [0, 1, 5, 2]
     weight = cell_payload.pack(plain, "parameter head.weight:2.3")  # [out, in], which equations print as [in, out]
     assert weight["place"] == "[4, 3]" and "a weight that the model learned" in weight["ends"]

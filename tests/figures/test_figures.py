@@ -236,7 +236,7 @@ def test_the_brightest_patch_is_framed_and_the_darkest_dimmed():
     shades = re.findall(r'height="20" fill-opacity="([0-9.]+)"', svg)
     assert [float(shade) for shade in shades] == [0.8, 0.6, 0, 0.4, 0.8, 0.8]
     assert 'x="40" y="0" width="20" height="20" fill="none"' in svg
-    assert "patch 2: 40.0\u00a0% of the attention" in svg and "looks at &quot;x&quot;" in svg
+    assert "patch 3: 40.0\u00a0% of the attention" in svg and "looks at &quot;x&quot;" in svg
 
 
 def test_the_grid_lies_on_the_crop():
@@ -262,7 +262,7 @@ def test_patches_are_the_pixels_that_the_model_sees():
             assert (shown[..., :3] == pixels[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]).all()
             assert (shown[..., 3] == 255).all()
     assert (sheet[..., 3].mean(1)[:6] == 0).all()
-    assert re.findall(r">(\d+)</text>", svg) == ["0", "1", "2", "3", "4", "5"]
+    assert re.findall(r">(\d+)</text>", svg) == ["1", "2", "3", "4", "5", "6"]
     cell = re.search(r'data-patch="5" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
     assert [int(value) for value in cell.groups()] == [36, 28, 16, 16]
 

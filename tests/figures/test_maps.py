@@ -80,8 +80,8 @@ def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
     assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
     assert (header["tower"], header["unseen"]) == ("encoder", [p for p in range(6) if p not in visible])
-    assert header["names"] == [f"patch {patch} (row {patch // 3}, column {patch % 3})" for patch in visible]
-    assert header["marks"] == [f"patch {patch}" for patch in visible]
+    assert header["names"] == [f"patch {patch + 1} (row {patch // 3 + 1}, column {patch % 3 + 1})" for patch in visible]
+    assert header["marks"] == [f"patch {patch + 1}" for patch in visible]
 
 
 def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
@@ -103,8 +103,8 @@ def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
     seen = trace.result["visible"]
     assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
     for patch, name in enumerate(header["names"]):
-        place = f"row {patch // 3}, column {patch % 3}"
-        assert name == f"patch {patch} ({place}{'' if patch in seen else ', mask token'})"
+        place = f"row {patch // 3 + 1}, column {patch % 3 + 1}"
+        assert name == f"patch {patch + 1} ({place}{'' if patch in seen else ', mask token'})"
     assert attention_payload.names(trace, "decoder", 2) == header["names"][:2]
 
 
@@ -117,7 +117,7 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
     assert header["tokens"] == [1, 2, 3, 4, 5, 6] and header["unseen"] == []
     assert header["others"] == [["CLS", 0]]
-    assert header["names"][:3] == ["CLS", "patch 0 (row 0, column 0)", "patch 1 (row 0, column 1)"]
+    assert header["names"][:3] == ["CLS", "patch 1 (row 1, column 1)", "patch 2 (row 1, column 2)"]
     assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
     assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
     assert rest[:768] == palette.table()
@@ -152,7 +152,7 @@ def test_tokens_that_are_no_patch_have_a_name_of_their_own():
     segments = (Segment("image", 0, 4), Segment("text", 4, 7))
     picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
     trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
-    assert attention_payload.others(trace) == [("4: '<begin>'", 4), ("5: 'red'", 5), ("6: 'red'", 6)]
+    assert attention_payload.others(trace) == [("5: '<begin>'", 4), ("6: 'red'", 5), ("7: 'red'", 6)]
 
 
 def test_the_photo_under_the_map_is_the_one_that_was_given():

@@ -20,24 +20,24 @@ SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
 
 
 def test_tokens_are_named_by_segment_or_word():
-    assert mask_payload.names(5, SEGMENTS, ("a", "red")) == ["patch 0", "patch 1", "2: 'a'", "3: 'red'", "text 2"]
-    assert mask_payload.names(2, (Segment("CLS", 0, 1),), ()) == ["CLS", "1"]
+    assert mask_payload.names(5, SEGMENTS, ("a", "red")) == ["patch 1", "patch 2", "3: 'a'", "4: 'red'", "text 3"]
+    assert mask_payload.names(2, (Segment("CLS", 0, 1),), ()) == ["CLS", "2"]
 
 
 def test_numbered_names_count_tokens_over_the_whole_sequence():
     segments = (Segment("CLS", 0, 1), Segment("visible", 1, 3, places=(9, 7)), Segment("text", 3, 4))
     found = mask_payload.names(5, segments, ("red",), numbered=True)
-    assert found == ["CLS (token 0)", "patch 9 (token 1)", "patch 7 (token 2)", "3: 'red'", "token 4"]
+    assert found == ["CLS (token 1)", "patch 10 (token 2)", "patch 8 (token 3)", "4: 'red'", "token 5"]
 
 
 def test_visible_patches_are_named_by_their_place_in_the_image():
     visible = Segment("visible", 0, 3, "encoder", places=(9, 0, 7)), Segment("image", 0, 4, "decoder")
-    assert mask_payload.names(4, visible[:1], ()) == ["patch 9", "patch 0", "patch 7", "3"]
+    assert mask_payload.names(4, visible[:1], ()) == ["patch 10", "patch 1", "patch 8", "4"]
     trace = Trace("hand", (), segments=visible, words=(" ",))
-    assert mask_payload.labels(trace, "encoder", 3) == ["patch 9", "patch 0", "patch 7"]
-    assert mask_payload.labels(trace, "decoder", 2) == ["patch 0", "patch 1"]
+    assert mask_payload.labels(trace, "encoder", 3) == ["patch 10", "patch 1", "patch 8"]
+    assert mask_payload.labels(trace, "decoder", 2) == ["patch 1", "patch 2"]
     assert mask_payload.labels(Trace("hand", (), segments=(Segment("text", 0, 1),), words=(" ",)), None, 1) == [
-        "0: '␣'"
+        "1: '␣'"
     ]
 
 

@@ -117,8 +117,8 @@ def of_attention(trace: Trace, record: AttentionRecord, head: int | None = None)
     lines = attention_lines(trace, record)
     weights, scores, queries = (lines.get(name) for name in ("weights", "scores", "query"))
     if weights is not None and head is not None and record.heads > 1 and _target(weights).head_axis is not None:
-        yield Option(weights.id, Drop(head), f"Head {head} off")
-        yield Option(weights.id, Keep(head), f"Only head {head}")
+        yield Option(weights.id, Drop(head), f"Head {head + 1} off")
+        yield Option(weights.id, Keep(head), f"Only head {head + 1}")
     chain = [name for name, _ in record.chain]
     factors = [value[1] for name, value in record.chain if name in SCALINGS and len(value) > 1]
     if scores is not None and set(chain) <= SCALINGS and record.mask == "none":

@@ -31,21 +31,21 @@ function numberBoxes(map, all, said, state, choose) {
     return axis === "row" ? [value, c] : [r, value];
   };
   const tokenOf = (axis, value) => (axis === "token" ? value : tokenAt(map, ...place(axis, value)));
-  const kept = (axis) => `Kept ${now(axis) === "" ? "the query" : now(axis)}.`;
+  const kept = (axis) => `Kept ${now(axis) === "" ? "the query" : now(axis) + 1}.`;
   for (const input of all(".position input")) {
     const { axis } = input.dataset;
     const size = sizes[axis];
     input.parentElement.hidden = !size;
     if (!size) continue;
-    input.setAttribute("aria-valuemin", 0);
-    input.setAttribute("aria-valuemax", size - 1);
+    input.setAttribute("aria-valuemin", 1);
+    input.setAttribute("aria-valuemax", size);
     input.onchange = () => {
       const text = input.value.trim();
-      const fits = /^\d+$/.test(text) && Number(text) < size;
-      const query = fits ? tokenOf(axis, Number(text)) : null;
+      const fits = /^\d+$/.test(text) && Number(text) >= 1 && Number(text) <= size;
+      const query = fits ? tokenOf(axis, Number(text) - 1) : null;
       const problem = fits
-        ? query === null && hasNone(map, ...place(axis, Number(text)))
-        : `“${text}” is not a ${axis}: expected a whole number from 0 to ${size - 1}.`;
+        ? query === null && hasNone(map, ...place(axis, Number(text) - 1))
+        : `“${text}” is not a ${axis}: expected a whole number from 1 to ${size}.`;
       if (problem) draw();
       else choose({ query, pinned: true });
       said.textContent = problem ? `${problem} ${kept(axis)}` : "";
@@ -62,7 +62,8 @@ function numberBoxes(map, all, said, state, choose) {
   }
   function draw() {
     for (const input of all(".position input")) {
-      input.value = now(input.dataset.axis);
+      const at = now(input.dataset.axis);
+      input.value = at === "" ? "" : at + 1; // on screen they count from 1
       input.setAttribute("aria-valuenow", input.value);
     }
     said.textContent = "";

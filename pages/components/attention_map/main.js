@@ -56,7 +56,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   }
   function show(spoken = false) {
     checks();
-    const lines = state.view === "rollout" ? "" : map.facts.equations[state.layer];
+    const lines = map.facts.equations[state.view === "rollout" ? "rollout" : state.layer];
     equations(find(".equations"), lines ?? "", (step) => setTriggerValue("step", step));
     find(".waiting").hidden = has(map, state);
     if (!has(map, state)) {
@@ -87,7 +87,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   function controls() {
     const blocks = map.choices.map((layer) => [layer, String(layer + 1)]);
     choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
-    const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head)]);
+    const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head + 1)]);
     const views = [...heads, ...(map.heads > 1 ? [["mean", "mean"]] : []), ...(map.rollout ? [["rollout", "rollout"]] : [])];
     choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
     const scales = ["linear", "log"].map((name) => [name, name]);
@@ -106,7 +106,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       picture.style.aspectRatio = `${right - left} / ${bottom - top}`;
       picture.append(...(map.photo ? [pictures[0].cropped()] : []), canvas, document.createElement("canvas"));
       const name = document.createElement("span");
-      name.textContent = `head ${head}`;
+      name.textContent = `head ${head + 1}`;
       button.append(picture, name);
       button.onclick = () => {
         choose({ view: String(head) });
@@ -146,7 +146,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       const [canvas, lines] = [...button.querySelectorAll("canvas")].slice(-2);
       lay(canvas, map, shown[head], map.photo ? map.columns : map.keys, end, scale, closed);
       if (map.photo) outline(lines, map.columns, map.rows, levels(shown[head], end, Infinity, closed, 2));
-      button.lastChild.textContent = each ? `head ${head}, to ${percent(ends[head])}` : `head ${head}`;
+      button.lastChild.textContent = each ? `head ${head + 1}, to ${percent(ends[head])}` : `head ${head + 1}`;
     });
   }
 
@@ -180,7 +180,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   // Every token that the query may look at, and how many it may not.
   function listAll(weights, open) {
     const closed = map.keys - open.length;
-    const lines = open.map((token, rank) => [rank + 1, token, map.names[token], percent(weights[token])]);
+    const lines = open.map((token, rank) => [rank + 1, token + 1, map.names[token], percent(weights[token])]);
     if (closed) lines.push(["", "", `${closed} more, closed by ${maskName(map)}`, percent(0)]);
     find("tbody").replaceChildren(
       ...lines.map((values) => {

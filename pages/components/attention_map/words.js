@@ -4,7 +4,7 @@
 const isPatch = (map, token) => map.patches.has(token);
 const cell = (map, token) => [Math.floor(map.patches.get(token) / map.columns), map.patches.get(token) % map.columns];
 const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
-const hasNone = (map, r, c) => `Row ${r}, column ${c} was hidden from the ${map.tower}: no token, so no query.`;
+const hasNone = (map, r, c) => `Row ${r + 1}, column ${c + 1} was hidden from the ${map.tower}: no token, so no query.`;
 
 // Where a patch lies, by its number: row and column, then its pixels in the picture that the model sees.
 function ruleOf(map, token) {
@@ -12,9 +12,9 @@ function ruleOf(map, token) {
   const [n, w, P] = [map.patches.get(token), map.columns, map.side];
   const [r, c] = cell(map, token);
   const place =
-    `Patch n = ${n}, at w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊n/w⌋ = ⌊${n}/${w}⌋ = ${r}, ` +
-    `column n mod w = ${n} mod ${w} = ${c}.`;
-  const pixels = (name, at) => `${name} ${at}·P = ${at * P} to ${(at + 1) * P - 1}`;
+    `Patch ${n + 1} of ${w * map.rows}, with w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊(n − 1)/w⌋ + 1 = ⌊${n}/${w}⌋ + 1 = ${r + 1}, ` +
+    `column (n − 1) mod w + 1 = ${n} mod ${w} + 1 = ${c + 1}.`;
+  const pixels = (name, at) => `${name} ${at}·P + 1 = ${at * P + 1} to ${at + 1}·P = ${(at + 1) * P}`;
   return [place, P ? `Its pixels, at P = ${P}: ${pixels("rows", r)}, ${pixels("columns", c)} of ${map.rows * P} × ${w * P}.` : ""];
 }
 
@@ -49,6 +49,12 @@ function shareOf(map, { view }) {
   );
 }
 
+/** The one convention: on screen all counts from 1, in code from 0. */
+function counted(map, layer, view, query) {
+  const head = map.heads > 1 && view !== "mean" ? `, head ${Number(view) + 1} is head=${view}` : "";
+  return `On screen everything counts from 1, in Python from 0: block ${layer + 1} is layer=${layer}${head}, token ${query + 1} is query=${query}.`;
+}
+
 function inWords(map, { layer, view, query }) {
   const part = map.part && `, part="${map.part}"`;
   const place =
@@ -62,11 +68,11 @@ function inWords(map, { layer, view, query }) {
     return { lead, python, note: place };
   }
   const mean = view === "mean";
-  const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${view}`) : "";
+  const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${Number(view) + 1}`) : "";
   return {
     lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to:`,
     python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${part})${mean ? ".mean(1)" : ""}`,
-    note: `In Python layers count from 0: block ${layer + 1} is layer=${layer}.${place}`,
+    note: `${counted(map, layer, view, query)}${place}`,
   };
 }
 

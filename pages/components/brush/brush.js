@@ -46,7 +46,7 @@ function newBrush(map, find) {
   let hidden = new Set();
   let pictures = {};
 
-  const nameOf = (patch) => `patch ${patch}, row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+  const nameOf = (patch) => `patch ${patch + 1}, row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
   const patches = Array.from({ length: rows * columns }, (_, patch) => {
     const button = document.createElement("button");
     Object.assign(button, { type: "button", tabIndex: patch ? -1 : 0 });

@@ -20,7 +20,7 @@ export default function ({ data, parentElement }) {
   const standing = ({ patch }) => (/^\d+$/.test(patch ?? "") && Number(patch) < count ? Number(patch) : map.start);
   let chosen = standing(placeInAddress(LIKE));
   const tile = (patch) => cosines.subarray(patch * count, (patch + 1) * count);
-  const place = (patch) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+  const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
 
   const [one, every] = [find(".one .cells"), find(".every .cells")];
   const wide = columns * (columns + 1) - 1;

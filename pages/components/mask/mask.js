@@ -105,14 +105,14 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       ),
     );
     const middles = (size, side) =>
-      (map.segments.length ? map.segments : [[0, 1, "0", ""], [size - 1, size, String(size - 1), ""]])
+      (map.segments.length ? map.segments : [[0, 1, "1", ""], [size - 1, size, String(size), ""]])
         .filter(([from]) => from < size)
         .map(([from, to, name, unit]) => made("span", unit ? `${name}\n${unit}` : name, { [side]: `${(50 * (from + Math.min(to, size))) / size}%` }));
     find(".ticks.rows").replaceChildren(...middles(queries, "top"));
     find(".ticks.columns").replaceChildren(...middles(keys, "left"));
     find(".about").textContent =
       "It is read from the scores of this run, cell by cell: a cell is filled where the token of its row may attend to the token of its column. The query’s row has " +
-      `an orange frame${map.segments.length > 1 ? "; grey lines separate the segments" : ""}. Tokens are counted from 0.`;
+      `an orange frame${map.segments.length > 1 ? "; grey lines separate the segments" : ""}.`;
     const at = (event) => {
       const box = cells.getBoundingClientRect();
       const place = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
@@ -147,7 +147,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   function label() {
     const box = find(".ticks.keys");
     const words = names.slice(0, keys).some((name) => name.includes(": "));
-    const text = (key) => (words ? names[key] : String(key));
+    const text = (key) => (words ? names[key] : String(key + 1));
     const room = Math.max(1, Math.floor(box.clientWidth / (LETTER * (2 + Math.max(...names.slice(0, keys).map((_, key) => text(key).length))))));
     const step = [1, 2, 3, 4, 5, 10, 15, 20, 25, 50, 100, 200].find((one) => keys / one <= room) ?? keys;
     box.replaceChildren(
@@ -186,7 +186,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     query.value = state.query;
     head.value = state.head;
     find(".query-box output").textContent = names[state.query];
-    find(".head-box output").textContent = state.head;
+    find(".head-box output").textContent = state.head + 1;
+    head.setAttribute("aria-valuetext", String(state.head + 1));
     query.setAttribute("aria-valuetext", names[state.query]);
     find("h3").textContent = `The row of ${names[state.query]}`;
     find(".band").style.top = `${(100 * state.query) / queries}%`;

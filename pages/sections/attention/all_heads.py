@@ -115,13 +115,13 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
     """Return what the table shows, in sentences that are computed from it."""
     values = np.abs(measure.values) if measure.signed else measure.values
     row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
-    which = f"head {head} of block {effects.layers[row] + 1}"
+    which = f"head {head + 1} of block {effects.layers[row] + 1}"
     most = measure.full(measure.values[row, head])
     if name != "effect":
         least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
         return (
             f"The largest value is {most}, of {which}. The smallest is {measure.full(values[least_row, least])}, of "
-            f"head {least} of block {effects.layers[least_row] + 1}."
+            f"head {least + 1} of block {effects.layers[least_row] + 1}."
         )
     if not effects.points:
         return f"The output changes most without {which}: by {most} of its size."

@@ -200,11 +200,11 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     st.selectbox(
         "Head in the charts below",
         list(cells),
-        format_func=lambda cell: f"Block {cell.partition('.')[0]}, head {cell.partition('.')[2]}",
+        format_func=lambda cell: f"Block {cell.partition('.')[0]}, head {int(cell.partition('.')[2]) + 1}",
         **url_state.widget("photos_head", list(cells), most),
     )
     values = result.tables[table][:, row, head]
-    axis, which = head_measures.axis(name, unit), f"Block {result.layers[row] + 1}, head {head}"
+    axis, which = head_measures.axis(name, unit), f"Block {result.layers[row] + 1}, head {head + 1}"
     left, right = st.columns(2)
     with left:
         title = f"{which} over {len(result):,} photos: {axis}"
@@ -235,7 +235,7 @@ def _describe(
 
     def place(cell: str) -> str:
         block, _, head = cell.partition(".")
-        return f"head {head} of block {block}"
+        return f"head {int(head) + 1} of block {block}"
 
     def number(cell: str) -> float:
         return abs(float(measure.values[cells[cell]])) if measure.signed else float(measure.values[cells[cell]])

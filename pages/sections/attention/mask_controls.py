@@ -272,9 +272,9 @@ def _why(trace: Trace, still: Sequence[int], moved: ChangedPositions, part: str)
 
 
 def _tokens(positions: Sequence[int]) -> str:
-    """Return positions as ranges: `tokens 0 to 3, 7`; "none" if there are none."""
+    """Return positions, counted from 1, as ranges: `tokens 1 to 4, 8`; "none" if there are none."""
     runs: list[list[int]] = []
-    for position in positions:
+    for position in (position + 1 for position in positions):
         if runs and runs[-1][1] == position - 1:
             runs[-1][1] = position
         else:

@@ -132,7 +132,7 @@ def _text(trace: Trace, loss: Loss) -> None:
         st.metric("random guessing: ln V (nats)", f"{loss.guess:.3g}")
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
     st.markdown(
-        f"The model expected {escape(repr(trace.words[worst + 1]))} least (token {worst + 1}, counted from 0) and "
+        f"The model expected {escape(repr(trace.words[worst + 1]))} least (token {worst + 2}) and "
         f"gave it {percent(loss.probabilities[worst])}. The first token has no loss, because no token precedes it. "
         "The token after the last one is unknown."
     )

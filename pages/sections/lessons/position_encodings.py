@@ -78,7 +78,7 @@ def sizes() -> tuple[PositionSizes, int]:
         )
         st.caption("The weights are random, all from one seed, and have learned nothing. Only the positions differ.")
     at = url_state.widget("head", range(heads), 0)
-    head = st.segmented_control("Head", range(heads), required=True, **at)
+    head = st.segmented_control("Head", range(heads), required=True, format_func=lambda at: str(at + 1), **at)
     return PositionSizes(length, width, heads, causal == "on"), head
 
 
@@ -130,7 +130,7 @@ def _table(kind: PositionKind, placement: PositionedModel, head: int, causal: bo
             ("curve", head),
             lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
         )
-        st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head}.")
+        st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head + 1}.")
 
 
 def _vectors(placement: PositionedModel, head: int) -> list[Panel]:
@@ -138,7 +138,7 @@ def _vectors(placement: PositionedModel, head: int) -> list[Panel]:
     scores."""
     if (table := placement.table) is None:
         name, term = list(placement.terms.items())[-1]
-        return [Panel(f"{name}, head {head}", term[head], "query i", "key j")]
+        return [Panel(f"{name}, head {head + 1}", term[head], "query i", "key j")]
     letter, cells, row, column, first = table
     return [
         Panel(f"The table {letter}", cells, row, column, (first, 0), square=False),
@@ -181,7 +181,7 @@ def _apart(kind: PositionKind, placement: PositionedModel, head: int) -> None:
     components.panels(placement, ("terms", head), panels, "terms")
     largest = max(placement.terms, key=lambda name: float((placement.terms[name][head] ** 2).mean()))
     st.caption(
-        f"All panels show head {head} on one scale. The sum differs from the scores that ran by at most "
+        f"All panels show head {head + 1} on one scale. The sum differs from the scores that ran by at most "
         f"{scientific(placement.error)} of the largest score, in any head. The largest term by root mean square is "
         f"“{largest}”. In the scores that ran, cells closed by a mask are empty."
     )

@@ -48,7 +48,8 @@ def words(trace: Trace) -> None:
     shares = region(trace, place, layer, head)
     caption = (
         f"In the row that predicts “{spoken[place - 1]}”, {_attention(known[which])} attends most to patch "
-        f"{int(shares.argmax())}; {class_bars.percent(float(shares.sum()))} of the row’s attention goes to the picture."
+        f"{int(shares.argmax()) + 1}; {class_bars.percent(float(shares.sum()))} of the row’s attention goes to the "
+        "picture."
     )
     with picture:
         st.header("Attention behind the word")
@@ -58,7 +59,7 @@ def words(trace: Trace) -> None:
     ran = f"trace.attention(layer={layer}, query={query}" + ("" if head is None else f", head={head}") + ")"
     caption = (
         f"This is the attention of {_attention(known[which])} in this run, `{ran}`: the row of "
-        f"“{trace.words[place - 1]}”, the token before, which predicts the word. Layers count from 0 in Python."
+        f"“{trace.words[place - 1]}”, the token before, which predicts the word. In Python, all counts from 0."
     )
     if measured is not None:
         caption += (
@@ -73,4 +74,4 @@ def words(trace: Trace) -> None:
 
 def _attention(record) -> str:
     head = record.get("head")
-    return f"block {record['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head}")
+    return f"block {record['layer'] + 1}, " + ("the mean of its heads" if head is None else f"head {head + 1}")

@@ -193,9 +193,9 @@ def _draw_labels(trace: Trace) -> None:
 def _reconstruction(result, trace, filmed) -> None:
     error = np.asarray(result["anomaly"], dtype=float)
     row, column = np.unravel_index(int(error.argmax()), error.shape)
-    st.header(f"Hardest to predict: row {row}, column {column}")
+    st.header(f"Hardest to predict: row {row + 1}, column {column + 1}")
     most = float(error.max())
-    sentence = f"The patch in row {row}, column {column} is the hardest to predict from the others."
+    sentence = f"The patch in row {row + 1}, column {column + 1} is the hardest to predict from the others."
     draw = partial(model_output.panel, error, "error in grey levels of 255", "patch", (0, most))
     chart(trace, "error", draw, alt=f"The prediction error, patch by patch. {sentence}")
     st.caption(

@@ -104,7 +104,7 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
     components.panels(
         trace, key, partial(_attention_panels, plain, trace, layer, part, number, at), "attention changed"
     )
-    which = "mean over the heads" if number is None else f"head {number}"
+    which = "mean over the heads" if number is None else f"head {number + 1}"
     st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.")
 
 
@@ -115,7 +115,7 @@ def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: i
     patches, picture = places(trace, part), trace.picture
     if picture is not None and patches and maps[0].shape[1] > max(patches):
         maps = [_on_patches(each[query], patches, picture.rows, picture.columns) for each in maps]
-        axes, where = ("row", "column"), f" of token {query}"
+        axes, where = ("row", "column"), f" of token {query + 1}"
     top, difference = float(np.nanmax(maps)) or 1.0, maps[1] - maps[0]
     return [
         Panel(f"Attention{where} before", maps[0], *axes, top=top),

@@ -34,7 +34,7 @@ def test_nothing_of_a_tower_is_left_when_the_other_is_drawn(page):
     assert page.locator(".photo").is_hidden() and cls.count() == 0
     page.get_by_role("heading", name="What does a token attend to?").wait_for()
     page.locator(".grid").press("ArrowUp")
-    assert "3: 'circle' attends most to" in page.locator(".lead").inner_text()
+    assert "4: 'circle' attends most to" in page.locator(".lead").inner_text()
     page.get_by_role("radio", name="image").click()
     cls.wait_for()
     assert page.locator(".photo").is_visible() and page.locator(".grid").is_hidden()
@@ -53,8 +53,8 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     grid = page.locator(".grid")
     assert grid.evaluate("grid => grid.matches(':focus-visible') && getComputedStyle(grid).outlineStyle") == "solid"
     page.keyboard.press("ArrowUp")
-    assert "14: 'n' attends most to" in page.locator(".lead").inner_text()
-    assert "14: 'n' attends most to" in page.locator(".live").inner_text()
+    assert "15: 'n' attends most to" in page.locator(".lead").inner_text()
+    assert "15: 'n' attends most to" in page.locator(".live").inner_text()
     assert "14: 'n'" in grid.get_attribute("aria-label")
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
@@ -213,7 +213,7 @@ def test_rollout_over_one_block_says_so(page):
     settled(page)
     page.get_by_role("radio", name="rollout").check()
     assert (
-        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 15: 'e' comes most from:"
+        page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 16: 'e' comes most from:"
     )
     assert "propagated through the one block. " in page.locator(".tokens .share").inner_text()
 
@@ -260,19 +260,19 @@ def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
 
 def test_a_click_among_all_heads_opens_that_head_in_the_map(page):
     page.goto("/attention?model=vit")
-    page.get_by_role("button", name=re.compile("^Block 3, head 1: ")).click()
-    page.get_by_text("Block 3, head 1: CLS attends most to:", exact=True).wait_for()
+    page.get_by_role("button", name=re.compile("^Block 3, head 2: ")).click()
+    page.get_by_text("Block 3, head 2: CLS attends most to:", exact=True).wait_for()
     page.wait_for_url("**block=3&head=1*")
-    assert page.get_by_role("radio", name="1", exact=True).last.is_checked()
+    assert page.get_by_role("radio", name="2", exact=True).last.is_checked()
     quiet(page)
 
 
 def test_a_click_among_the_heads_of_many_photos_chooses_that_head_for_the_charts(page):
     page.goto("/attention?model=segmenter&over=samples")
-    page.get_by_role("button", name=re.compile("^Block 2, head 1: ")).click()
+    page.get_by_role("button", name=re.compile("^Block 2, head 2: ")).click()
     page.wait_for_url("**photos_head=2.1*")
-    page.get_by_text("Block 2, head 1, photo by photo").wait_for()
-    expect(page.get_by_role("button", name=re.compile("^Block 2, head 1: "))).to_have_attribute("aria-pressed", "true")
+    page.get_by_text("Block 2, head 2, photo by photo").wait_for()
+    expect(page.get_by_role("button", name=re.compile("^Block 2, head 2: "))).to_have_attribute("aria-pressed", "true")
     page.get_by_role("button", name=re.compile("^Open .+")).first.click()
     page.wait_for_url("**block=2&head=1*")
     assert "photos_head=" not in page.url and "over=" not in page.url

@@ -103,21 +103,21 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     page.get_by_role("heading", name="From token to token").wait_for()
     assert page.get_by_role("group", name="Block").count() == page.get_by_role("group", name="Head").count() == 1
     lead, grid, band = page.locator(".lead"), page.locator(".grid"), page.locator(".band")
-    assert "74: 'square' attends most to" in lead.inner_text()  # the last word, which may look at all patches
+    assert "75: 'square' attends most to" in lead.inner_text()  # the last word, which may look at all patches
     token = page.get_by_role("spinbutton", name="Token")
     token.fill("36")
     token.press("Enter")
     grid.focus()
     grid.press("ArrowDown")
-    assert "patch 37 (row 4, column 5) attends most to" in lead.inner_text()
+    assert "patch 38 (row 5, column 6) attends most to" in lead.inner_text()
     before = band.bounding_box()["y"]
     page.locator(".photo").press("ArrowRight")
-    assert "patch 38 (row 4, column 6)" in lead.inner_text() and band.bounding_box()["y"] > before
-    red = page.get_by_role("button", name="Use 67: 'red' as the query")
+    assert "patch 39 (row 5, column 7)" in lead.inner_text() and band.bounding_box()["y"] > before
+    red = page.get_by_role("button", name="Use 68: 'red' as the query")
     assert "closed" in red.inner_text()  # a word comes after all patches
     assert "the causal mask that ran" in page.locator(".closed-note").inner_text()
     red.click()
-    assert "67: 'red' attends most to" in lead.inner_text() and "closed" not in red.inner_text()
+    assert "68: 'red' attends most to" in lead.inner_text() and "closed" not in red.inner_text()
     assert page.locator(".photo .query").is_hidden()
     end = page.locator(".tokens .ticks span").last
     assert end.inner_text().startswith("≥ ")  # the few largest weights don't leave all others black
@@ -172,7 +172,7 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.get_by_label("Query: the token that attends").press("ArrowRight")
     assert heading.inner_text() != before  # without a server, so at once
     page.locator(".mask .cells").click(position={"x": 1, "y": 1})
-    assert heading.inner_text() == "The row of patch 0 (token 0)"
+    assert heading.inner_text() == "The row of patch 1 (token 1)"
     expect(page.get_by_text("1 of 75 keys are open to this query. The highest weight is that of")).to_have_count(1)
     cell = page.get_by_role("cell", name="a large red circle left of a small blue square")
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")

@@ -36,7 +36,7 @@ def test_pointing_at_a_patch_redraws_without_the_server(page):
         page.mouse.move(box["x"] + share * box["width"], box["y"] + 0.3 * box["height"])
         seen.append(heat.evaluate(HEAT))
         # row 2 of 8; columns 0, 4, 7
-        assert f"row 2, column {int(share * 8)}" in page.locator(".lead").inner_text()
+        assert f"row 3, column {int(share * 8) + 1}" in page.locator(".lead").inner_text()
     assert seen[0] != seen[1] != seen[2]
     assert [frame for frame in sent if b"checked__events" not in frame] == []  # proofs end when they do
     quiet(page)
@@ -59,16 +59,16 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     def follows() -> bool:
         page.mouse.move(*at(7, 7))
         page.mouse.move(*at(6, 5))
-        return "row 6, column 5" in lead.inner_text()
+        return "row 7, column 6" in lead.inner_text()
 
     assert follows() and pin.get_attribute("aria-pressed") == "false"
     page.mouse.click(*at(0, 1))
-    assert not follows() and "row 0, column 1" in lead.inner_text()
+    assert not follows() and "row 1, column 2" in lead.inner_text()
     assert pin.get_attribute("aria-pressed") == "true" and page.locator(".query.pinned").count() == 1
     assert page.locator(".live").inner_text().endswith(". Pinned")
     assert page.get_by_text("Pinned: click it again, or press Escape, to go back to CLS.").is_visible()
     page.mouse.click(*at(2, 3))  # another patch: that one is pinned
-    assert not follows() and "row 2, column 3" in lead.inner_text()
+    assert not follows() and "row 3, column 4" in lead.inner_text()
     page.mouse.click(*at(2, 3))
     assert follows() and page.locator(".query.pinned").count() == 0
     page.mouse.click(*at(2, 3))
@@ -76,7 +76,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     page.keyboard.press("Escape")
     assert follows()
     page.locator(".photo").press("ArrowUp")
-    assert not follows() and "row 5, column 5" in lead.inner_text()
+    assert not follows() and "row 6, column 6" in lead.inner_text()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Use CLS as the query").click()
     assert not follows() and "CLS attends" in lead.inner_text()
@@ -158,31 +158,31 @@ def test_keyboard_and_numbers_move_the_patch(page):
         photo.evaluate("photo => getComputedStyle(photo).outlineStyle + photo.matches(':focus-visible')") == "solidtrue"
     )
     assert "CLS attends most to" in lead.inner_text()  # what the answer is read from
-    for name, place in (("Row", "4"), ("Column", "4")):
+    for name, place in (("Row", "5"), ("Column", "5")):
         page.get_by_role("spinbutton", name=name).fill(place)
         page.get_by_role("spinbutton", name=name).press("Enter")
-    assert "row 4, column 4" in lead.inner_text()
+    assert "row 5, column 5" in lead.inner_text()
     before = page.locator("canvas.heat").evaluate(HEAT)
     photo.press("ArrowUp")
     photo.press("ArrowLeft")
-    assert "row 3, column 3" in lead.inner_text()
+    assert "row 4, column 4" in lead.inner_text()
     assert page.locator("canvas.heat").evaluate(HEAT) != before
-    assert "row 3, column 3" in page.locator(".live").inner_text()
-    assert "row 3, column 3" in photo.get_attribute("aria-label")
+    assert "row 4, column 4" in page.locator(".live").inner_text()
+    assert "row 4, column 4" in photo.get_attribute("aria-label")
     column = page.get_by_role("spinbutton", name="Column")
-    column.fill("6")
+    column.fill("7")
     column.press("Enter")
-    assert "row 3, column 6" in lead.inner_text()
+    assert "row 4, column 7" in lead.inner_text()
     for wrong in ("999", "-1", "abc"):
         column.fill(wrong)
         column.press("Enter")
         assert (
             page.locator(".said").inner_text()
-            == f"“{wrong}” is not a column: expected a whole number from 0 to 7. Kept 6."
+            == f"“{wrong}” is not a column: expected a whole number from 1 to 8. Kept 7."
         )
-        assert column.input_value() == "6" and "row 3, column 6" in lead.inner_text()
+        assert column.input_value() == "7" and "row 4, column 7" in lead.inner_text()
     column.press("ArrowDown")
-    assert "row 3, column 5" in lead.inner_text() and not page.locator(".said").inner_text()
+    assert "row 4, column 6" in lead.inner_text() and not page.locator(".said").inner_text()
     page.get_by_role("button", name="Use CLS as the query").click()
     assert "CLS attends most to" in lead.inner_text()
     page.get_by_role("radio", name="rollout").check()
@@ -254,7 +254,7 @@ def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
     page.get_by_role("group", name="Block").get_by_role("radio", name="1").check()
     page.locator(".lead", has_text="Block 1: CLS").wait_for()
     assert page.locator(".waiting").is_hidden()
-    assert page.locator(".top li").first.inner_text().startswith("patch 624 (row 24, column 24)")
+    assert page.locator(".top li").first.inner_text().startswith("patch 625 (row 25, column 25)")
     page.locator(".photo").press("ArrowRight")
-    assert "patch 1 (row 0, column 1)" in lead.inner_text()
+    assert "patch 2 (row 1, column 2)" in lead.inner_text()
     quiet(page)

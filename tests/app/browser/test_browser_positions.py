@@ -14,7 +14,7 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     said = page.locator(".likeness .said")
     said.wait_for()
     settled(page)
-    assert said.inner_text().startswith("The patch in row 1, column 1 is most like the one in ")
+    assert said.inner_text().startswith("The patch in row 2, column 2 is most like the one in ")
     assert page.evaluate(FIT)
     point = page.get_by_text("The score, with the same token at every position, depends on").bounding_box()
     assert point["y"] + point["height"] < 844  # on the first screen
@@ -23,9 +23,9 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     figures.first.locator("canvas").hover(position={"x": 2, "y": 2})
     assert figures.first.locator(".read").inner_text() == "position 0, cosines, then sines 0: 1"
     page.locator(".every .cells").press("ArrowDown")
-    assert said.inner_text().startswith("The patch in row 2, column 1 ")
+    assert said.inner_text().startswith("The patch in row 3, column 2 ")
     until(page, "location.search.includes('patch=17')")
     page.get_by_role("radio", name="ALiBi").click()
-    page.get_by_text("penalty of the distance, head 0").wait_for()
-    assert said.inner_text().startswith("The patch in row 2, column 1 ")
+    page.get_by_text("penalty of the distance, head 1").wait_for()
+    assert said.inner_text().startswith("The patch in row 3, column 2 ")
     quiet(page)

@@ -20,15 +20,15 @@ def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
     page.locator(".lead").wait_for()
     settled(page)
     page.get_by_role("group", name="Block").get_by_role("radio", name="3").check()
-    page.get_by_role("group", name="Head").get_by_role("radio", name="1").check()
+    page.get_by_role("group", name="Head").get_by_role("radio", name="2").check()
     top = page.locator(".photo").bounding_box()["y"]
     page.get_by_role("button", name="What if?").click()
-    head = page.get_by_role("button", name="Head 1 off")
+    head = page.get_by_role("button", name="Head 2 off")
     head.wait_for()
     settled(page)
     assert page.locator(".photo").bounding_box()["y"] == top  # the panel lies over the page and moves nothing
     head.click()
-    chip = page.get_by_role("button", name="Block 3: head 1 off")
+    chip = page.get_by_role("button", name="Block 3: head 2 off")
     chip.wait_for()
     settled(page)
     page.locator(".lead", has_text="attends to nothing: every weight of this row is 0").wait_for()
@@ -68,12 +68,12 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     hidden("image=hide(18,19,20,21,mean)")
     assert layer.bounding_box() == box  # what is painted on stays where it is
     assert page.get_by_text(re.compile("[↑↓]")).count()
-    first = page.get_by_role("button", name="patch 0, row 0, column 0")
+    first = page.get_by_role("button", name="patch 1, row 1, column 1")
     first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    assert page.get_by_role("button", name="patch 9, row 1, column 1", pressed=True).count() == 1
+    assert page.get_by_role("button", name="patch 10, row 2, column 2", pressed=True).count() == 1
     told.filter(has_text="5 of 64 patches are hidden").wait_for()
     hidden("image=hide(9,18,19,20,21,mean)")
     page.go_back()

@@ -72,7 +72,7 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
 
 def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
     (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
-    assert "the mask" not in said and said.startswith("Nothing is masked. Tokens 3 to 4")
+    assert "the mask" not in said and said.startswith("Nothing is masked. Tokens 4 to 5")
 
 
 def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
@@ -219,7 +219,7 @@ def test_both_sliders_begin_with_the_same_token_under_one_name(model):
     (change,), sent = at.main.select_slider, packed(at)
     assert sent["start"] == change.value
     name = sent["names"][change.value]
-    assert name.startswith(f"{change.value}: ") or name.endswith(f" (token {change.value})")
+    assert name.startswith(f"{change.value + 1}: ") or name.endswith(f" (token {change.value + 1})")
     assert set(change.options) <= set(sent["names"])
     assert f"Changed: **{name}**" in text(at)
 
@@ -239,7 +239,7 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     chosen("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
     at.main.select_slider[0].set_value(3).run()  # another token is changed: only the changed input runs
-    assert not at.exception and ran == ["influence"] and "tokens 3 to 27" in text(at)
+    assert not at.exception and ran == ["influence"] and "tokens 4 to 28" in text(at)
     ran.clear()
     at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
     assert not at.exception and "predict_under_mask" not in ran

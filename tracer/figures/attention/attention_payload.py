@@ -138,7 +138,7 @@ def pack(
     lies = trace.picture if chosen[0] in layers(trace, part) else None
     over, photo = _photo(trace, lies, part) if lies else ({}, b"")
     queries, keys = weights.shape[2:]
-    channels = [f"channel {i}" for i in range(max(queries, keys))]
+    channels = [f"channel {i + 1}" for i in range(max(queries, keys))]
     channels = channels if _records(trace, part)[chosen[0]].over == "channels" else None
     header = over | {
         "names": channels or names(trace, part, max(queries, keys)),
@@ -214,7 +214,7 @@ def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple
 def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
     """Return a name for each of `tokens` positions that holds over the photo and in the matrix.
 
-    Examples: `patch 38 (row 4, column 6)`, `74: 'square'`.
+    Examples: `patch 39 (row 5, column 7)`, `75: 'square'`.
     """
     token_labels, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
     if (picture := trace.picture) is None or not layers(trace, part):
@@ -223,7 +223,7 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
     for token in lying.keys() & range(tokens):
         row, column = divmod(lying[token], picture.columns)
         mask = ", mask token" if lying[token] in hidden else ""
-        token_labels[token] = f"patch {lying[token]} (row {row}, column {column}{mask})"
+        token_labels[token] = f"patch {lying[token] + 1} (row {row + 1}, column {column + 1}{mask})"
     return token_labels
 
 

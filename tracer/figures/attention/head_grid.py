@@ -50,7 +50,7 @@ def grid(
     """
     values, (first, last) = measure.values, ends(measure)
     heads = values.shape[1]
-    head = "".join(f"<th scope=col>{number}</th>" for number in range(heads))
+    head = "".join(f"<th scope=col>{number + 1}</th>" for number in range(heads))
     rows = "".join(
         f"<tr><th scope=row>{layer + 1}</th>"
         + "".join(
@@ -104,7 +104,7 @@ def _cell(
     layer, head = place
     fill, ink = _colour(measure, (value - span[0]) / (span[1] - span[0]))
     tooltip = (
-        f"Block {layer + 1}, head {head}: {measure.full(value)}" + (", and another answer" if flips else "") + more
+        f"Block {layer + 1}, head {head + 1}: {measure.full(value)}" + (", and another answer" if flips else "") + more
     )
     mark = " class=flips" * flips + ' aria-pressed="true"' * pressed
     return (

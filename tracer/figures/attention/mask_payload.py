@@ -29,23 +29,26 @@ def names(
     words: Sequence[str],
     numbered: bool = False,
 ) -> list[str]:
-    """Return a name for each of `tokens` positions: its word if it is one, else its segment and index in it, from 0.
+    """Return a name for each of `tokens` positions: its word if it is one, else its segment and its number in it. All
+    count from 1, as everything that is read on screen.
 
     Patches with positions in their segment are named by these. A word's name begins with the number of its token;
     `numbered` adds that number to all others.
     """
-    labels = [f"token {position}" if numbered else str(position) for position in range(tokens)]
+    labels = [f"token {position + 1}" if numbered else str(position + 1) for position in range(tokens)]
     for segment in segments:
         for position in range(segment.start, min(segment.stop, tokens)):
             place = position - segment.start
             if segment.name == "text" and place < len(words):
-                labels[position] = f"{position}: {words[place]!r}"
+                labels[position] = f"{position + 1}: {words[place]!r}"
                 continue
             kind = "patch" if segment.name == "image" or segment.places else segment.name
             is_single = segment.stop - segment.start == 1
-            labels[position] = kind if is_single else f"{kind} {segment.places[place] if segment.places else place}"
+            labels[position] = (
+                kind if is_single else f"{kind} {(segment.places[place] if segment.places else place) + 1}"
+            )
             if numbered:
-                labels[position] += f" (token {position})"
+                labels[position] += f" (token {position + 1})"
     return labels
 
 

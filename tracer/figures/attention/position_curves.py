@@ -31,9 +31,9 @@ def distance_lines(
     ]  # fmt: skip
     lines = [
         {
-            "type": "scatter", "mode": "lines", "x": x, "y": mean[number][open_ones], "name": f"head {number}",
+            "type": "scatter", "mode": "lines", "x": x, "y": mean[number][open_ones], "name": f"head {number + 1}",
             "line": {"color": colours[number], "width": 4 if number == head else 1.5},
-            "hovertemplate": "i − j = %{x}<br>score %{y:.3f}<extra>head " + str(number) + "</extra>",
+            "hovertemplate": "i − j = %{x}<br>score %{y:.3f}<extra>head " + str(number + 1) + "</extra>",
         }
         for number in range(len(mean))
     ]  # fmt: skip

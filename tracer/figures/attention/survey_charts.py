@@ -62,14 +62,14 @@ def over_depth(
     dots = {
         "type": "scatter", "mode": "markers", "x": block[others].tolist(), "y": mean[rows, heads][others].tolist(),
         "marker": {"color": OTHER, "size": 9, "opacity": 0.8}, "name": "other heads",
-        "customdata": heads[others].tolist(),
+        "customdata": (heads[others] + 1).tolist(),
         "hovertemplate": "block %{x}, head %{customdata}: %{y:.3g}<extra></extra>",
     }  # fmt: skip
     point = {
         "type": "scatter", "mode": "markers", "x": [layers[chosen[0]] + 1], "y": [float(mean[chosen])],
-        "marker": {"color": stage_colour("attention"), "size": 13}, "name": f"head {chosen[1]}",
+        "marker": {"color": stage_colour("attention"), "size": 13}, "name": f"head {chosen[1] + 1}",
         "error_y": {"type": "data", "array": [float(spread[chosen])], "color": stage_colour("attention")},
-        "hovertemplate": "block %{x}, head " + str(chosen[1]) + ": %{y:.3g}<extra></extra>",
+        "hovertemplate": "block %{x}, head " + str(chosen[1] + 1) + ": %{y:.3g}<extra></extra>",
     }  # fmt: skip
     layout = {
         **CLEAR, "height": 300, "margin": {**MARGIN, "t": 30},

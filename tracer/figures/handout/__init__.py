@@ -119,7 +119,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     if kind == "reconstruction":
         error = np.asarray(result["anomaly"], dtype=float)
         row, column = np.unravel_index(int(error.argmax()), error.shape)
-        return f"<p>The hardest patch to foresee: row {row}, column {column}.</p>"
+        return f"<p>The hardest patch to foresee: row {row + 1}, column {column + 1}.</p>"
     if not names or shares is None:
         return first
     lines = "".join(

@@ -41,7 +41,7 @@ def _tower(trace: Trace, part: str) -> str:
         for heads in (as_array(trace.attention(layer, part=part))[0],)
     ]
     if len(last) > 1:
-        shown += [(f"Block {chosen[-1] + 1}, head {head}", last[head]) for head in range(min(HEADS, len(last)))]
+        shown += [(f"Block {chosen[-1] + 1}, head {head + 1}", last[head]) for head in range(min(HEADS, len(last)))]
     drawings = (
         _lit(trace, part, picture, weights[query], name) if picture else _matrix(weights, name)
         for name, weights in shown

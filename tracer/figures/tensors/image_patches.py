@@ -77,7 +77,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
-    labels = [f"patch {number}: {percent(share)} {what}" for number, share in enumerate(shares.ravel())]
+    labels = [f"patch {number + 1}: {percent(share)} {what}" for number, share in enumerate(shares.ravel())]
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
@@ -87,7 +87,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
 
 
 def patches(image: Image.Image, rows: int, columns: int) -> str:
-    """Draw the patches of the model's input, numbered from 0 in the order of the tokens.
+    """Draw the patches of the model's input, numbered from 1 in the order of the tokens.
 
     The sides of the image must be multiples of the grid. Beyond 100 patches the numbers are left out.
     """
@@ -114,7 +114,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     height, width = sheet.shape[0], sheet.shape[1] - gap
     sheet = sheet[:, :width]
     numbers = "".join(
-        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column}</text>'
+        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column + 1}</text>'
         for row in range(rows if numbered else 0)
         for column in range(columns)
     )
@@ -137,7 +137,7 @@ def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str]
     """Return a clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
     if len(boxes) > MOST_POINTED:
         return ""
-    titles = titles or [f"patch {number}" for number in range(len(boxes))]
+    titles = titles or [f"patch {number + 1}" for number in range(len(boxes))]
     return "".join(
         f'<rect data-patch="{number}" x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
         f'fill="transparent"><title>{title}</title></rect>'
