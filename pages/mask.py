@@ -65,10 +65,9 @@ def causal_everywhere(trace, part: str) -> str:
         return ""
     records = layers(trace, part)
     lines = [attention_lines(trace, record).get("scores") for record in records]
-    if any(line is None or record.queries != record.keys for line, record in zip(lines, records, strict=True)):
-        return ""
-    around = f"{part}." if part else ""
-    return f"{around}*.attention.scores=causal()" if all(".attention.scores" in line.id for line in lines) else ""
+    square = all(record.queries == record.keys for record in records)
+    known = all(line is not None and line.id.endswith(".attention.scores") for line in lines)
+    return f"{f'{part}.' if part else ''}*.attention.scores=causal()" if square and known else ""
 
 
 def picture(cells, kind: str) -> None:

@@ -22,7 +22,7 @@ class Panel(NamedTuple):
     cells: object
     row: str
     column: str
-    first: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
     edge: float = 0.0
     square: bool = True
     names: Sequence[str] = ()

@@ -148,13 +148,13 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
     before = lead.inner_text()
     for patch in sorted(hidden)[::5]:
         point(patch)
-        place = f"Row {patch // 8}, column {patch % 8}"
+        place = f"Row {patch // 8 + 1}, column {patch % 8 + 1}"
         assert legend.inner_text() == f"{place} was hidden from the encoder: no token, so no query."
         assert lead.inner_text() == before
     for token, patch in list(enumerate(sorted(visible)))[::5]:
         point(patch)
-        assert f"patch {patch} (row {patch // 8}, column {patch % 8}) attends" in lead.inner_text()
-        assert page.get_by_role("spinbutton", name="Token").input_value() == str(token)
+        assert f"patch {patch + 1} (row {patch // 8 + 1}, column {patch % 8 + 1}) attends" in lead.inner_text()
+        assert page.get_by_role("spinbutton", name="Token").input_value() == str(token + 1)
         frame = page.locator(".query").bounding_box()
         assert frame["x"] == pytest.approx(box["x"] + patch % 8 * box["width"] / 8, abs=1)
         assert frame["y"] == pytest.approx(box["y"] + patch // 8 * box["height"] / 8, abs=1)
@@ -178,18 +178,18 @@ def test_keys_and_numbers_skip_hidden_patches(page):
     seen = [c for c in range(8) if 8 * row + c in visible]
     gap = next(c for c in range(8) if c not in seen)
     token = page.get_by_role("spinbutton", name="Token")
-    token.fill(str(sorted(visible).index(8 * row + seen[0])))
+    token.fill(str(sorted(visible).index(8 * row + seen[0]) + 1))
     token.press("Enter")
     for at in seen[1:]:
         page.locator(".photo").press("ArrowRight")
-        assert f"(row {row}, column {at}) attends" in lead.inner_text()
+        assert f"(row {row + 1}, column {at + 1}) attends" in lead.inner_text()
     page.locator(".photo").press("ArrowRight")  # nothing further on: it stays
-    assert f"(row {row}, column {seen[-1]}) attends" in lead.inner_text()
-    column.fill(str(gap))
+    assert f"(row {row + 1}, column {seen[-1] + 1}) attends" in lead.inner_text()
+    column.fill(str(gap + 1))
     column.press("Enter")
-    hidden = f"Row {row}, column {gap} was hidden from the encoder: no token, so no query."
-    assert page.locator(".said").inner_text() == f"{hidden} Kept {seen[-1]}."
-    assert column.input_value() == str(seen[-1])
+    hidden = f"Row {row + 1}, column {gap + 1} was hidden from the encoder: no token, so no query."
+    assert page.locator(".said").inner_text() == f"{hidden} Kept {seen[-1] + 1}."
+    assert column.input_value() == str(seen[-1] + 1)
 
 
 def test_the_decoder_marks_its_mask_tokens(page):

@@ -88,7 +88,7 @@ def check_heat(canvas, matrix: np.ndarray, seed: int) -> None:
         oracle.check_colours(picture, matrix)
     for (row, column), (said,) in zip(picture.points, picture.tooltips, strict=True):
         _, down, _, across, shown = re.fullmatch(r"(.*?) (\d+), (.*?) (\d+): (.*)", said).groups()
-        assert (int(down), int(across)) == (row, column), said
+        assert (int(down) - 1, int(across) - 1) == (row, column), said  # on screen they count from 1
         assert close(number(shown), matrix[row, column], 3), (said, matrix[row, column])
     assert f"{rows} rows × {columns} columns" in picture.alt
     if "smallest" in picture.alt:
@@ -116,7 +116,7 @@ def test_terms_of_scores_add_up_on_the_scale_that_is_said(page):
     scores = value(trace, "block1.attention.scores")[0, 1].numpy()
     said = page.locator(".terms .said").inner_text()
     low, high = re.search(r"from (\S+) to (\S+)\.", said).groups()
-    assert said.startswith("Head 1,") and number(low) == -number(high)
+    assert said.startswith("Head 2,") and number(low) == -number(high)
     maps, stops = {}, None
     for figure in page.locator(".stepper .maps figure").all():
         picture = read(figure.locator("canvas"), [], [])
@@ -158,7 +158,9 @@ COLUMNS = 8
 
 def patch_name(token: int) -> str:
     """The name on screen of a token of vit."""
-    return "CLS" if token == 0 else f"patch {token - 1} (row {(token - 1) // COLUMNS}, column {(token - 1) % COLUMNS})"
+    return (
+        "CLS" if token == 0 else f"patch {token} (row {(token - 1) // COLUMNS + 1}, column {(token - 1) % COLUMNS + 1})"
+    )
 
 
 def check_shade(shown: dict, weights: np.ndarray) -> None:
@@ -176,7 +178,7 @@ def check_row(shown: dict, weights: np.ndarray) -> None:
         assert line.startswith(name) and says(line, weights[token]), (line, name, weights[token])
     check_shade(shown, weights)
     for line in shown["table"]:
-        rank, token = int(line[0]), int(line[1])
+        rank, token = int(line[0]), int(line[1]) - 1
         assert order[rank - 1] == token and line[2] == patch_name(token) and says(line[3], weights[token]), line
     assert says(shown["same"], 1 / len(weights))
 
@@ -198,13 +200,13 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     page.locator(".numbers summary").click()
     page.locator(".numbers tbody tr").nth(64).wait_for()
     shown = photo.evaluate(MAP)
-    assert shown["lead"] == "Block 2, head 3: CLS attends most to:" and len(shown["table"]) == 65
+    assert shown["lead"] == "Block 2, head 4: CLS attends most to:" and len(shown["table"]) == 65
     check_row(shown, weights[3, 0])
     assert says(shown["others"][0], weights[3, 0, 0]) and shown["others"][0].startswith("CLS gets")
     largest = weights[:, 0, 1:].max()
     assert shown["title"].startswith("All heads of block 2") and says(shown["title"], largest)
     for head, (name, pixels) in enumerate(shown["heads"]):
-        assert name == f"head {head}"
+        assert name == f"head {head + 1}"
         light = unpack(pixels)[:, 3] / 255
         assert np.abs(light - weights[head, 0, 1:] / largest).max() < 0.005
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")
@@ -214,8 +216,8 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
         at = box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8
         page.mouse.move(*at)
         shown = photo.evaluate(MAP)
-        assert shown["lead"] == f"Block 2, head 3: {patch_name(token)} attends most to:"
-        assert patch_name(token) in shown["alt"] and shown["rule"].startswith(f"Patch n = {token - 1},")
+        assert shown["lead"] == f"Block 2, head 4: {patch_name(token)} attends most to:"
+        assert patch_name(token) in shown["alt"] and shown["rule"].startswith(f"Patch {token} of 64,")
         assert shown["python"] == f"trace.attention(layer=1, head=3, query={token})"
         check_row(shown | {"table": shown["table"][::9]}, weights[3, token])
         frame = page.locator(".query").bounding_box()
@@ -227,13 +229,13 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     check_photo(page.screenshot(clip=heat.bounding_box()), samples("photos")["horse"]())
     page.locator(".each input").check()
     for head, (name, _) in enumerate(photo.evaluate(MAP)["heads"]):
-        assert name.startswith(f"head {head}, to ") and says(name, weights[head, 0, 1:].max())
+        assert name.startswith(f"head {head + 1}, to ") and says(name, weights[head, 0, 1:].max())
     quiet(page)
 
 
 def names(trace) -> list[str]:
     """The names on screen of the tokens of a text of characters."""
-    return [f"{at}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
+    return [f"{at + 1}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
 
 
 def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
@@ -252,7 +254,7 @@ def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
     for (query, key), (said, lead) in zip(picture.points, picture.tooltips, strict=True):
         assert said.startswith(f"{words[query]} → {words[key]}: "), said
         assert says(said, weights[query, key]) if is_open[query, key] else said.endswith("closed by the causal mask")
-        assert lead == f"Block 2, head 1: {words[query]} attends most to:"
+        assert lead == f"Block 2, head 2: {words[query]} attends most to:"
     quiet(page)
 
 

@@ -36,13 +36,13 @@ def test_learned_positions_are_as_alike_as_is_said(page):
         low = page.locator(".likeness .one .bar span").first.inner_text()
         oracle.check_colours(picture._replace(labels=[(low, 0.0), ("1", 1.0)]), row)
         for (down, across), (text,) in zip(picture.points, picture.tooltips, strict=True):
-            assert text.startswith(f"row {down}, column {across}: cosine ") and close(
+            assert text.startswith(f"row {down + 1}, column {across + 1}: cosine ") and close(
                 number(text.partition("cosine")[2]), row[down, across]
             )
         others = np.where(np.arange(64) == patch, -2, cosines[patch])
         best = int(others.argmax())
-        place = f"The patch in row {patch // 8}, column {patch % 8} is most like the one in "
-        place += f"row {best // 8}, column {best % 8}: "
+        place = f"The patch in row {patch // 8 + 1}, column {patch % 8 + 1} is most like the one in "
+        place += f"row {best // 8 + 1}, column {best % 8 + 1}: "
         assert said.inner_text().startswith(place) and close(number(said.inner_text()[len(place) :]), others.max(), 2)
     stops = picture.stops
     every = read(page.locator(".likeness .every canvas"), [], [])
@@ -111,7 +111,7 @@ def check_penalty(page) -> None:
     page.get_by_text("A penalty grows with the distance").wait_for()
     settled(page)
     (band, *lines), *_ = plots(page)
-    assert [line["name"] for line in lines] == [f"head {head}" for head in range(4)]
+    assert [line["name"] for line in lines] == [f"head {head}" for head in range(1, 5)]
     for head, place in draw(CELLS, (4, 31), 7):
         line = lines[head]
         distance, slope = line["x"][place], 2.0 ** (-8 * (head + 1) / 4)
@@ -151,7 +151,7 @@ def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
     ] == [True] * 3
     worst = int(losses.argmax())
     sentence = page.get_by_text("The model expected").inner_text()
-    assert f"The model expected {trace.words[worst + 1]!r} least (token {worst + 1}, " in sentence
+    assert f"The model expected {trace.words[worst + 1]!r} least (token {worst + 2}) " in sentence
     assert says(sentence.partition("gave it ")[2].partition("%")[0] + "%", np.exp(-losses[worst]))
     check_gradients(page, model.net, trace, ids)
     quiet(page)

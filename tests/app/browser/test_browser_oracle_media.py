@@ -124,18 +124,18 @@ def test_what_the_model_sees_is_what_entered_it(page):
     patches = value(run("vit"), "patches")[0].numpy().reshape(64, 4, 4, 3)
     shown, over = drawing(page, "svg.patches"), drawing(page, "svg.photo-grid")
     sheet, photo = picture(shown["images"][0]), picture(over["images"][0])
-    assert shown["texts"] == [str(patch) for patch in range(64)]
+    assert shown["texts"] == [str(patch) for patch in range(1, 65)]
     cells = draw(CELLS, (64,), 3)
     drawn, ran, means = [], [], []
     for (patch,) in cells:
         name, title, _, left, top, width, height = shown["cells"][patch]
-        assert (name, title) == (str(patch), f"patch {patch}")
+        assert (name, title) == (str(patch), f"patch {patch + 1}")
         step = int(width) // 4
         pixels = sheet[int(top) : int(top + height), int(left) : int(left + width)]
         drawn.append(pixels[step // 2 :: step, step // 2 :: step])
         ran.append(patches[patch])
         name, title, _, left, top, width, height = over["cells"][patch]
-        assert (name, title) == (str(patch), f"patch {patch}")
+        assert (name, title) == (str(patch), f"patch {patch + 1}")
         scale = photo.shape[1] / over["at"][0][2]
         first, last, begin, end = (round(scale * side) for side in (top, top + height, left, left + width))
         means.append(photo[first:last, begin:end].mean((0, 1)))
