@@ -14,7 +14,7 @@ ALWAYS = (
 @pytest.mark.parametrize("name", cases(published.published_models(), ALWAYS))
 def test_the_published_number_of_parameters_is_met(name):
     entry = published.published_models()[name]
-    assert entry.agrees(published.count(name)), f"{published.count(name):,} are not {entry.published}"
+    assert entry.agrees(published.count(name)), f"{published.count(name):,} are not {entry.parameters}"
     assert entry.source and entry.title
 
 

@@ -26,13 +26,13 @@ class PublishedModel(NamedTuple):
     """A published model: its title, its number of parameters as published, where that stands, and its configuration."""
 
     title: str
-    published: str
+    parameters: str
     source: str
     config: dict[str, Any]
 
     def agrees(self, count: int) -> bool:
         """Return whether a number of parameters is the published one, to the digits that were published."""
-        number, unit = re.fullmatch(r"([\d.,]+)([MB]?)", self.published).groups()  # type: ignore[union-attr]
+        number, unit = re.fullmatch(r"([\d.,]+)([MB]?)", self.parameters).groups()  # type: ignore[union-attr]
         digits = number.replace(",", "")
         decimals = len(digits.partition(".")[2])
         return round(count / UNITS[unit], decimals) == float(digits) if unit else count == int(digits)
