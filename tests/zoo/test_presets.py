@@ -4,38 +4,38 @@ import pytest
 
 import tracer
 from tests.support.sweeping import cases
-from tracer.zoo.hf import published
+from tracer.zoo.hf import presets
 
 ALWAYS = (
     "gpt2", "gpt3-175b", "llama-2-7b", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "vit-gigantic-14",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", cases(published.published_models(), ALWAYS))
+@pytest.mark.parametrize("name", cases(presets.published_models(), ALWAYS))
 def test_the_published_number_of_parameters_is_met(name):
-    entry = published.published_models()[name]
-    assert entry.agrees(published.count(name)), f"{published.count(name):,} are not {entry.parameters}"
+    entry = presets.published_models()[name]
+    assert entry.agrees(presets.count(name)), f"{presets.count(name):,} are not {entry.parameters}"
     assert entry.source and entry.title
 
 
 def test_a_count_that_differs_by_one_is_not_the_published_one():
-    entry = published.published_models()["llama-3.1-405b"]
+    entry = presets.published_models()["llama-3.1-405b"]
     assert entry.agrees(405_853_388_800) and not entry.agrees(405_853_388_801)
-    rounded = published.published_models()["gpt3-175b"]
+    rounded = presets.published_models()["gpt3-175b"]
     assert rounded.agrees(174_600_000_000) and not rounded.agrees(174_400_000_000)
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match="'gpt-9' is not a published model, expected one of gpt2"):
-        published.configuration("gpt-9")
+        presets.configuration("gpt-9")
 
 
 def test_deepseek_has_the_parameters_of_its_checkpoint():
-    assert published.count("deepseek-v3") == 671_026_404_352  # besides 58 · 256 biases of routers, which are buffers
+    assert presets.count("deepseek-v3") == 671_026_404_352  # besides 58 · 256 biases of routers, which are buffers
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama-2-7b"])
 def test_the_formula_of_a_run_counts_the_same(name, tmp_path):
-    published.configuration(name).save_pretrained(tmp_path)
+    presets.configuration(name).save_pretrained(tmp_path)
     model = tracer.load(f"hf:{tmp_path}", values=False)
-    assert model.trace(values=False, T=4).params == published.count(name)
+    assert model.trace(values=False, T=4).params == presets.count(name)

@@ -1,6 +1,6 @@
 """Published models of transformers: their configurations, and the number of parameters that was published of each.
 
-`published.json` is the table. A count is given as published: `405,853,388,800` to the number, `175B` to the billion.
+`presets.json` is the table. A count is given as published: `405,853,388,800` to the number, `175B` to the billion.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PublishedModel(NamedTuple):
 @lru_cache(maxsize=1)
 def published_models() -> dict[str, PublishedModel]:
     """Return all published models by name."""
-    table = json.loads((files(__package__) / "published.json").read_text(encoding="utf-8"))
+    table = json.loads((files(__package__) / "presets.json").read_text(encoding="utf-8"))
     return {name: PublishedModel(**entry) for name, entry in table.items()}
 
 
