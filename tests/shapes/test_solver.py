@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
+from torch import nn
 
 from tests.support.drawing import check_name, drawn_alike
-from tracer.shapes import Solver
+from tracer.capture import record
+from tracer.shapes import Solver, Vocabulary, solve
 from tracer.shapes.probe_sizes import choose_sizes
 from tracer.verify.checks.run.flops_and_params import at
 
@@ -230,3 +233,14 @@ CHECKS = [_right, _quotients, _declared, _unknown, _own, _least]
 def test_a_size_is_solved_if_it_is_right_at_others(problems):
     with drawn_alike():
         assert list(problems()) == []
+
+
+def test_sizes_that_are_one_in_all_runs_keep_their_formulas():
+    torch.manual_seed(0)
+    layers = ((nn.Conv2d(2, 2, 3, 2, 1), nn.BatchNorm2d(2), nn.ReLU(inplace=True)) for _ in range(4))
+    net = nn.Sequential(*(layer for group in layers for layer in group)).eval()
+    probes = [{"H": 9, "W": 11}, {"H": 13, "W": 15}, {"H": 10, "W": 14}, {"H": 12, "W": 16}]
+    vocabulary = Vocabulary(("H", "W"), {}, lambda at: (net, (torch.randn(1, 2, at["H"], at["W"]),)))
+    run = record(net, (torch.randn(1, 2, 16, 16),)).ops
+    solution = solve(run, {"H": 16, "W": 16}, vocabulary, probes)
+    assert solution.outputs[-1] == (("1", "2", "ceiling(H/16)", "ceiling(W/16)"),)

@@ -8,7 +8,7 @@ predicts that probe, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +20,8 @@ from tracer.capture import OpEvent, Recording, record
 from tracer.capture.composite_calls import Call, CallLog
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.capture.tensors.logged_sizes import SizeLog
-from tracer.ops import having
+from tracer.ops import having, schema
+from tracer.ops.schema import UNARY
 from tracer.shapes.batch_of_one import respell
 from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging, repeated_pairs
 from tracer.shapes.op_size_rules import apply_size_rules
@@ -409,7 +410,7 @@ class PartialSolution:
             if self.inputs[i] is None:
                 same = [op, *(probe.ops[j] for probe, j in zip(others, places, strict=True))]
                 self.inputs[i], self.outputs[i] = _solve_op(
-                    solver, same, [self._shape_from_producer(tensor) for tensor in op.inputs]
+                    solver, same, [self._shape_from_producer(tensor, in_place=True) for tensor in op.inputs]
                 )
             if self.opened and self.parts[i] is None:
                 lists = [self.opened[i].parts, *(o.opened[j].parts for o, j in zip(others, places, strict=True))]
@@ -551,10 +552,15 @@ class PartialSolution:
                         ((copied,) * len(part.inputs), (copied,) * len(part.outputs)) for part in parts
                     )
 
-    def _shape_from_producer(self, tensor: tuple) -> tuple[str, ...]:
-        """Return the solved shape of a tensor from its producer; empty if there is none."""
+    def _shape_from_producer(self, tensor: tuple, in_place: bool = False) -> tuple[str, ...]:
+        """Return the solved shape of a tensor from its producer; empty if there is none.
+
+        With `in_place` it can be an op that wrote into the tensor, perhaps through a view of another shape.
+        """
         shape, _, maker = tensor
-        if not isinstance(maker, int) or self.outputs[maker] is None or self.run[maker].name.endswith("_"):
+        if not isinstance(maker, int) or self.outputs[maker] is None:
+            return ()
+        if self.run[maker].name.endswith("_") and not in_place:
             return ()
         shapes = [numeric for numeric, *_ in self.run[maker].outputs]
         return self.outputs[maker][shapes.index(shape)] if shapes.count(shape) == 1 else ()
@@ -603,15 +609,42 @@ def _solve_op(solver: Solver, same, solved: Sequence[tuple[str, ...]] = ()) -> t
     inputs = _solve_tensors(solver, before)
     if any(solved) and any(UNKNOWN in shape for shape in inputs):
         inputs = _solve_tensors(solver, before, [dict(enumerate(zip(shape))) for shape in solved], inputs)
+    inputs = tuple(_with_symbols(solver, shape, known) for shape, known in zip(inputs, solved or inputs, strict=True))
     own = apply_size_rules(same[0], inputs, same[1:]) if isinstance(same[0], OpEvent) else {}
     outputs = _solve_tensors(solver, after, [own] * len(after))
     if any(UNKNOWN in shape for shape in outputs):
-        sizes = {
-            v: size for entry, shape in zip(before, inputs, strict=True) for v, size in zip(entry, shape, strict=True)
-        }
-        taken = [{axis: (sizes.get(v, UNKNOWN),) for axis, v in enumerate(entry)} for entry in after]
+        taken = [
+            {axis: tuple(_sizes_of_inputs(vector, axis, before, inputs)) for axis, vector in enumerate(entry)}
+            for entry in after
+        ]
         outputs = _solve_tensors(solver, after, taken, outputs)
+    if before and after and before[0] == after[0] and _is_elementwise(same[0].name):
+        outputs = (_with_symbols(solver, outputs[0], inputs[0]), *outputs[1:])
     return inputs, outputs
+
+
+def _is_elementwise(name: str) -> bool:
+    op = schema(name)
+    return op.category == UNARY or op.title == "Batch norm"
+
+
+def _with_symbols(solver: Solver, shape: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a shape with the formulas of the same axes in another for its numbers: ⌈H/512⌉ is 1 in many runs."""
+    if len(shape) != len(known):
+        return shape
+    return tuple(
+        known_size if size.isdigit() and solver.varies(known_size) else size
+        for size, known_size in zip(shape, known, strict=True)
+    )
+
+
+def _sizes_of_inputs(vector: tuple[int, ...], axis: int, before: Sequence, inputs: Sequence) -> Iterator[str]:
+    """Yield the formula of inputs' axes with these sizes in all runs: that of the same axis first, none if several axes
+    with other formulas have them."""
+    pairs = [pair for entry, shape in zip(before, inputs, strict=True) for pair in zip(entry, shape, strict=True)]
+    aligned = [shape[axis] for entry, shape in zip(before, inputs, strict=True) if entry[axis : axis + 1] == [vector]]
+    formulas = {size for v, size in pairs if v == vector}
+    yield from aligned[:1] or (formulas if len(formulas) == 1 else ())
 
 
 def _size_vectors(tensors: list) -> list[list[tuple[int, ...]]]:

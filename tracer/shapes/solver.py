@@ -106,6 +106,8 @@ class Solver:
         formula = next((text for text in own if self._fits(text, vector)), None) if own else None
         if formula is not None and self._candidates(vector):
             formula = None
+        if formula is not None and len({*vector}) == 1:  # as a size that all runs have alike, and other axes, too
+            return _factor(formula)
         if vector in self._whole:
             if answer is None:
                 self._answers[vector] = self._remember(self._whole[vector], vector)
@@ -143,6 +145,11 @@ class Solver:
     def runs(self) -> list[dict[str, int]]:
         """The sizes of all runs, the predicted one last."""
         return self._runs
+
+    def varies(self, text: str) -> bool:
+        """Return whether a formula has sizes that differ between runs, whatever its values."""
+        names = () if text == UNKNOWN else parse(text).free_symbols
+        return any(len({run.get(str(name)) for run in self._runs}) > 1 for name in names)
 
     def atoms(self) -> list[tuple[str, tuple[float, ...]]]:
         """Return the vocabulary's sizes with their values in all runs."""
