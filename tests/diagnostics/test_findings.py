@@ -147,6 +147,31 @@ def test_verify_fails_for_a_finding_that_nobody_acknowledged(monkeypatch):
     assert report(model)["problems"] == [as_text.sentence(finding, model.trace())]
 
 
+class WithLabels(nn.Module):
+    """A language model of transformers and its loss."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, labels):
+        return self.model(input_ids=input_ids, labels=labels, use_cache=False).loss
+
+
+def test_labels_that_a_model_of_transformers_shifts_again_are_found():
+    if not zoo.available("hf"):
+        pytest.skip("transformers is not installed")
+    model = small("hf:gpt2").net
+    ids = torch.randint(1, model.config.vocab_size, (2, 9), generator=torch.Generator().manual_seed(0))
+    for args, kinds in (
+        ((ids, ids.clone()), []),
+        ((ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), ["labels shifted"]),
+    ):
+        with torch.no_grad():
+            trace = tracer.trace(WithLabels(model).eval(), *args, symbols={"B": 0, "T": 1})
+        assert [finding.kind for finding in trace.findings] == kinds
+
+
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
     code = """

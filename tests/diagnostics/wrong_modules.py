@@ -351,6 +351,22 @@ class LabelsNotShifted(LanguageModel):
         return F.cross_entropy(logits[:, :-1].reshape(-1, V), ids[:, 1:].reshape(-1))
 
 
+@pair("labels shifted", padded)
+class LabelsNotShiftedBesidePadding(LanguageModel):
+    """A causal mask that hides padding, too."""
+
+    def forward(self, ids):
+        x, (batch, length) = self.table(ids), ids.shape
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        hidden = (later | (ids == 0)[:, None, :]).repeat_interleave(H, 0)
+        logits = self.head(x + self.attention(x, x, x, attn_mask=hidden, need_weights=False)[0] + self.places.weight)
+        logits = logits + 0 * (self.mlp(self.norm2(self.norm1(x))).sum(-1, keepdim=True))
+        labels = ids.masked_fill(ids == 0, -100)
+        if self.wrong:
+            return F.cross_entropy(logits.reshape(batch * length, V), labels.reshape(-1))  # wrong
+        return F.cross_entropy(logits[:, :-1].reshape(-1, V), labels[:, 1:].reshape(-1))
+
+
 @pair("labels shifted", texts_and_next)
 class LabelsShiftedTwice(LanguageModel):
     def forward(self, ids, labels):

@@ -47,6 +47,14 @@ def masks(run: RunView) -> Iterator[MaskCells]:
         yield MaskCells(record, cells & ~rows[..., None], rows & cells.any(dim=-1))
 
 
+def is_causal(run: RunView) -> bool:
+    """Return whether an attention of the run shows no query a later key, with padding hidden or not."""
+    if any(record.mask == "causal" for record in run.trace.attentions):
+        return True
+    given = (mask for mask in masks(run) if mask.record.mask != "none" and mask.record.queries == mask.record.keys)
+    return any(mask.record.queries >= LEAST and not bool(mask.open.triu(1).any()) for mask in given)
+
+
 def find_empty_rows(run: RunView) -> Iterator[Finding]:
     """Yield masks with a query that may look at nothing, except queries that are padding themselves."""
     for mask in masks(run):

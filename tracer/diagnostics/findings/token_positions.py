@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tracer.capture.composite_calls import Call, Ref
+from tracer.diagnostics.findings.attention_masks import is_causal
 from tracer.diagnostics.findings.rule import Finding, Rule
 from tracer.graph.dataflow import Graph
 from tracer.ops import base
@@ -77,7 +78,7 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
 def find_class_token(run: RunView) -> Iterator[Finding]:
     """Yield answers that are read from a single token other than the learned one that was put into the sequence."""
     graph = run.graph
-    if graph is None or any(record.mask == "causal" for record in run.trace.attentions):
+    if graph is None:
         return
     for index, call in enumerate(graph.calls):
         placed = _learned_tokens(graph, index)
@@ -90,7 +91,7 @@ def find_class_token(run: RunView) -> Iterator[Finding]:
             for number, read in enumerate(graph.calls)
             if number > index and (position := _single_read(graph, number, axis, length, after)) is not None
         ]
-        if not reads or any(position in places for position, _ in reads):
+        if not reads or any(position in places for position, _ in reads) or is_causal(run):
             continue
         position, read = reads[-1]
         if not _leads_out(graph, read.outputs[0].key):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tracer.capture.composite_calls import Call, Ref
+from tracer.diagnostics.findings.attention_masks import is_causal
 from tracer.diagnostics.findings.rule import Finding, Rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache
@@ -66,7 +67,7 @@ def find_shifts(run: RunView) -> Iterator[Finding]:
     are compared with the ids that the model was given.
     """
     graph = run.graph
-    if graph is None or not any(record.mask == "causal" for record in run.trace.attentions):
+    if graph is None or not any(base(call.name) in LOSSES for call in graph.calls) or not is_causal(run):
         return
     for index, call in enumerate(graph.calls):
         if base(call.name) not in LOSSES or not graph.is_live(index):
