@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages import components
-from pages.sections.attention import all_heads, head_columns
+from pages.sections.attention import all_heads, head_columns, one_query
 from pages.sections.cells import panel as cells
 from pages.sections.what_if import before_after, brush, panel
 from pages.state import session, url_state
@@ -54,7 +54,7 @@ if blocks := attention_payload.blocks(trace, part):
     cells.follow(trace)
     before_after.show(trace, (layer, part))
 elif attention_payload.too_large(trace, part):
-    st.info(texts.too_large(next(record for record in layers(trace, part) if not record.problem)))
+    one_query.show(trace, part)
 all_heads.show(trace, part)
 head_columns.show(trace, part)
 st.page_link("pages/mask.py", label="The mask of this run: which token may attend to which", icon=":material/grid_on:")

@@ -147,6 +147,14 @@ def too_large(record: AttentionRecord) -> str:
     )
 
 
+def one_query(record: AttentionRecord) -> str:
+    """Return the reason why one row of an attention is drawn at a time."""
+    return (
+        f"This attention has {record.queries:,} queries × {record.keys:,} keys, too many to send at once. So the map "
+        "shows one query at a time, which is one row."
+    )
+
+
 def attention_problems(trace: Trace) -> list[str]:
     """Return the reasons why attention of the run can't be shown."""
     problems = {}

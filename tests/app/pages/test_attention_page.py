@@ -52,3 +52,17 @@ def test_of_random_weights_the_attention_page_says_so_above_the_map():
     assert said.startswith("With random weights, which token gets more attention is a matter of chance.")
     assert drawn(at)["heads"] == 1
     assert not chosen("vit", "pages/attention.py").main.info
+
+
+def test_attention_of_any_length_has_a_map_of_one_query(monkeypatch):
+    monkeypatch.setattr(attention_payload, "ONE_VIEW", 1000)  # as a run of more tokens than one message takes
+    at = chosen("vit", "pages/attention.py")
+    assert not at.exception
+    assert "shows one query at a time" in at.info[0].value and "65 queries × 65 keys" in at.info[0].value
+    trace = at.session_state["visitor"].run()
+    weights = trace.attention(layer=5, query=0)[0].mean(0)
+    most = int(weights.argmax())
+    listed = next(each.value for each in at.main.markdown if "patch 30" in each.value)
+    assert listed.startswith(f"- patch {most} ") and f"{100 * weights[most]:.1f}" in listed
+    at.main.selectbox[1].set_value("2").run()
+    assert not at.exception and trace.attention(layer=5, head=2, query=0)[0].argmax() > 0

@@ -1,0 +1,38 @@
+"""The map of one query, which is drawn at any length."""
+
+import numpy as np
+import pytest
+
+import tracer
+from tracer.attention import places
+from tracer.figures.attention import query_map
+
+
+@pytest.mark.parametrize("head", ["mean", "2"])
+def test_a_row_is_that_of_the_weights_that_ran(plain, head):
+    record = plain.attentions[4]
+    weights = plain.value("block5.attention.weights")[0, :, 7].numpy()
+    expected = weights.mean(0) if head == "mean" else weights[int(head)]
+    assert query_map.row(plain, record, head, 7) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_order_of_luminance_on_the_photo_is_the_order_of_weights(plain):
+    patches = places(plain)
+    weights = query_map.row(plain, plain.attentions[-1], "mean", 0)
+    image = query_map.over_photo(plain, patches, weights).astype(float) @ (0.2126, 0.7152, 0.0722)
+    left, top, right, bottom = plain.picture.crop
+    means = []
+    for patch in range(64):
+        row, column = divmod(patch, 8)
+        y = [round(top + (bottom - top) * at / 8) for at in (row, row + 1)]
+        x = [round(left + (right - left) * at / 8) for at in (column, column + 1)]
+        means.append(image[y[0] : y[1], x[0] : x[1]].mean())
+    ours = np.array([weights[token] for token in sorted(patches, key=patches.__getitem__)])
+    order = np.argsort(-ours)[:8]
+    assert list(np.argsort(-np.array(means))[:8]) == list(order)
+
+
+def test_a_run_without_a_photo_has_no_map_over_it():
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=1).trace(prove=False, text="to be")
+    with pytest.raises(ValueError, match="no photo"):
+        query_map.over_photo(trace, {}, np.zeros(5))
