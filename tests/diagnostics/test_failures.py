@@ -171,6 +171,16 @@ def test_a_plain_call_is_explained_too():
     assert tracer.explain(raised.value).fixes[0].edits[0].text == "k.transpose(-2, -1)"
 
 
+def test_a_model_of_pytorchs_own_modules_has_the_line_that_calls_it():
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(5, 2))
+    with pytest.raises(RuntimeError) as raised:
+        model(torch.randn(4, 8))
+    explanation = tracer.explain(raised.value)
+    assert explanation.source.text == "model(torch.randn(4, 8))" and explanation.module == "2"
+    assert [fix.message for fix in explanation.fixes] == ["build `2` as `Linear(6, 2)`", "build `0` as `Linear(8, 5)`"]
+    assert all(len(fix.sizes) == 2 for fix in explanation.fixes) and model[2].in_features == 5
+
+
 def test_nothing_of_the_module_is_changed():
     module, args = built(failing.hidden)
     before = {name: value.clone() for name, value in module.state_dict().items()}

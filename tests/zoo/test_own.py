@@ -159,7 +159,7 @@ def test_an_axis_of_a_parameter_is_a_symbol_where_the_module_can_be_built():
         tracer.trace(module, *args, symbols=symbols)
 
 
-@pytest.mark.parametrize("name", ["tracer", "tracer.tracing"])
+@pytest.mark.parametrize("name", ["tracer", "tracer.tracing", "tracer.diagnostics.failures"])
 def test_the_examples_of_docstrings_run(name):
     done = doctest.testmod(importlib.import_module(name))
     assert done.attempted and not done.failed

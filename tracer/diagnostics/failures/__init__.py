@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 
 from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
-from tracer.diagnostics.failures.place import Place, place_of, root_call
+from tracer.diagnostics.failures.place import Place, line_of, modules_of, place_of, root_call
 from tracer.diagnostics.failures.probing import Shapes, solve_shapes
 from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
 from tracer.diagnostics.failures.repairs.calls import call_repairs
@@ -64,23 +65,31 @@ def explain(error: BaseException) -> Explanation:
 
 def _explain(error: BaseException) -> Explanation:
     original, run = _failed_run(error)
-    place = place_of(original)
+    place, line = place_of(original), line_of(original)
+    if place is None and run is not None and (caller := place_of(error)) is not None:  # only modules of PyTorch ran
+        place = replace(caller, modules=modules_of(original), own=0)
     if place is None and run is None:
         raise ValueError(f"{quote(error)} did not come from a forward, so there is nothing to explain")
     if run is None or place is None:
         return _of_python(original, place, run)
-    shapes = solve_shapes(run, (place.file, place.line))
+    shapes = solve_shapes(run, line)
     scene = Scene(run, original, place, shapes)
     clash = clash_of(scene, original)
-    trials = Trials(run, place, shapes)
+    trials = Trials(run, place, shapes, line)
     if clash is None:
-        fixes = trials.choose([*python_repairs(original, place), *size_repairs(scene), *_of_unknown(scene)])
+        fixes = trials.choose(
+            [
+                *_guarded(python_repairs(original, place)),
+                *_guarded(size_repairs(scene)),
+                *_guarded(_of_unknown(scene)),
+            ]
+        )
         sentence = sentence_of(original, place)
         tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
         clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
     else:
         candidates = list(_candidates(scene, clash))
-        fixes = trials.choose(candidates) or trials.choose(list(_pairs(scene, trials, candidates)))
+        fixes = trials.choose(candidates) or trials.choose(list(_guarded(_pairs(scene, trials, candidates))))
     run_so_far = _trace(run, shapes)
     return Explanation(
         clash.kind,
@@ -132,12 +141,19 @@ def _of_python(error: BaseException, place: Place | None, run: FailedRun | None)
 
 
 def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    yield from constructor_repairs(scene, clash)
-    yield from call_repairs(scene, clash)
-    yield from operand_repairs(scene, clash)
-    yield from python_repairs(scene.error, scene.place)
+    yield from _guarded(constructor_repairs(scene, clash))
+    yield from _guarded(call_repairs(scene, clash))
+    yield from _guarded(operand_repairs(scene, clash))
+    yield from _guarded(python_repairs(scene.error, scene.place))
     if clash.kind in ("view", "norm", "attention", "expand"):
-        yield from size_repairs(scene)
+        yield from _guarded(size_repairs(scene))
+
+
+def _guarded(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yield candidates until one can't be written: code may look like nothing that was foreseen, and an explanation
+    without a repair is better than none."""
+    with suppress(Exception):
+        yield from candidates
 
 
 def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:

@@ -213,6 +213,21 @@ def place_of(error: BaseException) -> Place | None:
     return Place(frame, at.tb_lineno, _columns(frame.f_code, at), (*before, *after), len(before), chain, caller)
 
 
+def modules_of(error: BaseException) -> tuple[nn.Module, ...]:
+    """Return the modules that were running when an error was raised, the innermost last."""
+    modules, trace = [], error.__traceback__
+    while trace is not None:
+        modules.append(_module_called(trace.tb_frame))
+        trace = trace.tb_next
+    return tuple(module for module in modules if module is not None)
+
+
+def line_of(error: BaseException) -> tuple[str, int] | None:
+    """Return the user's line that an error came from; None where only modules of PyTorch ran."""
+    place = place_of(error)
+    return (place.file, place.line) if place else None
+
+
 def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
     """Return the outermost call of a module on the way of an error, with its arguments; None if there is none."""
     trace = error.__traceback__

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tracer.capture import OpEvent, Recording, inputs_of, record
 from tracer.capture.tensors.pytree import named_tensors
-from tracer.diagnostics.failures.place import place_of
+from tracer.diagnostics.failures.place import line_of
 from tracer.shapes import UNKNOWN, Solution, Vocabulary, solve
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.probe_sizes import candidate_probes
@@ -79,12 +79,6 @@ def run_to_error(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[Re
         if "recording" not in vars(error):
             raise
         return vars(error).pop("recording"), error
-
-
-def line_of(error: BaseException) -> tuple[str, int] | None:
-    """Return the user's line that an error came from."""
-    place = place_of(error)
-    return (place.file, place.line) if place else None
 
 
 def entries(recording: Recording, module: torch.nn.Module) -> list[OpEvent]:

@@ -18,6 +18,7 @@ from tracer.diagnostics.failures.place import UNKNOWN, Place
 from tracer.diagnostics.failures.probing import Shapes, is_solved
 from tracer.diagnostics.failures.trials import path_of
 from tracer.record import Source
+from tracer.shapes import UNKNOWN as UNSOLVED
 from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.error_text import shorten
@@ -169,6 +170,11 @@ class Scene:
         if maker.startswith("input "):
             return "an input", None
         return "", None
+
+
+def letters(formula: str) -> list[str]:
+    """Return the sizes in a formula; none of an unsolved one."""
+    return [] if formula == UNSOLVED else [str(letter) for letter in notation.parse(formula).free_symbols]
 
 
 Rule = Callable[[Scene, FailedCall], "Clash | None"]

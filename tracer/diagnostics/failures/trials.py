@@ -20,8 +20,8 @@ from tracer.capture import record
 from tracer.capture.callable_module import Function
 from tracer.capture.tensors.pytree import same_outputs
 from tracer.diagnostics.failures.explanation import Edit, Fix
-from tracer.diagnostics.failures.place import Place, place_of
-from tracer.diagnostics.failures.probing import Shapes
+from tracer.diagnostics.failures.place import Place, line_of, modules_of, place_of
+from tracer.diagnostics.failures.probing import Shapes, call_tensors
 from tracer.diagnostics.failures.source_edits import apply_edits, codes_of, with_codes
 from tracer.shapes.input_axes import copies_at_same_sizes
 from tracer.shapes.shadow_module import parameters, shadow_copy
@@ -62,11 +62,13 @@ class Candidate:
 
 @dataclass
 class Trials:
-    """The trials of one error. `attempts` counts the repairs that were tried."""
+    """The trials of one error. `line` is the user's line that it came from, None where only modules of PyTorch ran.
+    `attempts` counts the repairs that were tried."""
 
     run: FailedRun
     place: Place
     shapes: Shapes
+    line: tuple[str, int] | None
     attempts: int = 0
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
 
@@ -81,6 +83,7 @@ class Trials:
         families: set[str] = set()
         texts: set[tuple[Edit, ...]] = set()
         best = math.inf
+        masked = any(tensor.dtype == torch.bool for tensor in call_tensors(self.run.recording))  # perhaps of one value
         for candidate in sorted(candidates, key=lambda candidate: candidate.cost):
             full = len(fixes) >= ENOUGH or self.attempts >= MOST or time.monotonic() > self.deadline
             if full or candidate.cost > best + MARGIN:
@@ -91,7 +94,8 @@ class Trials:
             self.attempts += 1
             here = {**self.shapes.sizes, **dict(candidate.sizes)}
             output = self.output(candidate, here)
-            if output is FAILS or any(same_outputs(output, before) for before in outputs):
+            same = not masked and any(same_outputs(output, before) for before in outputs)
+            if output is FAILS or same:
                 continue
             others = self._other_sizes(here, dict(candidate.sizes))
             second = next((at for at in others if self.output(candidate, at) is not FAILS), None)
@@ -185,13 +189,11 @@ class Trials:
     def _path_to_replace(self, candidate: Candidate, module: nn.Module, error: Exception) -> str | None:
         """Return the path of the module that stands for `candidate.path` in the block that failed, if the same line
         failed."""
-        place = place_of(error)
-        if candidate.path is None or place is None or not place.modules:
-            return None
-        if (place.file, place.line) != (self.place.file, self.place.line):
+        modules = modules_of(error)
+        if candidate.path is None or not modules or line_of(error) != self.line:
             return None
         before = path_of(self.run.module, self.place.modules[-1])
-        return moved_path(candidate.path, before, path_of(module, place.modules[-1]))
+        return moved_path(candidate.path, before, path_of(module, modules[-1]))
 
 
 def path_of(root: nn.Module, module: nn.Module) -> str:

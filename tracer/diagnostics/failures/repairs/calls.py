@@ -73,7 +73,7 @@ def _axes(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
         for axis in dict.fromkeys((-1, *range(x.dim()))):
             text = str(axis)
             if scene.place.text_of(place) != text:
-                yield _edit(scene, place, text, f"take axis {axis}: `dim={axis}`", 0.9 + (axis % max(1, x.dim())) / 100)
+                yield _edit(scene, place, text, f"take axis {axis}: `dim={axis}`", 0.9 + axis / 100)
     if keyword is None and not whole and node.args:
         for axis in range(1, x.dim()):
             text = f"{scene.place.text_of(node.args[-1])}, dim={axis}"

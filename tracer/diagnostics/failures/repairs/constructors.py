@@ -19,10 +19,10 @@ from tracer.diagnostics.failures.constructions import (
     constructor_of,
 )
 from tracer.diagnostics.failures.explanation import Edit
-from tracer.diagnostics.failures.scene import Clash, Scene, argument
+from tracer.diagnostics.failures.scene import Clash, Scene, argument, letters
 from tracer.diagnostics.failures.source_edits import edit_node, edit_span
 from tracer.diagnostics.failures.trials import Candidate
-from tracer.shapes import UNKNOWN, value_of
+from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import python_source
 
@@ -76,13 +76,15 @@ class LayerSize:
 
 def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield repairs of the layer that failed, and of the one before it."""
-    sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in _letters(formula)}
+    sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in letters(formula)}
     for wanted in _wanted(scene):
-        foreign = set(_letters(wanted.formula)) - sizes  # a size of the input that no layer has
+        foreign = set(letters(wanted.formula)) - sizes  # a size of the input that no layer has
         yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN) if foreign else wanted)
     yield from batch_repairs(scene, clash)
     yield from _key_widths(scene)
     if clash.kind == "broadcast":
+        for wanted in _sums(scene, clash):
+            yield from size_candidates(scene, wanted)
         yield from _paddings(scene, clash)
         yield from _tables(scene, clash)
 
@@ -306,6 +308,18 @@ def _key_widths(scene: Scene) -> Iterator[Candidate]:
     yield Candidate(f"build `{scene.path}` with `{text}`", 1.5, edits, scene.path, widen)
 
 
+def _sums(scene: Scene, clash: Clash) -> Iterator[LayerSize]:
+    """Yield the size of a layer whose output is to be as wide as what it is added to."""
+    tensors = [tensor for _, tensor in scene.tensors]
+    for tensor in tensors:
+        maker = scene.maker(tensor)
+        path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
+        module = scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+        other = next((t for t in tensors if t is not tensor and t.dim() == tensor.dim()), None)
+        if isinstance(module, nn.Linear) and other is not None and clash.axes.get(id(tensor)) == (-1,):
+            yield LayerSize(path, "out_features", scene.formula(other, -1), other.shape[-1])
+
+
 def _paddings(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the padding with which a convolution keeps the size of its picture, for the sum of both."""
     for _, tensor in scene.tensors:
@@ -415,7 +429,7 @@ def _texts(built: Construction, wanted: LayerSize) -> list[str]:
     names = [argument.arg for argument in (*built.function.args.args[1:], *built.function.args.kwonlyargs)]
     if wanted.formula == str(wanted.value):
         return [wanted.formula]
-    texts = [_code(wanted.formula)] if set(_letters(wanted.formula)) <= set(names) else []
+    texts = [_code(wanted.formula)] if set(letters(wanted.formula)) <= set(names) else []
     texts += [text for _, _, text in _sizes_of_layers(built)]
     for name in names:
         texts += [name, *(f"{k} * {name}" for k in range(2, 9)), *(f"{name} // {k}" for k in (2, 3, 4)), f"{name} + 1"]
@@ -444,7 +458,7 @@ def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
     }
     for node in ast.walk(built.function):
         kind = getattr(nn, class_name(node), None) if isinstance(node, ast.Call) else None
-        if kind is None or not isinstance(node, ast.Call):
+        if not inspect.isclass(kind) or not isinstance(node, ast.Call):
             continue
         names = list(inspect.signature(kind).parameters)
         given = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
@@ -456,12 +470,6 @@ def _is_size(node: ast.expr) -> bool:
         isinstance(n, (ast.BinOp, ast.Name, ast.Constant, ast.operator, ast.Load, ast.Attribute))
         for n in ast.walk(node)
     ) and any(isinstance(n, ast.Name) for n in ast.walk(node))
-
-
-def _letters(formula: str) -> list[str]:
-    if formula == UNKNOWN:
-        return []
-    return [str(letter) for letter in notation.parse(formula).free_symbols]
 
 
 def _code(formula: str) -> str:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations
 
+import torch
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.place import UNKNOWN, Expression
@@ -155,7 +156,10 @@ def _layouts(atom: str, value: object, rank: int, most: int, kind: str) -> Itera
         yield from ((f"{atom}.flatten({start})", 1.4 + start / 10) for start in range(1, rank - 1))
     joins = kind in ("broadcast", "join", "mask", "attention", "product") and rank < most
     if joins or kind in ("convolution", "expand"):
-        yield from ((f"{atom}.unsqueeze({axis})", 1.3 + axis / 100) for axis in (*range(rank), -1))
+        closes = isinstance(value, Tensor) and value.dtype == torch.bool  # a mask of keys: its last axis stays
+        yield from (
+            (f"{atom}.unsqueeze({axis})", 1.3 + axis / 100 + (axis < 0 and closes)) for axis in (*range(rank), -1)
+        )
     if kind in ("broadcast", "mask") and rank < most:
         if rank == 2 and most == 4:
             yield from ((f"{atom}[:, None, None, :]", 1.3), (f"{atom}[:, None, :, None]", 1.7))

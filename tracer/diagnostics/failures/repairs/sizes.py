@@ -13,7 +13,7 @@ from types import FrameType
 
 from torch import nn
 
-from tracer.diagnostics.failures.scene import Scene
+from tracer.diagnostics.failures.scene import Scene, letters
 from tracer.diagnostics.failures.source_edits import edit_node
 from tracer.diagnostics.failures.trials import Candidate
 from tracer.utils import python_source
@@ -43,8 +43,11 @@ def _of_factory(scene: Scene) -> Iterator[Candidate]:
     lines = linecache.getlines(run.file)
     tree = python_source.parse("".join(lines))
     used = _names_of_error(scene)
+    of_inputs, of_weights = set[str](), set[str]()
+    for name, shape in scene.shapes.symbolic.items():
+        (of_inputs if name.startswith("input ") else of_weights).update(*map(letters, shape))
     for name, value in run.sizes.items():
-        if name == "B":
+        if name == "B" or name in of_inputs - of_weights:  # the length of an input is what it is
             continue
         nodes = list(_defaults(tree, name, value, set(run.sizes)))
         for other in near(value):
