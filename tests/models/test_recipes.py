@@ -81,12 +81,18 @@ def test_all_of_a_llama_goes_to_adamw_its_matrices_of_blocks_at_a_rate_of_their_
 
 def test_hiding_takes_the_quarter_that_is_attended_to_most_the_central_one_and_any():
     images, attention = torch.ones(2, 3, 8, 8), torch.rand(2, 16, generator=torch.Generator().manual_seed(1))
-    found = occlusion_eval.hide_patches(images, attention, 2, torch.Generator().manual_seed(0))
-    patches = {name: left[:, 0, ::2, ::2].flatten(1) for name, left in found.items()}
-    assert [{int(row.eq(0).sum()) for row in left} for left in patches.values()] == [{4}, {4}, {4}]
-    assert torch.equal(patches["attended"] == 0, attention >= attention.sort(descending=True).values[:, 3:4])
-    assert patches["central"][0].eq(0).nonzero().flatten().tolist() == [5, 6, 9, 10]
-    assert all(left.shape == images.shape and left[0, 0, 1, 1] == left[0, 0, 0, 0] for left in found.values())
+    images[:, :, :, 4:] = 3.0
+    views = occlusion_eval.hide_patches(images, attention, 2, torch.Generator().manual_seed(0))
+    for ending, colour in (("", 0.0), ("_mean", 2.0)):
+        hidden = {
+            name: views[f"{name}_hidden{ending}"][:, 0, ::2, ::2].flatten(1) == colour
+            for name in ("attended", "central", "any")
+        }
+        assert [set(rows.sum(dim=1).tolist()) for rows in hidden.values()] == [{4}, {4}, {4}]
+        assert torch.equal(hidden["attended"], attention >= attention.sort(descending=True).values[:, 3:4])
+        assert hidden["central"][0].nonzero().flatten().tolist() == [5, 6, 9, 10]
+    assert len(views) == 6
+    assert all(view.shape == images.shape and view[0, 0, 1, 1] == view[0, 0, 0, 0] for view in views.values())
 
 
 def test_what_is_hidden_is_what_the_trace_shows_to_be_attended_to():

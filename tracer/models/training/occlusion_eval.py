@@ -15,6 +15,9 @@ from tracer.inputs import hidden_patches
 SHARE = 4
 """One of so many patches is hidden."""
 
+SEED = 0
+"""The seed of the patches that are hidden by chance."""
+
 
 @contextmanager
 def looking(net: nn.Module) -> Iterator[list[Tensor]]:
@@ -41,9 +44,11 @@ def looking(net: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the images, `[B, C, H, W]`, with a quarter of their patches at the mean colour, 0, by the choice of these.
+    """Return the images, `[B, C, H, W]`, with a quarter of their patches hidden, by the choice of these.
 
-    "attended" those with the highest `attention`, `[B, N]`; "central" those nearest to the centre; "any" by chance.
+    "attended_hidden" hides those with the highest `attention`, `[B, N]`; "central_hidden" those nearest to the centre;
+    "any_hidden" some by chance. They show the mean colour of all training images, a grey, 0; with "_mean" at the end,
+    the same patches show the mean colour of their own image.
     """
     rows, columns = images.shape[2] // P, images.shape[3] // P
     y, x = ((torch.arange(count) + 0.5) / count - 0.5 for count in (rows, columns))
@@ -56,5 +61,6 @@ def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Gen
     for name, rank in ranks.items():
         top = rank.topk(rank.shape[1] // SHARE, dim=1).indices
         hidden = torch.zeros_like(rank, dtype=torch.bool).scatter(1, top, True).view(-1, rows, columns)
-        figures[name] = hidden_patches.hide_patches(images, hidden, "grey")
+        for fill, ending in (("grey", ""), ("mean", "_mean")):
+            figures[f"{name}_hidden{ending}"] = hidden_patches.hide_patches(images, hidden, fill)
     return figures

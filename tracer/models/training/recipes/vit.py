@@ -92,18 +92,19 @@ class Recipe(MuonAndAdamW):
         """Return accuracy, 0 to 1, over all of `images`, in float32 on the CPU.
 
         It is that of whole photos, and with a quarter of the patches hidden, by attention, by nearness to the centre,
-        and by chance (`hiding.hidden`).
+        and by chance, in grey and in the mean colour (`occlusion_eval.hide_patches`).
         """
-        right, generator = Counter(), torch.Generator().manual_seed(0)
+        right, generator = Counter(), torch.Generator().manual_seed(occlusion_eval.SEED)
         for pixels, labels in zip(images.pixels.split(250), images.labels.split(250), strict=True):
             pixels = cifar10.normalise(pixels)
             with occlusion_eval.looking(net) as attentions:
                 answers = {"accuracy": net(pixels)}
             for name, left in occlusion_eval.hide_patches(pixels, attentions[0], self.sizes["P"], generator).items():
-                answers[f"accuracy_{name}_hidden"] = net(left)
+                answers[f"accuracy_{name}"] = net(left)
             for name, logits in answers.items():
                 right[name] += (logits.argmax(dim=-1) == labels).sum().item()
-        return {name: round(count / len(images), 6) for name, count in right.items()} | {"images": len(images)}
+        figures = {name: round(count / len(images), 6) for name, count in right.items()}
+        return figures | {"images": len(images), "hiding_seed": occlusion_eval.SEED}
 
     def rank(self, figures: dict) -> float:
         """Return the figure by which weights are chosen, higher is better."""
@@ -119,9 +120,11 @@ class Recipe(MuonAndAdamW):
             "pixels from 0 to 1, less the mean, over the std",
             "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images, random crop, flip and cutout",
             "says": "On {images} test images that it never saw, it is right {accuracy} of the time. Its attention was "
-            "tested by hiding a quarter of the patches. Without those that [CLS] attends to most in the last block, it "
-            "is right {accuracy_attended_hidden} of the time; without the central ones, {accuracy_central_hidden}; "
-            "without randomly chosen ones, {accuracy_any_hidden}.",
+            "tested by hiding a quarter of the patches in grey. Without those that [CLS] attends to most in the last "
+            "block, it is right {accuracy_attended_hidden} of the time; without the central ones, "
+            "{accuracy_central_hidden}; without randomly chosen ones, {accuracy_any_hidden}. Where the mean colour of the "
+            "photo hides them instead, it is right {accuracy_attended_hidden_mean}, {accuracy_central_hidden_mean} and "
+            "{accuracy_any_hidden_mean} of the time.",
             "licence": "weights made by this repository, under its licence; CIFAR-10 comes without one: "
             "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         }
