@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.lessons import model_sizes
+from pages.sections.lessons import any_model_sizes, model_sizes
 from pages.state import session
 from pages.state.visitor import model_name
 from pages.ui import page_frame
@@ -15,10 +15,10 @@ HEADING = "Lessons"
 
 page_frame.enter()
 st.title("What does each size cost?")
-if session.user_input().kind == "trace" or model_name() not in models.names():
-    st.info(
-        "Only the app’s own models can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for "
-        "text."
-    )
-    page_frame.leave()
-model_sizes.show(model_name())
+if session.user_input().kind == "trace":
+    st.info("A saved run has the sizes that it was made with. Choose a model in the sidebar to change them.")
+elif model_name() in models.names():
+    model_sizes.show(model_name())
+else:
+    any_model_sizes.show(model_name())
+any_model_sizes.show_published()

@@ -62,10 +62,13 @@ GENERAL = {
     "This token does not enter this tower, so the tower never saw it.": (
         "said where nothing that enters the tower moved"
     ),
-    (
-        "Only the app’s own models can be built at any size. Choose one in the sidebar: vit for photos, nanogpt for "
-        "text."
-    ): "what the page can do",
+    "A saved run has the sizes that it was made with. Choose a model in the sidebar to change them.": (
+        "what the page can do"
+    ),
+    "Activations are all tensors that the steps compute. A program that frees each of them needs far less.": (
+        "how activations are counted; what is freed is not counted"
+    ),
+    "Each net is built without memory, and its parameters are counted.": "what a click does",
     "The lines that the positions change": "the name of a table of these lines",
     (
         "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "

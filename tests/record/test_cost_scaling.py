@@ -170,3 +170,21 @@ def test_a_curve_has_the_name_and_the_numbers_of_its_part():
     drawn = {curve.name: curve for curve in figure.draw_shares("T", [10, 20], flops, 10, None).data}
     assert list(drawn[cost_scaling.SCORES].y) == [10, 40] and list(drawn[cost_scaling.MLP].y) == [90, 60]
     assert [list(drawn[part].customdata)[1] for part in flops] == [amount(4_000, "FLOP"), amount(6_000, "FLOP")]
+
+
+def test_a_model_of_a_library_has_its_costs_at_any_size():
+    from pages.sections.lessons import any_model_sizes
+
+    found, note = any_model_sizes.formulas("hf:llama")
+    published = {"D": 16384, "h": 128, "h_kv": 8, "d_k": 128, "d_ff": 53248, "V": 128256, "L": 126, "T": 8192, "B": 1}
+    numbers = found.numbers(published)
+    assert numbers["params"] == 405_853_388_800 and numbers["cache"] == 2 * 126 * 8192 * 8 * 128
+    assert note.startswith("shapes at this size; equations proven on 2 blocks")
+    at = round(found.cache_overtakes_weights(published))
+    over, under = (found.numbers(published | {"T": length})["cache"] for length in (at + 1, at - 1))
+    assert under < numbers["params"] < over
+    assert found.crossing(published) == pytest.approx(6 * 16384 * 53248 / (4 * 128 * 128))
+
+
+def test_a_model_without_a_cache_has_no_length_at_which_it_overtakes():
+    assert formulas("vit").cache_overtakes_weights({}) is None

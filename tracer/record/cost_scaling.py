@@ -104,6 +104,17 @@ class Scaling:
         crossings = [float(root) for root in roots if root > 0]
         return max(crossings, default=None)
 
+    def cache_overtakes_weights(self, sizes: Mapping[str, int]) -> float | None:
+        """Return the length at which the cache holds as many numbers as the weights, at the other sizes in `sizes`.
+
+        None where there is no cache that grows with the length."""
+        full = self.complete(sizes)
+        of_one, of_two = (evaluate(self.cache, full | {self.length: length}) for length in (1, 2))
+        params = evaluate(self.params, full)
+        if of_one is None or of_two is None or params is None or of_two <= of_one:
+            return None
+        return 1 + (params - of_one) / (of_two - of_one)
+
 
 def _with(name: str, sizes: Mapping[str, int]) -> list[str]:
     """Return the sizes that grow with another one."""
