@@ -15,6 +15,8 @@ from pages.state.visitor import Key, model_name
 def show() -> None:
     """Draw the toolbar. The index of what is on screen is sent once it is asked for, and then the browser searches."""
     run = session.current_run()
-    name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else f"no run of {model_name()}"
+    unknown = f"no run of {model_name()}"  # as the toolbar of a page is drawn before its run is there
+    name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else unknown
     wanted = (st.session_state.get(Key.TOOLS) or {}).get("wanted")
-    components.tools(url_state.lacks(), {"name": name, "entries": index.entries(run) if wanted == name else None})
+    entries = index.entries(run) if wanted in (name, unknown) else None
+    components.tools(url_state.lacks(), {"name": name, "entries": entries})

@@ -17,7 +17,7 @@ const THEMES = {
 
 // The theme that an element stands in, by the colour of its text.
 export function themeOf(root) {
-  const [red, green, blue] = getComputedStyle(root).color.match(/[\d.]+/g).map(Number);
+  const [red, green, blue] = (getComputedStyle(root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
   return THEMES[red + green + blue > 384 ? "dark" : "light"];
 }
 
