@@ -122,9 +122,9 @@ class Recipe(MuonAndAdamW):
             "says": "On {images} test images that it never saw, it is right {accuracy} of the time. Its attention was "
             "tested by hiding a quarter of the patches in grey. Without those that [CLS] attends to most in the last "
             "block, it is right {accuracy_attended_hidden} of the time; without the central ones, "
-            "{accuracy_central_hidden}; without randomly chosen ones, {accuracy_any_hidden}. Where the mean colour of the "
-            "photo hides them instead, it is right {accuracy_attended_hidden_mean}, {accuracy_central_hidden_mean} and "
-            "{accuracy_any_hidden_mean} of the time.",
+            "{accuracy_central_hidden}; without randomly chosen ones, {accuracy_any_hidden}. Where the mean colour of "
+            "the photo hides them instead, it is right {accuracy_attended_hidden_mean}, "
+            "{accuracy_central_hidden_mean} and {accuracy_any_hidden_mean} of the time.",
             "licence": "weights made by this repository, under its licence; CIFAR-10 comes without one: "
             "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         }
