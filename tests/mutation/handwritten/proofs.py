@@ -11,6 +11,7 @@ RULES = (
         {
             '"proven" if $error <= $most else "disproven"': '"disproven" if $error > $most else "proven"',
         },
+        within="steps.verdict",
     ),
     code(
         "a tensor proven by itself",
