@@ -65,7 +65,7 @@ RULES = (
     raw(
         "the number of the next head below a map",
         "attention_map/main.js",
-        {"each ? `head ${head}, to": "each ? `head ${head + 1}, to"},
+        {"each ? `head ${head + 1}, to": "each ? `head ${head + 2}, to"},
         PHOTO,
     ),
     raw(

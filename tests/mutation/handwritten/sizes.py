@@ -47,5 +47,6 @@ RULES = (
     code(
         "activations without the batch",
         {"cost.elements([$x.symbolic]) if $y else $z": "cost.elements([$x.symbolic[1:]]) if $y else $z"},
+        within="cost_scaling.scaling",
     ),
 )
