@@ -22,13 +22,13 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
-from tracer import zoo
+from tracer import models, zoo
 from tracer.attention.survey.photo_rows import SEEDS, PhotoRows
 from tracer.capture import record
 from tracer.export import to_table
 from tracer.inputs.samples import samples
 from tracer.models.shared.lens_answers import lens_answers
-from tracer.models.shared.spec import build_seeded
+from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
 from tracer.tracing import LATER, assemble
@@ -41,6 +41,8 @@ THREADS = 8
 VIT_B_16 = {"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12, "K": 1000}
 LENGTHS = (257, 1025, 4097)
 LONGEST = 8192
+DEPTHS = (11, 112, 560)
+"""Blocks of the runs without values: about 1,000, 10,000 and 50,000 ops."""
 MB = 2**20
 
 
@@ -61,6 +63,7 @@ def bench() -> list[dict[str, Any]]:
                 _looking,
                 _torchlens,
                 _growth,
+                _any_size,
             )
             for row in measure()
         ]
@@ -205,6 +208,51 @@ def _peak() -> int:
     import resource  # not on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _any_size() -> Iterator[dict]:
+    """Measure runs without values over the number of ops, each in a process of its own."""
+    seconds = {}
+    for blocks in DEPTHS:
+        ops, took, held = _numbers_of("tracing_deep", blocks)
+        seconds[ops] = took
+        yield _row(f"a run without values of {ops:,.0f} ops, with symbols, lines and twin", [took], "s of CPU")
+        yield _row(f"peak memory of the process that ran these {ops:,.0f} ops", [held / MB], "MB")
+    (few, first), *_, (many, last) = seconds.items()
+    yield _row(
+        f"growth of its time per op, {few:,.0f} to {many:,.0f} ops (linear: 1)", [last / many / (first / few)], "×"
+    )
+    took, held = _numbers_of("tracing_long", LONGEST)
+    yield _row(f"a real run of {LONGEST:,} tokens through 4 blocks, proofs pending", [took], "s of CPU")
+    yield _row("peak memory of its process", [held / MB], "MB")
+
+
+def tracing_deep(blocks: int) -> tuple[int, float, int]:
+    """Return the number of ops of a run of `llama` without values, its seconds of CPU, and the peak memory of this
+    process."""
+    config = {**models.shipped_config("llama"), "D": 4096, "h": 32, "h_kv": 8, "T_max": LONGEST, "L": blocks}
+    model = Model.without_weights("llama", models.spec_of("llama"), config, models.card("llama"))
+    started = time.process_time()
+    trace = model.trace(values=False, T=LONGEST)
+    return len(trace.ops), time.process_time() - started, _peak()
+
+
+def tracing_long(length: int) -> tuple[float, int]:
+    """Return the seconds of CPU of tracing real tokens of that number, and this process' peak memory."""
+    net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
+    started = time.process_time()
+    with torch.no_grad():
+        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=LATER)
+    return time.process_time() - started, _peak()
+
+
+def _numbers_of(function: str, *arguments: int) -> tuple[float, ...]:
+    """Return the numbers that a function of this file returns in a process of its own."""
+    call = f"{function}({', '.join(map(str, arguments))})"
+    command = [sys.executable, "-c", f"from {__name__} import {function}; print(*{call})"]
+    root = Path(__file__).resolve().parents[2]
+    text = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return tuple(map(float, text.split()))
 
 
 def _solving() -> Iterator[dict]:
