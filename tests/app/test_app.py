@@ -86,8 +86,8 @@ def test_a_new_page_is_one_file(tmp_path):
     path.write_text('TITLE = "Masks"\nORDER = 1\nHEADING = "Lessons"\nPLACES = ("row",)\n')
     (tmp_path / "plain.py").write_text("import streamlit as st")
     masks, plain = page_registry.find_pages(tmp_path)
-    assert masks == (path, "Masks", None, "Lessons", ("row",))
-    assert plain == (tmp_path / "plain.py", "Plain", None, "", ())
+    assert masks == (path, "Masks", None, "Lessons", ("row",), False)
+    assert plain == (tmp_path / "plain.py", "Plain", None, "", (), False)
 
 
 def test_overview_says_what_the_model_knows():

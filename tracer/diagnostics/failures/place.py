@@ -18,6 +18,7 @@ from torch import nn
 from tracer.capture.source_lines import source
 from tracer.record import Source
 from tracer.utils import python_source
+from tracer.utils.internals.torch_internals import MODULE_CALL
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _TRACER = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -241,7 +242,7 @@ def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
 
 def _module_called(frame: FrameType) -> nn.Module | None:
     """Return the module that a frame of PyTorch calls."""
-    if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.startswith(_TORCH):
+    if frame.f_code.co_name == MODULE_CALL and frame.f_code.co_filename.startswith(_TORCH):
         return frame.f_locals.get("self")
     return None
 

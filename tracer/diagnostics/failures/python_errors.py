@@ -137,7 +137,7 @@ def _attribute(error: AttributeError, place: Place) -> Sentence | None:
         more = (
             f"; it has `{near[0]}`"
             if near
-            else f"; it has {', '.join(f'`{n}`' for n in list(holder._modules)[:6])}"
+            else f"; it has {', '.join(f'`{n}`' for n in [name for name, _ in holder.named_children()][:6])}"
             if holder._modules
             else ""
         )
@@ -238,7 +238,7 @@ def returns(function: Callable) -> bool:
 
 def module_names(module: nn.Module) -> list[str]:
     """Return the names that a module has."""
-    return [*module._modules, *module._parameters, *module._buffers, *vars(module), *dir(type(module))]
+    return [*dir(module), *vars(module)]
 
 
 def close_names(name: str, names: Any) -> list[str]:

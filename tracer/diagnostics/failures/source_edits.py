@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import sys
 from collections.abc import Iterable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -12,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from tracer.capture.callable_module import Function
 from tracer.diagnostics.failures.explanation import Edit
 from tracer.diagnostics.failures.place import is_users
 from tracer.shapes.shadow_module import parameters, shadow_copy
@@ -76,8 +76,9 @@ def with_codes(module: nn.Module, file: str, codes: Codes, detach: bool = False)
         children = dict(module.named_children())
         copied = shadow_copy(children, parameters(module))
         copies = {id(child): copied[name] for name, child in children.items()}
-        module = copy.copy(module)
-        module._modules = copied
+        module = Function(module.forward)
+        for name, child in copied.items():
+            module.add_module(name, child)
     return Rebinder(file, codes, copies).rebind_all(module)
 
 

@@ -5,7 +5,6 @@ Everything runs on copies, which share the parameters; the user's module, classe
 
 from __future__ import annotations
 
-import copy
 import linecache
 import math
 import time
@@ -219,6 +218,5 @@ def _replace_at(root: nn.Module, path: str, replace: Change, sizes: dict[str, in
     parent, _, name = path.rpartition(".")
     holder = root.get_submodule(parent)
     new = replace(holder.get_submodule(name), sizes)
-    holder._modules = copy.copy(holder._modules)
-    holder._modules[name] = new
+    holder.add_module(name, new)
     return root

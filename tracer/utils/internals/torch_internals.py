@@ -10,6 +10,7 @@
 | storages | Tensors without values have no `data_ptr` to tell their storages apart by. |
 | fake tensors | They are tensors without values that keep their device. |
 | the members of a module | A function that is a method shares its module's, which may come and go in a run. |
+| the function that calls a module | Only the frames of an error know which modules were running. |
 | the marks of `torch.compile` | What is compiled is refused, without loading the compiler to ask. |
 """
 
@@ -26,7 +27,11 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree_map_only
 
+MODULE_CALL = "_call_impl"
+"""The name of the function that calls a module's forward, `self` its module."""
+
 __all__ = [
+    "MODULE_CALL",
     "DispatchMode",
     "HigherOrderOperator",
     "OpOverloadPacket",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +29,8 @@ COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""
 FOREIGN = 1.1
 """What a layer costs besides whose size is one of the input, which no other layer has."""
+NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
+"""Norms of channels."""
 STEPS = 8
 """Most ops between a layer and the one whose output it takes."""
 
@@ -161,7 +162,7 @@ def _wanted(scene: Scene) -> Iterator[LayerSize]:
     elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and len(module.normalized_shape) == 1:
         yield from at("normalized_shape", -1)
         yield from _before(scene, x, -1, module.normalized_shape[0], str(module.normalized_shape[0]))
-    elif isinstance(module, nn.modules.batchnorm._NormBase):
+    elif isinstance(module, NORMS):
         yield from at("num_features", 1)
     elif isinstance(module, nn.GroupNorm) and x.dim() > 1:
         if x.shape[1] != module.num_channels:
@@ -363,11 +364,11 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
     message = f"build `{name}` with {notation.text(formula)} along axis {axis}"
 
     def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
-        new, table = copy.copy(old), getattr(old, attribute)
+        table = getattr(old, attribute)
         shape = list(table.shape)
         shape[axis] = int(value_of(formula, sizes)) if sizes else value
-        new._parameters = {**old._parameters, attribute: nn.Parameter(table.new_zeros(shape))}
-        return new
+        old.register_parameter(attribute, nn.Parameter(table.new_zeros(shape)))
+        return old
 
     for kind in type(holder).__mro__:
         if (constructor := constructor_of(kind)) is None:
