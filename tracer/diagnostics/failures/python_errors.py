@@ -138,7 +138,7 @@ def _attribute(error: AttributeError, place: Place) -> Sentence | None:
             f"; it has `{near[0]}`"
             if near
             else f"; it has {', '.join(f'`{n}`' for n in [name for name, _ in holder.named_children()][:6])}"
-            if holder._modules
+            if any(True for _ in holder.children())
             else ""
         )
         return Sentence("attribute", f"`{type(holder).__name__}` has no attribute `{name}`{more}.")
