@@ -1,0 +1,42 @@
+"""The search in a real browser: a key, a learner's words, and the very place."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.app.browser.test_browser import SLOW, quiet, settled
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def search(page, words: str) -> None:
+    """Opens the search by its key and writes; waits for what is found."""
+    page.get_by_role("button", name="Search").wait_for()
+    page.keyboard.press("/")
+    box = page.get_by_role("combobox", name="Search everything of this run")
+    expect(box).to_be_focused()
+    box.fill(words)
+    expect(page.get_by_role("option").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("start", "words", "address", "heading"),
+    [
+        ("/attention", "why divide by root d", "**/trace?step=block1.attention.scores", "Scores"),
+        ("/mask", "softmax", "**/trace?step=*", None),
+        ("/operations", "QKV", "**/trace?step=block1.attention.query", "Queries"),
+    ],
+)
+def test_words_of_a_learner_lead_to_the_place_by_keyboard_alone(page, start, words, address, heading):
+    page.goto(start)
+    settled(page)
+    search(page, words)
+    page.keyboard.press("Enter")
+    page.wait_for_url(address)
+    if heading:
+        page.get_by_role("heading", name=heading, exact=True).first.wait_for()
+    quiet(page)
