@@ -10,7 +10,7 @@ import app
 from pages.state import session
 from pages.state.visitor import FIRST_MODEL, Visitor
 from pages.ui import texts
-from tests.app.test_app import PAGES, SECONDS, picture, text, upload
+from tests.app.test_app import PAGES, SECONDS, film_of, picture, text, upload
 from tests.support.sweeping import cases
 from tracer import models
 
@@ -163,9 +163,8 @@ def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
 
 def test_random_weights_are_said_before_anything_they_answer():
     at = chosen("vit-note")
-    order = [element.value for element in at.main if element.type in ("info", "header")]
-    answer = next(place for place, said in enumerate(order) if said.startswith("What random weights say: "))
-    assert "It has learned nothing" in order[answer - 1]
+    assert film_of(at)["beats"][-1]["title"].startswith("What random weights say: ")
+    assert any("It has learned nothing" in element.value for element in at.info)
 
 
 def test_the_legend_leaves_out_the_sizes_that_a_run_does_not_have():
@@ -181,8 +180,10 @@ def test_the_least_certain_place_is_named_and_fill_tokens_only_where_they_are():
     assert "too short is padded with “·”" in text(at)
 
 
-def test_what_goes_in_and_what_comes_out_stand_one_above_the_other():
-    assert "reverse this one\n→\neno siht esrever" in [element.value for element in chosen("transformer").code]
+def test_what_goes_in_and_what_comes_out_stand_in_the_film():
+    film = film_of(chosen("transformer"))
+    assert "".join(mark for _, mark, *_ in film["streams"][0]["lanes"]) == "reverse␣this␣one"
+    assert "".join(film["answer"]["tokens"]) == "eno␣siht␣esrever"
 
 
 def test_the_address_carries_the_model_and_choosing_changes_it():

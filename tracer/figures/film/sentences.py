@@ -6,7 +6,7 @@ A sentence states what the tensors of this run give. The numbers that it quotes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -307,7 +307,10 @@ def _project(scene: Scene, shown: Step) -> Caption | None:
 
 def _answer(scene: Scene, shown: Step) -> Caption | None:
     try:
-        return _result(scene.trace.result)
+        found = _result(scene.trace.result)
+        if found is not None and "random weights" in scene.trace.weights:  # then it is no answer
+            return replace(found, title=found.title.replace("The answer: ", "What random weights say: "))
+        return found
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
         return None
 
