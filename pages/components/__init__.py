@@ -53,6 +53,10 @@ SCALE = (
 )
 
 
+MOST_KEPT = 100
+"""The largest k of top-k."""
+
+
 def _text(name: str) -> str:
     """Return the text of a file below this folder, such as `"bar.css"` or `"stepper/main.js"`."""
     (path,) = _HERE.rglob(name)
@@ -301,6 +305,25 @@ def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel
     data = of(owner, ("panels", key), lambda: panes.pack(make()))
     component = _component("panels", scripts=("headed", "numbers", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
+
+
+def next_token(
+    logits: bytes, names: Mapping[int, str], write: Callable[[int], None], *, undoes: bool, writes: bool
+) -> None:
+    """Draw the probabilities of the next token from float32 logits, `[V]`, under settings that the browser changes.
+
+    `names` are the texts of the likeliest tokens. `write` is called with the number of the token that is chosen, or -1
+    to take the last one back; `writes` and `undoes` tell whether either is possible.
+    """
+    facts = {"names": names, "most": MOST_KEPT, "writes": writes, "undoes": undoes}
+
+    def take() -> None:
+        token = (st.session_state.get("next_token") or {}).get("token")
+        if isinstance(token, int):
+            write(token)
+
+    component = _component("next_token", scripts=("headed", "next_token"))
+    component(key="next_token", data=_under(facts, logits), on_token_change=take)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:

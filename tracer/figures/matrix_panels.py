@@ -15,7 +15,8 @@ class Panel(NamedTuple):
 
     `edge` is the end of a scale around 0 that several share, `top` of one from 0; without them, the matrix has a scale
     of its own. `square`
-    cells are as tall as they are wide. `names` replace the numbers of rows.
+    cells are as tall as they are wide. `names` replace the numbers of rows. `frame` is put around one "row" or
+    "column", by its index from 0, and says what it is.
     """
 
     title: str
@@ -27,6 +28,7 @@ class Panel(NamedTuple):
     square: bool = True
     names: Sequence[str] = ()
     top: float = 0.0
+    frame: tuple[str, int, str] | None = None
 
 
 def edge(*matrices: object) -> float:
@@ -56,6 +58,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
             "scale": scale,
             "square": panel.square,
             "names": list(panel.names),
+            "frame": panel.frame,
             "which": [0],
             "at": at,
         }

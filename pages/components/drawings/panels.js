@@ -9,7 +9,7 @@ function openedPanels(data) {
 }
 
 function drawPanel(panel, colours) {
-  const { title, axes, first, box, full, shape, ends, names } = panel;
+  const { title, axes, first, box, full, shape, ends, names, frame } = panel;
   const [rows, columns] = shape;
   const cells = cellsOf(panel, 0);
   const canvas = element("canvas", "cells");
@@ -42,6 +42,16 @@ function drawPanel(panel, colours) {
   const figure = element("figure", "", element("figcaption", "", title));
   figure.dataset.figure = title;
   const plot = element("div", "plot", element("span", "axis down", axes[0]), down, canvas, across, element("span", "axis across", axes[1]), bar);
+  if (frame) {
+    const [axis, index, words] = frame;
+    const [from, size] = axis === "row" ? ["top", "height"] : ["left", "width"];
+    const box = element("div", `frame ${axis}`);
+    box.style[from] = `${(100 * index) / full[axis === "row" ? 0 : 1]}%`;
+    box.style[size] = `${100 / full[axis === "row" ? 0 : 1]}%`;
+    const over = element("div", "over", canvas, box);
+    plot.append(over);
+    read.textContent = words;
+  }
   figure.append(plot, read);
   return figure;
 }

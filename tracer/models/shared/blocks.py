@@ -6,6 +6,7 @@ sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +28,16 @@ class Cache:
     Source: Shazeer 2019, Fast Transformer Decoding, section 2.4.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor):
-        self.keys, self.values = keys, values
+    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None):
+        self.keys: Any = keys
+        self.values: Any = values
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of new tokens, `[B, h, T, d_k]`, behind the others and return all, `[B, h, T_past + T, d_k]`."""
-        self.keys, self.values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
+        if self.keys is None:
+            self.keys, self.values = keys, values
+        else:
+            self.keys, self.values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
         return self.pair
 
     @property
@@ -42,8 +47,11 @@ class Cache:
 
 
 def open_caches(past: Past | None, blocks: Sequence[str]) -> list:
-    """Return a cache for each block, with the keys and values of `past`; None for each where nothing is cached."""
-    return [None] * len(blocks) if past is None else [Cache(*pair) for pair in past]
+    """Return a cache for each block, with the keys and values of `past`, or empty where that is `()`; None for each
+    where nothing is cached."""
+    if past is None:
+        return [None] * len(blocks)
+    return [Cache(*pair) for pair in past] or [Cache() for _ in blocks]
 
 
 def past_length(past: Past | None) -> int:

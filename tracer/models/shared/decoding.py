@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from PIL.Image import Image
 
+from tracer.expr import Slice
 from tracer.expr.layout.concat_stack_pad import Concat
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.blocks import Past, past_length
 from tracer.models.shared.predictions import next_tokens
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
+from tracer.textbook.explanations import WHY
 from tracer.textbook.hints import Hint
 
 if TYPE_CHECKING:
@@ -40,7 +42,13 @@ APPENDED = (
     ),
 )
 NEW = (Claim("Only the new tokens go through this matrix: the others did in earlier runs."),)
+POSITIONS = "position", "position2"
+"""Lines whose reasons are others where the first rows of the table belong to the tokens in the cache."""
 HINTS = (
+    *(
+        Hint(at, why=(*WHY["position"][:1], Claim("The rows of the table go on where the cache ends.", so.has(Slice))))
+        for at in POSITIONS
+    ),
     Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),
     Hint("*.attention.value", title="Append values to the cache", why=APPENDED),
     Hint("*.rope", id="attention.turned key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"),
@@ -72,9 +80,13 @@ def with_cache(model: Model, hints: Iterable[Hint] | None = None) -> Model:
         past = tuple(tuple(torch.randn(shape) for _ in range(2)) for shape in cache_shapes(sizes))
         return Inputs((*(None for _ in before), tokens), named={"past": past})
 
+    own = (
+        replace(hint, why=(), note="") if hint.at in POSITIONS else hint
+        for hint in (spec.hints if hints is None else hints)
+    )
     patches = [probe.get("H", 0) * probe.get("W", 0) // probe.get("P", 1) ** 2 for probe in spec.probes]
     fields: dict[str, Any] = {
-        "hints": (*(spec.hints if hints is None else hints), *HINTS, *past_hints(len(model.net.blocks))),
+        "hints": (*own, *HINTS, *past_hints(len(model.net.blocks))),
         "runs": (*spec.runs, T_PAST),
         "names": (*spec.names, T_PAST, f"{T_PAST} + T"),
         "probes": tuple(
@@ -113,28 +125,47 @@ def prepare(read: Callable[..., Inputs], model: Model, image: Image | None, text
     if T_PAST in options:
         own["T"] = options[T_PAST] - patches + T
     inputs = read(model, image, text, own)
-    *before, tokens = inputs
+    before, tokens = split_inputs(inputs)
     if tokens.shape[1] <= T - bool(patches):
         raise ValueError(
             f"the text has T={tokens.shape[1]} tokens, expected {T + 1} or more: all but {T} of them fill the cache"
         )
-    past = fill_cache(model, before, tokens[:, : tokens.shape[1] - T])
+    _, past = fill_cache(model, before, tokens[:, : tokens.shape[1] - T])
     sizes = {**inputs.sizes, "T": T, T_PAST: past_length(past)}
-    return replace(
-        inputs,
-        tensors=(*(None for _ in before), tokens[:, tokens.shape[1] - T :]),
-        named={"past": past},
-        sizes=sizes,
-        photo=None,
-        crop=None,
-    )
+    tensors, named = (*(None for _ in before), tokens[:, tokens.shape[1] - T :]), {"past": past}
+    return replace(inputs, tensors=tensors, named=named, sizes=sizes, photo=None, crop=None)
+
+
+def split_inputs(inputs: Inputs) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+    """Return what comes before the text, a picture or nothing, and the token numbers, `[B, T]`."""
+    *before, tokens = inputs.tensors or (inputs.named["input_ids"],)
+    return before, tokens
 
 
 @torch.no_grad()
-def fill_cache(model: Model, before: Sequence[torch.Tensor], tokens: torch.Tensor) -> Past:
-    """Return the keys and values of all blocks after a run on a picture, if there is one `before`, and `[B, T]`."""
-    shapes = cache_shapes({**model.sizes, "B": len(tokens)})
-    empty = tuple(
-        (torch.zeros(shape, device=model.device), torch.zeros(shape, device=model.device)) for shape in shapes
-    )
-    return model.net(*(tensor.to(model.device) for tensor in (*before, tokens)), past=empty)[1]
+def fill_cache(model: Model, before: Sequence[torch.Tensor], tokens: torch.Tensor) -> tuple[torch.Tensor, Past]:
+    """Return the logits of a decoder after a picture, if there is one `before`, and tokens `[B, T]`, and the keys and
+    values of all blocks."""
+    return model.net(*(tensor.to(model.device) for tensor in (*before, tokens)), past=())
+
+
+class Continuation:
+    """A text that a model goes on with: each token is read once, and its keys and values are kept.
+
+    `logits` are those after the last token, `[V]`; `tokens` the numbers of all tokens. ValueError for a model that
+    keeps no cache.
+    """
+
+    def __init__(self, model: Model, text: str | None = None, image: Image | None = None):
+        self.decoder = model.decoder
+        self._before, tokens = split_inputs(model.inputs(image=image, text=text))
+        logits, self._past = fill_cache(self.decoder, self._before, tokens[:1])
+        self.logits, self.tokens = logits[0, -1], tokens[0].tolist()
+
+    @torch.no_grad()
+    def append(self, token: int) -> None:
+        """Read one more token. Raise ValueError where the model has no position for it."""
+        numbers = torch.tensor([[token]], device=self.decoder.device)
+        logits, self._past = self.decoder.net(*(None for _ in self._before), numbers, past=self._past)
+        self.logits = logits[0, -1]
+        self.tokens.append(token)

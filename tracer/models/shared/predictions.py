@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from tracer.capture.tensors.pytree import named_tensors
@@ -19,6 +21,12 @@ def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
     return {"kind": "classes", "classes": list(names), "probabilities": logits[0].softmax(-1).tolist()}
 
 
+def token_names(model, numbers: Sequence[int]) -> list[str]:
+    """Return the texts of tokens by their numbers, from the vocabulary of a model."""
+    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    return [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in numbers]
+
+
 def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict:
     """Return the most probable next tokens, from logits `[B, T, V]`, for the first input of the batch.
 
@@ -27,8 +35,8 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
     shares = logits[0, -1].softmax(-1)
     best = shares.topk(min(count, len(shares)))
     vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
-    names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
     unit = "character" if isinstance(vocabulary, str) else "token"
+    names = token_names(model, best.indices.tolist())
     prediction = {"text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
     return {"kind": "next", "unit": unit, **prediction}
 
@@ -36,8 +44,7 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
 def token_at_each_place(model, inputs, probabilities: torch.Tensor) -> dict:
     """Return the most probable token at every position, from probabilities `[B, T, V]`, for the first input."""
     best = probabilities[0].max(-1)
-    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
-    names = [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in best.indices.tolist()]
+    names = token_names(model, best.indices.tolist())
     return {"kind": "tokens", "text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
 
 

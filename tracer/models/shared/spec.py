@@ -17,6 +17,7 @@ from tracer.changes import Change, change_of, divide, has_name, write
 from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
+from tracer.models.shared.predictions import token_names
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.shadow_module import OnMeta, on_meta
@@ -70,6 +71,7 @@ class Spec:
     that reads the last tokens of a text after a cache of keys and values (`tracer.models.shared.decoding`).
     `configure_valueless(net)` changes settings of a net that a run without values needs, such as that it returns its
     cache.
+    `spell(model, numbers)` returns the texts of tokens.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -99,6 +101,7 @@ class Spec:
     subset: dict[str, Any] = field(default_factory=dict)
     decoder: Callable[[Model], Model] | None = None
     configure_valueless: Callable[[torch.nn.Module], None] = lambda net: None
+    spell: Callable[[Model, Sequence[int]], list[str]] = token_names
 
 
 @dataclass

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.blocks import Past, past_length
-from tracer.models.shared.decoding import HINTS, T_PAST, past_hints
-from tracer.record import Segment
+from tracer.models.shared.blocks import Past
+from tracer.models.shared.decoding import HINTS, T_PAST, past_hints, prepare
 from tracer.shapes.input_axes import named_axes
 from tracer.utils.error_text import quote, reason
 from tracer.zoo.hf.output_heads import following
@@ -84,22 +84,6 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{quote(model.name)} can't read from a cache: {reason(error)}") from error
 
-    def prepare(model: Any, image, text: str | None, options: dict[str, int]) -> Inputs:
-        own, T = {name: size for name, size in options.items() if name not in ("T", T_PAST)}, options.get("T", 1)
-        if T_PAST in options:
-            own["T"] = options[T_PAST] + T
-        inputs = spec.prepare(model, image, text, own)
-        tokens = inputs.named["input_ids"] if "input_ids" in inputs.named else inputs[0]
-        if tokens.shape[1] <= T:
-            raise ValueError(
-                f"the text has T={tokens.shape[1]} tokens, expected {T + 1} or more: all but {T} of them fill the cache"
-            )
-        with torch.no_grad():
-            past = net(tokens[:, :-T].to(model.device), ())[1]
-        sizes = {"B": len(tokens), "T": T, T_PAST: past_length(past)}
-        segments = (Segment("text", 0, tokens.shape[1]),)
-        return Inputs((tokens[:, -T:],), sizes, {"past": past}, words=inputs.words, segments=segments)
-
     def ways(model: Any, inputs: Inputs, recording) -> Any:
         axes = {"B": 0, "T": ("tokens", 1), T_PAST: ("past.*", 2)}
         return named_axes(model.net, inputs.tensors, inputs.named, recording, axes, None)[1]
@@ -108,7 +92,7 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
         "hints": (*spec.hints, *HINTS, *past_hints(blocks)),
         "runs": ("B", "T", T_PAST),
         "derived": {},
-        "prepare": prepare,
+        "prepare": partial(prepare, spec.prepare),
         "ways": ways,
         "result": lambda model, inputs, output: following(model, inputs, {"logits": output[0]}, tokenizer),
     }

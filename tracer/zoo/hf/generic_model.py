@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.predictions import class_probabilities, tensors_by_name
+from tracer.models.shared.predictions import class_probabilities, tensors_by_name, token_names
 from tracer.models.shared.preparation.to_tensors import photo_input
 from tracer.models.shared.spec import Spec, build_seeded
 from tracer.record import Segment
@@ -214,6 +214,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
         decoder=partial(with_cache, files.tokenizer),
+        spell=partial(spell, files.tokenizer),
         parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
         configure_valueless=configure_valueless,
     )
@@ -271,6 +272,11 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
             pixels, like.shape[1] if first else like.shape[2], axis=1 if first else 2
         )
     return replace(photo_inputs, named={name: pixels}) if pixels.shape == like.shape else None
+
+
+def spell(tokenizer, model, numbers) -> list[str]:
+    """Return the texts of tokens; where there is no tokenizer, their numbers."""
+    return [tokenizer.decode([number]) for number in numbers] if tokenizer else token_names(model, numbers)
 
 
 def _answers(architecture: type, tokenizer, before: int):

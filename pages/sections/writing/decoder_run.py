@@ -1,0 +1,93 @@
+"""The run on screen and the run that reads its last token after a cache, computed once for all who look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import streamlit as st
+
+from pages.jobs import render_cache, run_cache, single_flight
+from pages.state import session
+from pages.state.visitor import UserInput, model_name, visitor
+from pages.ui import page_frame
+from pages.ui.texts import escape, plain, sentence
+from tracer.record import Trace
+
+if TYPE_CHECKING:
+    from tracer.lessons.writing.cache_costs import CacheCosts
+    from tracer.lessons.writing.padding import PaddedAnswer
+
+WRITES = ("next", "caption")
+"""The results of models that write."""
+FALLBACK = "nanogpt"
+DOING = "Reading the last token from a cache"
+NAMED = 64
+"""Tokens whose texts the browser gets."""
+
+
+class DecoderRun(NamedTuple):
+    """A run of a whole text, `trace`, and of its last token after a cache, `cached`, with what both cost.
+
+    `logits` are those of the last token, float32 `[V]`, `names` the texts of the likeliest tokens by their numbers,
+    `padded` the answers to its first half in a batch. `problem` says why there is no run with a cache.
+    """
+
+    trace: Trace
+    logits: bytes
+    names: Mapping[int, str]
+    cached: Trace | None = None
+    costs: CacheCosts | None = None
+    padded: tuple[PaddedAnswer, ...] = ()
+    problem: str = ""
+
+
+def current() -> DecoderRun:
+    """Return the run on screen if its model writes, else that of a model that does, on its sample."""
+    name, options, chosen, trace = _source()
+    return render_cache.of(
+        trace, "decoder", lambda: single_flight.in_turn(lambda: _compute(name, options, chosen, trace), DOING)
+    )
+
+
+def is_own() -> bool:
+    """Return whether the run on screen is one that can be continued."""
+    return visitor().instead == ""
+
+
+def _source() -> tuple[str, run_cache.Options, UserInput, Trace]:
+    visitor().instead = ""
+    if session.user_input().kind != "trace":
+        trace = session.trace()
+        if trace.result.get("kind") in WRITES:
+            return model_name(), session.options(), session.user_input(), trace
+    st.info(plain(f"What is on screen does not write text, so this page shows {FALLBACK} on its sample."))
+    choose = partial(session.choose_model, FALLBACK)
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
+    visitor().instead = f"{FALLBACK} on its sample"
+    try:
+        return FALLBACK, (), UserInput("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
+    except ValueError as error:  # its weights are damaged
+        st.error(escape(f"{FALLBACK} could not be run: {error}"))
+        page_frame.leave()
+
+
+def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> DecoderRun:
+    """Return both runs; does not use the session."""
+    from tracer.lessons.writing import cache_costs, padding  # both load torch
+    from tracer.tracing.proofs import counterfactual_budget
+
+    model = run_cache.load(name, options)
+    logits = cache_costs.last_logits(trace)
+    best = logits.topk(min(NAMED, len(logits))).indices.tolist()
+    names = dict(zip(best, model.spec.spell(model, best), strict=True))
+    run = DecoderRun(trace, logits.numpy().tobytes(), names)
+    inputs = session.inputs(model, chosen, options)
+    try:
+        cached = counterfactual_budget.check(model.trace(cache=True, **inputs))
+        costs = cache_costs.costs(trace, cached)
+        padded = tuple(padding.compare_sides(model, inputs.get("text"), inputs.get("image")))
+    except ValueError as error:
+        return run._replace(problem=sentence(str(error)))
+    return run._replace(cached=cached, costs=costs, padded=padded)

@@ -1,0 +1,230 @@
+"""The lesson on writing: the next token, the mask and the cache, one step against all, and padding."""
+
+from __future__ import annotations
+
+import html
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from pages import components
+from pages.jobs import render_cache
+from pages.sections.writing import decoder_run
+from pages.sections.writing.decoder_run import DecoderRun
+from pages.state import session, url_state
+from pages.ui import data_tables, step_lines
+from pages.ui.texts import plain
+from tracer.attention import layers
+from tracer.export import rows
+from tracer.export.math_labels import amount, scientific
+from tracer.figures.matrix_panels import Panel
+from tracer.figures.predictions import decoding_costs
+from tracer.figures.predictions.model_output import visible_token
+from tracer.figures.tensors.heatmap import as_array
+from tracer.record import Step, Trace
+from tracer.symbols import notation
+
+if TYPE_CHECKING:
+    from tracer.lessons.writing.cache_costs import CacheCosts
+
+DRAWN = 64
+"""The last tokens whose mask and keys are drawn."""
+PLACES = "mask", "angles", "places", "position", "text_position"
+"""Lines before the blocks that differ where tokens are read from a cache."""
+
+
+def show() -> None:
+    """Show the whole page."""
+    run = decoder_run.current()
+    _next_token(run)
+    if run.cached is None or run.costs is None:
+        st.info(plain(f"There is no run with a cache. {run.problem}."))
+        return
+    layer = _block(run.trace)
+    _growth(run, run.cached, layer)
+    _costs(run, run.costs)
+    _textbook(run.cached, layer)
+    _padding(run)
+
+
+def _next_token(run: DecoderRun) -> None:
+    """Show the text, the last row of the logits, and the choice of the next token."""
+    words = run.trace.words
+    _text(words)
+    logits = next((step for step in run.trace.steps if step.symbol == r"\mathbf{Z}"), run.trace.steps[-1])
+    st.header("The last row chooses")
+    st.markdown(
+        f"The model returns a row of logits for every token, ${logits.symbol} \\in "
+        f"{notation.shape_latex(logits.symbolic)}$ = {rows.numbers(logits.shape)}. Only the last row says what comes "
+        "next: `logits[:, -1]`. Its softmax is a probability for each token of the vocabulary."
+    )
+    if not any(any(character.isalnum() for character in name) for name in run.names.values()):
+        st.caption("This model has no tokenizer here, so its tokens have numbers in place of texts.")
+    components.next_token(
+        run.logits, run.names, partial(_write, run), writes=_writes(run), undoes=_writes(run) and len(words) > 1
+    )
+
+
+def _text(words: tuple[str, ...]) -> None:
+    """Show the tokens of the text, the last one marked."""
+    components.style(Path(__file__).with_name("writing.css"))
+    shown = [visible_token(word) if len(word) > 1 else word for word in words]
+    letters = all(len(word) == 1 for word in shown)
+    between = "" if letters else " "
+    before = html.escape(between.join([*shown[:-1], ""])).replace("\n", "<br>")
+    st.html(
+        f'<p class="text-so-far">{before}<mark title="the last token">{html.escape(visible_token(words[-1]))}</mark></p>'
+    )
+    st.caption(f"{len(words)} tokens. The next one is predicted from the last, which is marked.")
+
+
+def _writes(run: DecoderRun) -> bool:
+    """Return whether a token can be added to the text of the run on screen."""
+    return decoder_run.is_own() and all("token " not in name for name in list(run.names.values())[:3])
+
+
+def _write(run: DecoderRun, token: int) -> None:
+    """Add a token to the text on screen, or take the last one back for -1."""
+    if token != -1 and token not in run.names:
+        return
+    from tracer.models.shared.generate import join_tokens, words_of  # loads torch
+
+    words, model = list(run.trace.words), session.model()
+
+    if model.spec.takes == ("image", "text"):
+        words = words[1:]  # the begin token is not a part of the text
+    vocabulary = words_of(model)
+    if vocabulary:
+        text = join_tokens(vocabulary, "", words[:-1] if token == -1 else [*words, run.names[token]])
+    else:
+        now = session.user_input().text
+        before = now if now is not None else "".join(words)
+        text = "".join(words[:-1]) if token == -1 else before + run.names[token]
+    session.write(text)
+
+
+def _block(trace: Trace) -> int:
+    """Return the block that is chosen, from 0."""
+    count = len(layers(trace))
+    numbers = list(range(1, count + 1))
+    st.header("The mask grows by a row, the cache by a column")
+    if count < 2:
+        return 0
+    chosen = st.segmented_control("Block", numbers, **url_state.widget("block", numbers, 1))
+    return (chosen or 1) - 1
+
+
+def _growth(run: DecoderRun, cached: Trace, layer: int) -> None:
+    """Draw the mask of the whole run with its last row, and the keys and values with their last column."""
+    components.panels(cached, ("growth", layer), partial(_panels, run, cached, layer), "growth")
+    key = _line(cached, layer, "attention.key")
+    last = len(run.trace.words)
+    st.markdown(
+        "Without a cache, the whole triangle is computed again for each token. With it, only the last row is: the "
+        f"query of token {last} meets all keys. Keys and values of the tokens before are read from the cache, and one "
+        "column is appended to them."
+        + (f" ${key.symbol} \\in {notation.shape_latex(key.symbolic)}$ = {rows.numbers(key.shape)}." if key else "")
+    )
+
+
+def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
+    from tracer.attention.masks import inspection  # with it comes torch
+
+    record = layers(run.trace)[layer]
+    first = max(0, record.keys - DRAWN)
+    queries = list(range(max(0, record.queries - DRAWN), record.queries))
+    seen = as_array(inspection.whole(run.trace, queries, layer).open[0][:, first:]).astype(float)
+    panels = [
+        Panel(
+            "Open cells of the mask", seen, "query", "key", first=(queries[0] + 1, first + 1), top=1.0,
+            frame=("row", len(queries) - 1, f"Framed: the row of token {record.queries}, the only one that is new."),
+        )
+    ]  # fmt: skip
+    for name, title in (("key", "Keys in the cache, head 1"), ("value", "Values in the cache, head 1")):
+        step = _line(cached, layer, f"attention.{name}")
+        cells = None if step is None else cached.values.get(step.value)
+        if step is None or cells is None or cells.ndim != 4:
+            continue
+        columns = as_array(cells[0, 0]).T[:, -DRAWN:]
+        frame = ("column", columns.shape[1] - 1, f"Framed: the {name} of the new token, the only one that is computed.")
+        start = (1, cells.shape[2] - columns.shape[1] + 1)
+        panels.append(Panel(title, columns, "feature", "token", first=start, square=False, frame=frame))
+    return panels
+
+
+def _line(trace: Trace, layer: int, ending: str) -> Step | None:
+    """Return the step of a block whose id ends so."""
+    return next((step for step in trace.steps if step.layer == layer and step.id.endswith(ending)), None)
+
+
+def _costs(run: DecoderRun, costs: CacheCosts) -> None:
+    """Show both runs of the last token side by side, and the cost of each token of a text."""
+    length = len(run.trace.words)
+    st.header("One step against all")
+    without, cached = costs.flops(length)
+    data_tables.show(
+        {
+            "": ["without a cache", "with the cache"],
+            "tokens that go through the blocks": [str(layers(run.trace)[0].keys), "1"],
+            "arithmetic": [amount(flops, "FLOP") for flops in (without, cached)],
+            "memory of keys and values": ["none is kept", amount(costs.bytes(length), "B")],
+        },
+        alt="The last token, without a cache and with it",
+    )
+    same = "equal up to rounding" if costs.same else "**not the same**"
+    st.markdown(
+        f"Both runs give the same logits: the largest difference is {scientific(costs.difference)}, {same}. The cache "
+        f"saves {without / cached:.3g} times the arithmetic of this token, and it grows with every token: "
+        f"${notation.latex(costs.memory)}$ bytes."
+    )
+    most = max(2 * length, 32)
+    lengths = list(range(2, most + 1))
+    pairs = [costs.flops(each) for each in lengths]
+    figure = render_cache.figure(
+        run.trace,
+        "decoding",
+        lambda: decoding_costs.per_token(lengths, [pair[0] for pair in pairs], [pair[1] for pair in pairs], length),
+    )
+    st.plotly_chart(figure, config=render_cache.PLAIN, alt="FLOPs of each token, with a cache and without")
+
+
+def _textbook(cached: Trace, layer: int) -> None:
+    """Show the lines of the run with a cache that differ from those of the whole run."""
+    st.header("The equations with a cache")
+    lines = [step for step in cached.steps if step.id in PLACES]
+    lines += [
+        step
+        for step in cached.steps
+        if step.layer == layer and step.stage == "attention" and not step.id.endswith(("residual", "output"))
+    ]
+    step_lines.show(lines)
+
+
+def _padding(run: DecoderRun) -> None:
+    """Show whether a short text in a batch with a longer one gets another answer."""
+    if not run.padded:
+        return
+    st.header("Two texts of different lengths in one batch")
+    half = len(run.trace.words) // 2
+    st.markdown(
+        f"A batch is a rectangle, so a shorter text is padded. Here the first half of the text, {half} tokens, runs "
+        "beside the whole text, and its last logits are compared with those of the half alone."
+    )
+    ways = {(False, False): "no", (True, False): "mask", (True, True): "mask and positions"}
+    columns = {
+        "padding on the": [answer.side for answer in run.padded],
+        "the model is told of it by": [ways[answer.masked, answer.placed] for answer in run.padded],
+        "largest difference of a logit": [scientific(answer.difference) for answer in run.padded],
+        "does the answer move?": ["yes" if answer.moves else "no, up to rounding" for answer in run.padded],
+    }
+    if not any(answer.masked for answer in run.padded):
+        del columns["the model is told of it by"]
+    data_tables.show(columns, alt="Padding on both sides")
+    moved = {answer.side for answer in run.padded if answer.moves}
+    if "left" in moved and "right" not in moved:
+        st.caption(
+            "On the right, the padding comes later, and a causal mask hides it anyway. On the left, the short text has "
+            "other positions, and its tokens attend to the padding before them."
+        )

@@ -1,0 +1,36 @@
+"""The arithmetic of each token of a text, with a cache and without, over the length of the text."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from tracer.figures.palette import STAGES
+from tracer.figures.svg_layout import CLEAR, title
+
+
+def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[int], here: int) -> go.Figure:
+    """Draw the FLOPs of the token at each length, without a cache and with one, on a logarithmic scale; the length of
+    the run, `here`, is marked."""
+    lines = [
+        {
+            "type": "scatter", "mode": "lines", "x": list(lengths), "y": list(values), "name": name,
+            "line": {"color": STAGES[stage], "width": 3, "dash": dash},
+            "hovertemplate": "token %{x}: %{y:.3s}FLOP<extra></extra>",
+        }
+        for name, values, stage, dash in (
+            ("reads the whole text again", without, "attention", "solid"),
+            ("reads one token, with the cache", cached, "patches", "dash"),
+        )
+    ]  # fmt: skip
+    layout = {
+        **CLEAR,
+        "height": 340,
+        "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
+        "xaxis": {"title": title("T: number of the token, from 1", 14)},
+        "yaxis": {"title": title("FLOP for this token", 14), "type": "log", "exponentformat": "SI"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "shapes": [
+            {"type": "line", "x0": here, "x1": here, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
+        ],
+    }
+    return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
