@@ -99,6 +99,15 @@ GENERAL = {
         "what byte-level BPE is"
     ),
     "Each word is predicted from the picture and the words before it.": "how captions are written",
+    "One step against all": "the name of a table of one step with a cache and of a run of all tokens",
+    (
+        "Add a function without arguments, or with sizes such as `D=8`, that returns the module and its arguments: "
+        "`def model(B=2, D=8): return MyModule(D), (torch.randn(B, D),)`."
+    ): "what a file has to have",
+    (
+        "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run "
+        "only code that you would run in a terminal. Nothing is kept."
+    ): "what the page does",
     "the same, up to rounding.": "said where the difference measured is rounding",
 }
 """Each such sentence, and why it is true of every run that shows it."""

@@ -56,7 +56,7 @@ PARTICIPLES_OF_FIELDS = frozenset(
     # PyTorch's words: named parameters, shared weights, what forward returned, a scaled or a fused product
     "named shared returned repeated scaled written changed packed "
     # states of a step, a size or a model, which tables and saved runs have: derived sizes, solved shapes, checked lines
-    "derived solved checked replayed refuted covered proven fitted opened spelled brought fused "
+    "derived solved cached checked replayed refuted covered proven fitted opened spelled brought fused "
     # numbers of a model's card, of a survey, of a lesson and of progress
     "drawn undecayed clipped unmasked unscaled done sized "
     # the argument of a model's forward, by which its inputs name it

@@ -18,7 +18,7 @@ from tracer.figures.graph import glossary
 from tracer.lessons.notes import statements
 from tracer.record import Step, Trace
 from tracer.symbols import notation
-from tracer.utils import note_titles
+from tracer.utils import note_titles, python_source
 
 ALIASES = {
     "query": "q_proj QKV in_proj c_attn",
@@ -138,7 +138,7 @@ def _first_with(trace: Trace, sign: str) -> str:
 
 @cache
 def _docstring(path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return ast.get_docstring(python_source.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 def _pages() -> Iterator[dict[str, Any]]:

@@ -31,7 +31,7 @@ class DecoderRun(NamedTuple):
     """A run of a whole text, `trace`, and of its last token after a cache, `cached`, with what both cost.
 
     `logits` are those of the last token, float32 `[V]`, `names` the texts of the likeliest tokens by their numbers,
-    `padded` the answers to its first half in a batch. `problem` says why there is no run with a cache.
+    `answers` those to its first half in a batch. `problem` says why there is no run with a cache.
     """
 
     trace: Trace
@@ -39,7 +39,7 @@ class DecoderRun(NamedTuple):
     names: Mapping[int, str]
     cached: Trace | None = None
     costs: CacheCosts | None = None
-    padded: tuple[PaddedAnswer, ...] = ()
+    answers: tuple[PaddedAnswer, ...] = ()
     problem: str = ""
 
 
@@ -75,19 +75,21 @@ def _source() -> tuple[str, run_cache.Options, UserInput, Trace]:
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> DecoderRun:
     """Return both runs; does not use the session."""
-    from tracer.lessons.writing import cache_costs, padding  # both load torch
+    from tracer.lessons.writing import cache_costs, padding  # these load torch
+    from tracer.models.shared.predictions import token_names
     from tracer.tracing.proofs import counterfactual_budget
 
     model = run_cache.load(name, options)
+    spell = model.spec.spell or token_names
     logits = cache_costs.last_logits(trace)
     best = logits.topk(min(NAMED, len(logits))).indices.tolist()
-    names = dict(zip(best, model.spec.spell(model, best), strict=True))
+    names = dict(zip(best, spell(model, best), strict=True))
     run = DecoderRun(trace, logits.numpy().tobytes(), names)
     inputs = session.inputs(model, chosen, options)
     try:
         cached = counterfactual_budget.check(model.trace(cache=True, **inputs))
         costs = cache_costs.costs(trace, cached)
-        padded = tuple(padding.compare_sides(model, inputs.get("text"), inputs.get("image")))
+        answers = tuple(padding.compare_sides(model, inputs.get("text"), inputs.get("image")))
     except ValueError as error:
         return run._replace(problem=sentence(str(error)))
-    return run._replace(cached=cached, costs=costs, padded=padded)
+    return run._replace(cached=cached, costs=costs, answers=answers)

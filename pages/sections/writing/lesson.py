@@ -74,9 +74,8 @@ def _text(words: tuple[str, ...]) -> None:
     letters = all(len(word) == 1 for word in shown)
     between = "" if letters else " "
     before = html.escape(between.join([*shown[:-1], ""])).replace("\n", "<br>")
-    st.html(
-        f'<p class="text-so-far">{before}<mark title="the last token">{html.escape(visible_token(words[-1]))}</mark></p>'
-    )
+    last = html.escape(visible_token(words[-1]))
+    st.html(f'<p class="text-so-far">{before}<mark title="the last token">{last}</mark></p>')
     st.caption(f"{len(words)} tokens. The next one is predicted from the last, which is marked.")
 
 
@@ -204,7 +203,7 @@ def _textbook(cached: Trace, layer: int) -> None:
 
 def _padding(run: DecoderRun) -> None:
     """Show whether a short text in a batch with a longer one gets another answer."""
-    if not run.padded:
+    if not run.answers:
         return
     st.header("Two texts of different lengths in one batch")
     half = len(run.trace.words) // 2
@@ -214,15 +213,15 @@ def _padding(run: DecoderRun) -> None:
     )
     ways = {(False, False): "no", (True, False): "mask", (True, True): "mask and positions"}
     columns = {
-        "padding on the": [answer.side for answer in run.padded],
-        "the model is told of it by": [ways[answer.masked, answer.placed] for answer in run.padded],
-        "largest difference of a logit": [scientific(answer.difference) for answer in run.padded],
-        "does the answer move?": ["yes" if answer.moves else "no, up to rounding" for answer in run.padded],
+        "padding on the": [answer.side for answer in run.answers],
+        "the model is told of it by": [ways[answer.masked, answer.placed] for answer in run.answers],
+        "largest difference of a logit": [scientific(answer.difference) for answer in run.answers],
+        "does the answer move?": ["yes" if answer.moves else "no, up to rounding" for answer in run.answers],
     }
-    if not any(answer.masked for answer in run.padded):
+    if not any(answer.masked for answer in run.answers):
         del columns["the model is told of it by"]
     data_tables.show(columns, alt="Padding on both sides")
-    moved = {answer.side for answer in run.padded if answer.moves}
+    moved = {answer.side for answer in run.answers if answer.moves}
     if "left" in moved and "right" not in moved:
         st.caption(
             "On the right, the padding comes later, and a causal mask hides it anyway. On the left, the short text has "

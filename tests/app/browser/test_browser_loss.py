@@ -1,10 +1,15 @@
-"""The page of the loss in a real browser: the text in colours, and the way back on a narrow screen."""
+"""The pages of the loss and of writing in a real browser: a text in colours, and a text that grows token by token."""
 
+import numpy as np
 import pytest
+from playwright.sync_api import expect
 
+import tracer
 from tests.app.browser.test_browser import FIT, SLOW, quiet, settled
+from tracer.lessons.writing import sampling
 
 pytestmark = pytest.mark.browser
+SET = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
 
 
 def test_the_text_is_coloured_and_the_gradient_drawn(page):
@@ -19,5 +24,38 @@ def test_the_text_is_coloured_and_the_gradient_drawn(page):
     shade = letters.nth(1).evaluate("letter => getComputedStyle(letter).backgroundColor")
     assert shade.startswith("rgba(201, 116, 29, ")
     page.get_by_text("through attention and MLPs only").wait_for()
+    assert page.evaluate(FIT)
+    quiet(page)
+
+
+def percent(share: float) -> str:
+    if share < 0.0001:
+        return "0 %" if share == 0 else "< 0.01 %"
+    return f"{100 * share:.{2 if share < 0.01 else 1}f} %"
+
+
+def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_text(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/writing?model=nanogpt&text=To be")
+    shares = page.locator(".next-token .share")
+    expect(shares).to_have_count(12)
+    settled(page)
+    logits = tracer.load("nanogpt").trace(text="To be", prove=False).output[0, -1].numpy()
+    order = np.argsort(-logits, kind="stable")[:12]
+    for temperature, k, p in ((1, 65, 1), (0.5, 65, 1), (1.5, 7, 1), (0.8, 40, 0.6), (0, 65, 1)):
+        for name, value in (("temperature", temperature), ("k", k), ("p", p)):
+            page.locator(f".next-token input[name={name}]").evaluate(SET, str(value))
+        expected = sampling.probabilities(logits, temperature, k, p)[order]
+        assert [text.replace("\xa0", " ") for text in shares.all_inner_texts()] == list(map(percent, expected))
+    likeliest = page.locator(".next-token .token").first.inner_text()
+    assert page.locator(".next-token .write").inner_text() == f"Write “{likeliest}”"  # at temperature 0
+    page.locator(".next-token .write").click()
+    mark = page.locator(".text-so-far mark")
+    expect(mark).to_have_text(likeliest)
+    page.get_by_text("6 tokens. The next one").wait_for()
+    settled(page)
+    page.get_by_role("button", name="Take the last token back").click()
+    page.get_by_text("5 tokens. The next one").wait_for()
     assert page.evaluate(FIT)
     quiet(page)

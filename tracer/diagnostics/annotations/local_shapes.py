@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tracer.utils import python_source
+
 
 class Value(NamedTuple):
     """A tensor: its place within a tuple, empty for a value alone, its dtype and its shape, in numbers or formulas."""
@@ -35,7 +37,7 @@ LocalShapes = dict[Place, Observed]
 
 def observe(run: Callable[[], Any], file: Path) -> LocalShapes:
     """Return the shapes of all tensors that the functions of a file assign, take and return while `run` goes on."""
-    statements = _statements(ast.parse(file.read_text(encoding="utf-8")))
+    statements = _statements(python_source.parse(file.read_text(encoding="utf-8")))
     observer = _Observer(str(file), statements)
     before = sys.gettrace()
     sys.settrace(observer.call)

@@ -13,6 +13,7 @@ import torch
 from tracer.diagnostics.annotations.local_shapes import Observed, Place, Value, targets
 from tracer.shapes import UNKNOWN
 from tracer.symbols.notation import parse
+from tracer.utils import python_source
 
 WRITTEN = re.compile(r"#\s*\[[^\]]*\]")
 """A comment that is a shape."""
@@ -27,7 +28,7 @@ def with_comments(source: str, shapes: Mapping[Place, Observed]) -> str:
     A line whose calls have several shapes lists them; a comment that is a shape is replaced.
     """
     lines, comments = source.splitlines(keepends=True), _comments(source)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(python_source.parse(source)):
         if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)):
             continue
         names = ["return"] if isinstance(node, ast.Return) else targets(node)
@@ -72,7 +73,7 @@ def with_jaxtyping(source: str, shapes: Mapping[Place, Observed]) -> str:
     """
     kinds: set[str] = set()
     edits: list[Edit] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(python_source.parse(source)):
         if isinstance(node, ast.FunctionDef):
             edits += _signature(node, source, shapes, kinds)
     if not edits:
@@ -161,7 +162,7 @@ def _end_of_signature(node: ast.FunctionDef, source: str) -> tuple[int, int] | N
 
 def _first_import(source: str) -> int:
     """Return the number of lines before the first import that is not of the future."""
-    for node in ast.parse(source).body:
+    for node in python_source.parse(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", "") != "__future__":
             return node.lineno - 1
     return 0

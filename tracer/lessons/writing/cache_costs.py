@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 import torch
@@ -74,10 +75,9 @@ def costs(whole: Trace, cached: Trace) -> CacheCosts:
 
 def last_logits(trace: Trace) -> torch.Tensor:
     """Return the logits of the last token of a run, `[V]`: `logits[0, -1]`."""
-    output = trace.output
-    logits = (
-        output[0] if isinstance(output, tuple) else output if isinstance(output, torch.Tensor) else output["logits"]
-    )
+    output: Any = trace.output
+    logits = output[0] if isinstance(output, tuple) else output
+    logits = logits if isinstance(logits, torch.Tensor) else logits["logits"]
     return logits[0, -1].float()
 
 

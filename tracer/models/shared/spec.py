@@ -17,7 +17,6 @@ from tracer.changes import Change, change_of, divide, has_name, write
 from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.predictions import token_names
 from tracer.record import Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.shadow_module import OnMeta, on_meta
@@ -71,7 +70,7 @@ class Spec:
     that reads the last tokens of a text after a cache of keys and values (`tracer.models.shared.decoding`).
     `configure_valueless(net)` changes settings of a net that a run without values needs, such as that it returns its
     cache.
-    `spell(model, numbers)` returns the texts of tokens.
+    `spell(model, numbers)` returns the texts of tokens, by default those of the vocabulary.
     """
 
     net: Callable[..., torch.nn.Module]
@@ -101,7 +100,7 @@ class Spec:
     subset: dict[str, Any] = field(default_factory=dict)
     decoder: Callable[[Model], Model] | None = None
     configure_valueless: Callable[[torch.nn.Module], None] = lambda net: None
-    spell: Callable[[Model, Sequence[int]], list[str]] = token_names
+    spell: Callable[[Model, Sequence[int]], list[str]] | None = None
 
 
 @dataclass
