@@ -442,7 +442,7 @@ class PartialSolution:
     def try_guards(self, vocabulary: Vocabulary, runs: Sequence[dict[str, int]], notes: Sequence[str]) -> list[Guard]:
         """Drop the formulas that runs contradict in which a comparison of sizes comes out otherwise than in the `runs`,
         and in those tried so far; return the comparisons for which such a run would be too large."""
-        names = runs[0].keys()
+        names = [name for name in runs[0] if all(name in at for at in (*runs, *self.tried))]  # others can't be chosen
         runs = [vocabulary.complete(at) for at in (*runs, *self.tried)]
         trials = Trials(runs, names, vocabulary.complete)
         untried, count = [], 0
