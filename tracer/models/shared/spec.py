@@ -163,7 +163,7 @@ class Model:
                 return self.intervene(net), tuple(example.on(META)), example.on(META).named
 
         if self.valueless:
-            return Vocabulary(self.spec.names, self.spec.derived, build_empty, OnMeta)
+            return Vocabulary(self.spec.names, self.spec.derived, build_empty, OnMeta, device=self.device)
 
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
