@@ -130,13 +130,13 @@ def _tokens(result, trace, filmed) -> None:
     if (pad := result.get("pad")) and pad in result["text"]:
         answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
-    least = f"“{model_output.visible_token(result['tokens'][place])}” at position {place}"
+    least = f"“{model_output.visible_token(result['tokens'][place])}” at position {place + 1}"
     answer += f" The least certain, {least}, has a probability of {class_bars.percent(result['probabilities'][place])}."
     st.caption(plain(answer))
     with st.expander("Each position and its probability"):
         data_tables.show(
             {
-                "place": list(range(len(result["tokens"][:ROWS]))),
+                "position": list(range(1, len(result["tokens"][:ROWS]) + 1)),
                 "in": [model_output.visible_token(token) for token in result["text"][:ROWS]],
                 "out": [model_output.visible_token(token) for token in result["tokens"][:ROWS]],
                 "probability": [class_bars.percent(share) for share in result["probabilities"][:ROWS]],

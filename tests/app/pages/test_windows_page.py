@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.test_app import opened, text, upload
+from tests.app.test_app import film_of, opened, text, upload
 from tests.attention.test_attention_followed import dropped, with_sinks
 from tests.attention.test_attention_followed import traced as spelled
 from tests.attention.test_attention_of_libraries import swin, timm, traced
@@ -24,8 +24,10 @@ def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
     assert at.main.selectbox[0].options[:2] == ["block 1: no mask", "block 2: windows"]
     at.main.selectbox[0].set_value(2).run()
     assert not at.exception and at.main.header[0].value == "The mask of this run: windows"
-    assert at.main.number_input[0].value == 1  # the first window in which something is closed
-    at.main.number_input[0].set_value(0).run()
+    window = at.main.selectbox(key="place window")
+    assert window.value == 1  # the first window in which something is closed; on screen they count from 1
+    assert window.options[:2] == ["1", "2"]
+    window.set_value(0).run()
     assert not at.exception and at.main.header[0].value == "The mask of this run: none"
     assert at.main.info[0].value.startswith("This window has no mask: ")
 
@@ -51,7 +53,7 @@ def test_channels_are_named_as_channels(tmp_path):
     from tracer.figures.attention import attention_payload
 
     trace = traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
-    assert b'"names": ["channel 0", "channel 1", "channel 2", "channel 3"]' in attention_payload.pack(trace, [0])
+    assert b'"names": ["channel 1", "channel 2", "channel 3", "channel 4"]' in attention_payload.pack(trace, [0])
     assert b"channel" not in attention_payload.pack(trace, [1]).split(b"jpeg")[0]
     with pytest.raises(ValueError, match="from channel to channel"):
         from tracer.attention import rollout
@@ -69,5 +71,7 @@ def test_a_head_whose_weights_a_file_lacks_gives_no_answer_on_the_page(tmp_path)
 def test_classes_of_words_are_shown_word_by_word(tmp_path):
     result = {"kind": "tokens", "unit": "class", "text": ["a", "cat"], "tokens": ["other", "animal"]}
     at = shown(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
-    assert at.main.code[0].value == "a cat\n→\nother animal"
-    assert "the most probable class at each position" in text(at)
+    assert film_of(at)["answer"]["tokens"] == ["other", "animal"]
+    assert "The answer is the most probable class at each position. The least certain, “other” at position 1," in text(
+        at
+    )
