@@ -15,8 +15,8 @@ def test_each_word_of_the_caption_shows_where_it_looked():
     at = chosen("vit-text")
     words, which = at.main.button_group[0], at.main.button_group[1]
     assert words.options[:3] == ["a₁", "large₂", "red₃"] and words.options[-1] == r"next\: \<end\>₁₁"
-    assert which.options == ["block 4, head 2", "block 4, the mean of its heads"]
-    assert "In the row that predicts “red”, block 4, head 2 attends most to patch 18;" in text(at)
+    assert which.options == ["block 4, head 3", "block 4, the mean of its heads"]
+    assert "In the row that predicts “red”, block 4, head 3 attends most to patch 19;" in text(at)
     assert "trace.attention(layer=3, query=66, head=2)" in text(at)
     words.set_value(4)
     which.set_value(1).run()

@@ -25,10 +25,10 @@ def test_every_head_has_a_cell_with_its_effect():
     cells = re.findall(r"Block (\d), head (\d): ([^ ]+) points", markup(at, "heads"))
     assert len(cells) == 2 * effects.change.size  # as a title, and for screen readers
     for block, head, points in cells:
-        assert points == with_sign(effects.change[int(block) - 1, int(head)], 2)
+        assert points == with_sign(effects.change[int(block) - 1, int(head) - 1], 2)  # on screen from 1
     row, head = np.unravel_index(np.abs(effects.change).argmax(), effects.change.shape)
     (said,) = [text.value for text in at.markdown if text.value.startswith("With all heads, the answer “horse”")]
-    assert f"Without head {head} of block {row + 1}" in said and "91.0" in said
+    assert f"Without head {head + 1} of block {row + 1}" in said and "91.0" in said
 
 
 @pytest.mark.parametrize("measure", ["entropy", "distance", "special"])
@@ -45,7 +45,7 @@ def test_the_grid_escapes_and_frames():
     measure = Measure("<b>", np.array([[1.0, -2.0], [np.nan, 0.0]]), with_sign, with_sign, signed=True)
     html = grid(measure, (0, 3), np.array([[False, True], [False, False]]))
     assert "<b>" not in html and html.count("data-head") == 3 and html.count("class=flips") == 1
-    assert "Block 4, head 1: 0.0" in html and "−2.0" in html
+    assert "Block 4, head 2: 0.0" in html and "−2.0" in html
 
 
 @pytest.mark.parametrize("name", ["vit", "nanogpt"])

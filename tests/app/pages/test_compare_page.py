@@ -33,7 +33,7 @@ def test_the_same_run_with_a_change_opens_at_its_line():
     at = visited("compare", beside="change", line=line, other="drop_heads(1)")
     facts = drawn(at)
     assert facts["rows"][facts["first"]]["id"] == f"{line}.changed"
-    assert "with Block 3: head 1 off" in text(at).replace("\\", "")
+    assert "with Block 3: head 2 off" in text(at).replace("\\", "")
 
 
 def test_a_changed_run_stands_beside_the_run_without_its_changes():

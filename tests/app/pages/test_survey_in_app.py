@@ -32,8 +32,9 @@ def file(rows, weights: str = "w") -> bytes:
 
 
 def numbers(at) -> dict[tuple[int, int], str]:
+    """The number of each head, by its indices; on screen blocks and heads count from 1."""
     cells = re.findall(r'title="Block (\d+), head (\d+): (\S+) points', markup(at, "heads"))
-    return {(int(block) - 1, int(head)): number for block, head, number in cells}
+    return {(int(block) - 1, int(head) - 1): number for block, head, number in cells}
 
 
 def with_survey(data: bytes, name: str = "rows.parquet", model: str = "vit"):
@@ -58,7 +59,7 @@ def test_the_sample_photos_have_the_mean_of_their_effects():
     assert len(shown) == mean.size
     for cell, number in shown.items():
         assert float(number.replace("−", "-")) == pytest.approx(mean[cell], abs=0.02)
-    assert 'aria-pressed="true"' in re.search(r'<button[^>]*title="Block 3, head 1:[^>]*>', markup(at, "heads"))[0]
+    assert 'aria-pressed="true"' in re.search(r'<button[^>]*title="Block 3, head 2:[^>]*>', markup(at, "heads"))[0]
     at.segmented_control(key="place statistic").set_value("spread").run()
     spread = numbers(at)[2, 1]
     assert float(spread) == pytest.approx(np.std(changes, axis=0)[2, 1], abs=0.02)
