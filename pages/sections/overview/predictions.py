@@ -181,7 +181,11 @@ def _labels(result, trace, filmed) -> None:
 
 def _draw_labels(trace: Trace) -> None:
     """Draw the label map over the photo."""
-    result = trace.result
+    with _as_recorded():
+        _label_map(trace.result, trace)
+
+
+def _label_map(result, trace) -> None:
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     shares_text = ", ".join(f"{name} {class_bars.percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
