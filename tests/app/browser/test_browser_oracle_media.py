@@ -144,7 +144,7 @@ def test_what_the_model_sees_is_what_entered_it(page):
         slope, start = np.polyfit(ran[..., channel].ravel(), drawn[..., channel].ravel(), 1)
         assert slope > 0 and np.abs(slope * ran[..., channel] + start - drawn[..., channel]).max() < 1
         assert np.corrcoef(np.array(means)[:, channel], drawn[..., channel].mean((1, 2)))[0, 1] > 0.98
-    said = page.get_by_text("They are counted from 0").inner_text()
+    said = page.get_by_text("They are counted in reading order.").inner_text()
     assert said.startswith("32 × 32 pixels, that is 8 × 8 patches of 4 × 4.")
     width, height = (int(one) for one in re.findall(r"\d+", over["label"])[:2])
     assert f"The photo has {width} × {height} pixels." in page.get_by_text("The photo has").inner_text()

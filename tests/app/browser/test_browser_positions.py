@@ -21,7 +21,7 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     figures = page.locator(".panels figure")
     assert figures.count() == 7 and figures.locator("figcaption").first.inner_text() == "The table P"
     figures.first.locator("canvas").hover(position={"x": 2, "y": 2})
-    assert figures.first.locator(".read").inner_text() == "position 0, cosines, then sines 0: 1"
+    assert figures.first.locator(".read").inner_text() == "position 1, cosines, then sines 1: 1"
     page.locator(".every .cells").press("ArrowDown")
     assert said.inner_text().startswith("The patch in row 3, column 2 ")
     until(page, "location.search.includes('patch=17')")
