@@ -61,6 +61,8 @@ def look(trace: Trace, view: View | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
     if reel := film_payload.of_run(trace):
         url_state.check(beat=reel.beats)
+        if queries := reel.queries(st.query_params.get("query", "")):
+            url_state.check(query=queries)
         if step := components.film(trace, reel.packed, reel.run, brush.facts(trace), brush.hide):
             url_state.open_step(step)
     elif view is not None:

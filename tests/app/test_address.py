@@ -102,6 +102,8 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
         ("attention", {"block": "zz"}, "1 to 6."),
         ("attention", {"query": "65"}, "0 to 64."),
         ("attention", {"scale": "cubic"}, "'linear' or 'log'."),
+        ("overview", {"query": "65"}, "0 to 64."),
+        ("overview", {"query": "0.65"}, "0.0 to 0.64."),
         ("mask", {"query": "-1"}, "0 to 64."),
         ("mask", {"head": "4"}, "0 to 3."),
         ("mask", {"block": "7"}, "1 to 6."),
