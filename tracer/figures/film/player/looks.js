@@ -63,6 +63,7 @@ const radio = (name, value, text, checked, pick) => {
 export function choices(root, film, state, eye, scales, changed) {
   const find = (name) => root.querySelector(name);
   const streamHere = () => film.beats[state.at].stream ?? (film.streams.length ? 0 : null);
+  delete find(".token").dataset.stream; // the list may be that of another film
 
   // The choice of a token: the same as pointing, for the keyboard.
   function tokens() {
