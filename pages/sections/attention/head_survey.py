@@ -312,7 +312,7 @@ def _open(file: str | None, at: int, place: tuple[int, int]) -> None:
     else:
         session.take_surveyed(at)
         visitor().places["attention", model_name()] = places
-    url_state.keep(over=None, cell=None, **places)
+    url_state.keep(over=None, photos_head=None, cell=None, **places)
 
 
 def _whole(result: SurveyResult, at: int) -> bool:
