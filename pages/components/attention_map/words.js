@@ -12,7 +12,7 @@ function ruleOf(map, token) {
   const [n, w, P] = [map.patches.get(token), map.columns, map.side];
   const [r, c] = cell(map, token);
   const place =
-    `Patch ${n + 1} of ${w * map.rows}, with w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊(n − 1)/w⌋ + 1 = ⌊${n}/${w}⌋ + 1 = ${r + 1}, ` +
+    `Patch n = ${n + 1} of ${w * map.rows}, with w = ${P ? "W/P = " : ""}${w} patches in a row: row ⌊(n − 1)/w⌋ + 1 = ⌊${n}/${w}⌋ + 1 = ${r + 1}, ` +
     `column (n − 1) mod w + 1 = ${n} mod ${w} + 1 = ${c + 1}.`;
   const pixels = (name, at) => `${name} ${at}·P + 1 = ${at * P + 1} to ${at + 1}·P = ${(at + 1) * P}`;
   return [place, P ? `Its pixels, at P = ${P}: ${pixels("rows", r)}, ${pixels("columns", c)} of ${map.rows * P} × ${w * P}.` : ""];
