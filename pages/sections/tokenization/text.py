@@ -263,7 +263,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         )
     again = next((id for id in ids if ids.count(id) > 1), None)
     if again is not None:
-        places = [place for place, id in enumerate(ids) if id == again]
+        places = [place for place, id in enumerate(ids, 1) if id == again]
         st.caption(
             escape(
                 f"Id {again} appears at positions {', '.join(map(str, places[:6]))}{' …' if len(places) > 6 else ''} "
