@@ -54,12 +54,12 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     assert grid.evaluate("grid => grid.matches(':focus-visible') && getComputedStyle(grid).outlineStyle") == "solid"
     page.keyboard.press("ArrowUp")
     assert "15: 'n' attends most to" in page.locator(".lead").inner_text()
-    assert "15: 'n' attends most to" in page.locator(".live").inner_text()
-    assert "14: 'n'" in grid.get_attribute("aria-label")
+    assert "15: 'n' attends most to" in page.locator(".map .live").inner_text()
+    assert "15: 'n'" in grid.get_attribute("aria-label")
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
     page.keyboard.press("ArrowUp")  # presented, the keys that nobody takes are the map's
-    page.locator(".lead", has_text="13: ").wait_for()
+    page.locator(".lead", has_text="14: ").wait_for()
 
 
 def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
@@ -68,23 +68,24 @@ def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
     settled(page)
     assert page.locator(".axis").all_inner_texts() == ["query (row)", "key (column)"]
     grid, lead = page.locator(".grid"), page.locator(".lead")
-    box = grid.bounding_box()
 
     def at(row: int) -> tuple[float, float]:
+        box = grid.bounding_box()  # a click opens a panel, which the page makes room for
         return box["x"] + 5, box["y"] + (row + 0.5) * box["height"] / 16
 
     page.mouse.move(*at(2))
-    assert " 2: " in lead.inner_text()
-    page.mouse.click(*at(3))
-    page.mouse.move(*at(9))
-    assert " 3: " in lead.inner_text() and ", pinned" in grid.get_attribute("aria-label")
-    assert "9: " in page.locator(".cell").inner_text()  # the cell below the pointer is still read out
-    page.mouse.click(*at(9))
-    page.mouse.move(*at(3))
-    assert " 9: " in lead.inner_text()
-    page.mouse.click(*at(9))
-    page.mouse.move(*at(3))
     assert " 3: " in lead.inner_text()
+    page.mouse.click(*at(3))
+    page.get_by_role("dialog", name="One number, followed").wait_for()
+    page.mouse.move(*at(9))
+    assert " 4: " in lead.inner_text() and ", pinned" in grid.get_attribute("aria-label")
+    assert "10: " in page.locator(".map .cell").inner_text()  # the cell below the pointer is still read out
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 10: " in lead.inner_text()
+    page.mouse.click(*at(9))
+    page.mouse.move(*at(3))
+    assert " 4: " in lead.inner_text()
 
 
 def test_numbers_of_a_colour_bar_stand_at_their_places(page):
@@ -108,11 +109,14 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     assert share.inner_text().startswith("This is rollout (Abnar and Zuidema 2020), not an attention weight")
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
-    assert not page.locator(".equations").is_visible()  # none of the run's steps is a rollout
+    equation = page.locator(".map .equations p")
+    assert equation.locator(".proof").inner_text() == "Rollout: ✓ proven"
+    assert equation.locator("math").count() == 2  # the product over the blocks, and what it is called
+    assert equation.get_by_role("button").count() == 0  # none of the run's steps is a rollout
     expect(blocks.locator("input:checked")).to_have_count(0)
     said, lead = page.locator(".map").inner_text(), page.locator(".lead")
     assert "attends" not in said and "attention is propagated through all" in said
-    last = len(tracer.load("nanogpt").inputs().words) - 1
+    last = len(tracer.load("nanogpt").inputs().words)
     assert lead.inner_text().startswith(f"By rollout over all {count} blocks: what arrives at {last}: ")
     assert page.locator(".axis").all_inner_texts() == ["after the last block (row)", "input (column)"]
     page.get_by_role("radio", name="mean").check()
@@ -188,7 +192,7 @@ def test_keys_and_numbers_skip_hidden_patches(page):
     column.fill(str(gap + 1))
     column.press("Enter")
     hidden = f"Row {row + 1}, column {gap + 1} was hidden from the encoder: no token, so no query."
-    assert page.locator(".said").inner_text() == f"{hidden} Kept {seen[-1] + 1}."
+    assert page.locator(".map .said").inner_text() == f"{hidden} Kept {seen[-1] + 1}."
     assert column.input_value() == str(seen[-1] + 1)
 
 
@@ -201,7 +205,7 @@ def test_the_decoder_marks_its_mask_tokens(page):
     token, lead = page.get_by_role("spinbutton", name="Token"), page.locator(".lead")
     assert page.locator(".photo .stroke").count() == 64 - len(visible)
     for patch in (min(visible), min(set(range(64)) - visible)):
-        token.fill(str(patch))
+        token.fill(str(patch + 1))
         token.press("Enter")
         assert ("mask token" in lead.inner_text()) == (patch not in visible)
     quiet(page)
@@ -247,12 +251,17 @@ def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
     for key in ("", "ArrowDown", "ArrowRight"):
         if key:
             page.locator(".photo").press(key)
-        n, w, *_, row, _, _, column = map(int, re.findall(r"\d+", rule.inner_text()))
-        said = pixels.inner_text()
-        assert (n, w) == (37 + 8 * (key != "") + (key == "ArrowRight"), 8) and (row, column) == divmod(n, w)
-        top, bottom, left, right = (int(at) for side in re.findall(r"= (\d+) to (\d+)", said) for at in side)
-        cut = image[0, :, top : bottom + 1, left : right + 1]
-        assert cut.permute(1, 2, 0).flatten().equal(patches[0, n])
+        n = 38 + 8 * (key != "") + (key == "ArrowRight")
+        row, column = (n - 1) // 8 + 1, (n - 1) % 8 + 1
+        assert rule.inner_text() == (
+            f"Patch n = {n} of 64, with w = W/P = 8 patches in a row: row ⌊(n − 1)/w⌋ + 1 = ⌊{n - 1}/8⌋ + 1 = {row}, "
+            f"column (n − 1) mod w + 1 = {n - 1} mod 8 + 1 = {column}."
+        )
+        sides = re.findall(r"(rows|columns) (\d+)·P \+ 1 = (\d+) to (\d+)·P = (\d+)", pixels.inner_text())
+        (_, *rows), (_, *columns) = [(name, *map(int, numbers)) for name, *numbers in sides]
+        assert [rows[0] + 1, rows[2], columns[0] + 1, columns[2]] == [row, row, column, column]
+        cut = image[0, :, rows[1] - 1 : rows[3], columns[1] - 1 : columns[3]]
+        assert cut.permute(1, 2, 0).flatten().equal(patches[0, n - 1])
     page.get_by_role("button", name="Use CLS as the query").click()
     assert rule.inner_text() == pixels.inner_text() == ""
     quiet(page)

@@ -19,13 +19,13 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     lead.wait_for()
     settled(page)
     seen = [lead.inner_text()]
-    for name, last in (("Block", "2"), ("Head", "3")):
-        page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=last, exact=True).check()
+    for name, number in (("Block", "2"), ("Head", "3")):
+        page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=number, exact=True).check()
         seen.append(lead.inner_text())
     with page.expect_response("**/told"):
         page.locator(".photo").press("ArrowRight")
     seen.append(lead.inner_text())
-    page.wait_for_url("**/attention?block=2&head=3&query=*&scale=linear")
+    page.wait_for_url("**/attention?block=2&head=2&query=*&scale=linear")  # a head counts from 0 there
     assert len(set(seen)) == 4 and "Block 2, head 3" in seen[3]
     address = page.url
     page.get_by_role("link", name="Trace").click()
@@ -74,13 +74,13 @@ def test_mask_query_and_zoom_are_in_the_address_and_back_undoes_them(page):
     page.goto("/mask?model=nanogpt&mask=bidirectional&query=3")
     page.get_by_text("The mask is bidirectional").wait_for()
     settled(page)
-    page.get_by_role("heading", name="The row of 3:").wait_for()
+    page.get_by_role("heading", name="The row of 4:").wait_for()
     page.locator(".cells").press("ArrowDown")
     page.wait_for_url("**query=4*")
-    page.get_by_role("heading", name="The row of 4:").wait_for()
+    page.get_by_role("heading", name="The row of 5:").wait_for()
     settled(page)
     page.evaluate("history.back()")
-    page.get_by_role("heading", name="The row of 3:").wait_for()
+    page.get_by_role("heading", name="The row of 4:").wait_for()
     settled(page)
     page.get_by_role("link", name="Operations").click()
     page.wait_for_url("**/operations?model=nanogpt&mask=bidirectional")
