@@ -56,7 +56,6 @@ def cut(view: View) -> None:
         st.caption(texts.size_text(view))
 
 
-@st.fragment
 def look(trace: Trace, view: View | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
     if reel := film_payload.of_run(trace):

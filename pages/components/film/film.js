@@ -1,6 +1,8 @@
 // The film on a page: what the player does, with the address, the brush, and a way to the step of an equation.
 
 const PLACE = ["beat", "query"];
+/** The height of the stage, which stays as it is while patches are hidden: nobody paints on what changes its size. */
+const HIGH = "--stage-high";
 
 /** What a key asks for on a page: the arrows belong to the film, and all that a clicker sends while it is presented. */
 const asksOf = (root) => (event) => {
@@ -79,6 +81,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
   const hide = (on) => {
     root.film.hide(on);
+    if (!on) root.style.removeProperty(HIGH);
+    else if (!root.style.getPropertyValue(HIGH)) root.style.setProperty(HIGH, getComputedStyle(root).getPropertyValue(HIGH));
     find(".photo").hidden = find(".hider").hidden = !on;
   };
   if (me.film.photo) {

@@ -46,9 +46,10 @@ def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
 
 def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     page.goto("/")
-    page.locator(".brush .mode").wait_for()
+    begin = page.get_by_role("button", name="Hide patches")
+    begin.wait_for()
     settled(page)
-    page.locator(".brush .mode").click()
+    begin.click()
     layer, told = page.locator(".targets"), page.locator(".painted")
     box = layer.bounding_box()
 
