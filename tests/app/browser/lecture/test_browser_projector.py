@@ -57,7 +57,8 @@ def test_a_key_a_button_and_the_clicker_lead_from_page_to_page(page):
             break
         assert page.evaluate(TOP) > before
     page.wait_for_url("**/mask*")
-    page.get_by_role("heading", name="Which token may attend to which?").wait_for(state="attached")
+    heading = page.get_by_role("heading", name="Which token may attend to which?", include_hidden=True)
+    heading.wait_for(state="attached")  # what is presented has no heading on screen
     settled(page)
     page.keyboard.press("n")
     page.wait_for_url("**/operations*")
