@@ -12,7 +12,7 @@ import torch
 import tracer
 from tests.cli.test_cli import refused
 from tests.support.sweeping import cases
-from tracer import models, verify, zoo
+from tracer import cli, models, verify, zoo
 from tracer.attention import masks, parts
 from tracer.figures.attention.mask_payload import labels
 from tracer.figures.graph import lanes, overview_svg
@@ -178,9 +178,18 @@ def test_a_model_too_large_is_refused_before_it_is_built(capsys, monkeypatch, tm
     monkeypatch.setenv("TRACER_MODEL_GB", "0.2")
     line = refused(capsys, "trace", "torchvision:vit_b_16")
     assert "86,567,656 parameters" in line and "at most 0.2 GB" in line
+
+
+def test_a_configuration_too_large_for_weights_runs_without_values(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TRACER_MODEL_GB", "0.2")
     config = {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 8, "vocab_size": 32000}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert "at most 0.2 GB" in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert cli.main(["trace", f"hf:{tmp_path}"]) == 0
+    output = capsys.readouterr()
+    assert "no weights" in output.err and "4,836,171,776 parameters, 18 GB; at most 0.2 GB" in output.err
+    assert "[1, 44, 8192]" in output.out
+    assert cli.main(["trace", f"hf:{tmp_path}", "--level", "primitives"]) == 2
+    assert "primitives=True needs values" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_library_that_is_not_installed_is_named(capsys, monkeypatch):
@@ -212,7 +221,7 @@ def test_the_visible_patches_of_a_masked_autoencoder_lie_where_its_own_shuffle_t
     places = next(segment.places for segment in run.segments if segment.name == "visible")
     shuffle = model.net(*model.inputs()).ids_restore[0].argsort().tolist()
     assert list(places) == run.result["visible"] == shuffle[: len(places)] != sorted(places)
-    assert labels(run, "vit", 2)[1] == f"patch {places[0]}"
+    assert labels(run, "vit", 2)[1] == f"patch {places[0] + 1}"
 
 
 def test_a_network_that_is_not_there_is_named_as_that():

@@ -78,16 +78,23 @@ class OnMeta(DispatchMode):
         return result
 
 
+class TooLarge(ValueError):
+    """An error for a model beyond the limits of blocks or parameters, with one sentence."""
+
+
 def on_meta(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """Return the result of `make()` on `meta`, without memory.
 
-    Also a `make` that reads numbers of the sequences from which it counts its sizes works.
+    Also a `make` that reads numbers of the sequences from which it counts its sizes works. Raise `TooLarge` in one
+    sentence for more parameters than can be counted.
     """
     try:
         with torch.device("meta"), _SkipInitialisation():
             return make()
-    except RuntimeError as error:
-        if "meta" not in str(error):
+    except (RuntimeError, TypeError) as error:
+        if "overflow" in str(error).lower():
+            raise TooLarge("a model of these sizes has more parameters than can be counted") from None
+        if isinstance(error, TypeError) or "meta" not in str(error):
             raise
     with torch.device("meta"), _SkipInitialisation(), _FillSequences():
         return make().to("meta")

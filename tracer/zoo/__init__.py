@@ -132,8 +132,9 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights. Without `values`, and
     where a configuration stands alone that is too large for weights, it is on the device `meta`.
     """
-    from tracer.models.shared.config_validation import TooLarge, check_config, check_memory  # loads torch
+    from tracer.models.shared.config_validation import check_config, check_memory  # loads torch
     from tracer.models.shared.spec import Model, build_seeded, written_out  # loads torch
+    from tracer.shapes.shadow_module import TooLarge  # loads torch
 
     (source, id), spec = source_of(name), spec_of(name)
     check_config(spec, name, config)
@@ -143,9 +144,10 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
         if not values:
             return Model.without_weights(name, spec, without)
         check_memory(spec, name, full)
-    except TooLarge:
+    except TooLarge as error:
         if weights is None and getattr(source, "is_configuration", lambda id: False)(id):
-            return Model.without_weights(name, spec, without)
+            model = Model.without_weights(name, spec, without)
+            return replace(model, weights=f"{model.weights}, since {error}")
         raise
     except Exception as error:  # however the library says that sizes don't fit together
         sizes_text = ", ".join(f"{symbol}={value}" for symbol, value in config.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from tracer.shapes.shadow_module import on_meta
+from tracer.shapes.shadow_module import TooLarge, on_meta
 from tracer.symbols.notation import MEANINGS, parse
 from tracer.utils.error_text import quote, quoted_setting
 from tracer.utils.limits import limits
@@ -50,10 +50,6 @@ def check_config(spec: Spec, name: str, options: dict) -> None:
             raise ValueError(f"{symbol}={value:,} blocks are too many: at most {DEEPEST} are built")
 
 
-class TooLarge(ValueError):
-    """An error for a model beyond the limits of blocks or parameters, with one sentence."""
-
-
 def check_memory(spec: Spec, name: str, config: dict) -> None:
     """Raise `TooLarge` in one sentence, before anything is built or downloaded, for a model beyond the limits.
 
@@ -80,14 +76,9 @@ def shapes(spec: Spec, config: dict) -> dict[str, tuple[int, ...]]:
 
     Raise `TooLarge` in one sentence for more parameters than can be counted.
     """
-    try:
-        with seeded_draws(0):
-            net = on_meta(lambda: spec.net(**config))
-        return {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
-    except (RuntimeError, TypeError) as error:
-        if "overflow" not in str(error).lower():
-            raise
-        raise TooLarge("a model of these sizes has more parameters than can be counted") from None
+    with seeded_draws(0):
+        net = on_meta(lambda: spec.net(**config))
+    return {name: tuple(parameter.shape) for name, parameter in net.named_parameters()}
 
 
 def _names(text: str) -> set[str]:

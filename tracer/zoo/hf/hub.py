@@ -55,6 +55,8 @@ LONGEST = 96
 """Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+"""Files of weights that are not read, since they can run code."""
 SHARD = re.compile(r"\w[\w.-]*")
 """The form of a file in such an index: a name, and no path."""
 
@@ -123,7 +125,7 @@ def is_configuration(id: str) -> bool:
     return (
         isdir(id)
         and CheckpointFiles(id).exist
-        and not any(CheckpointFiles(id).path(name, local=True) for name in WEIGHTS)
+        and not any(CheckpointFiles(id).path(name, local=True) for name in (*WEIGHTS, *PICKLED))
     )
 
 
