@@ -150,7 +150,7 @@ def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(refute
     (label,) = [part.label for part in at.expander if part.label.startswith("What this run proves")]
     assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations")
     assert f"{count} of the equations do not give what the model computed" in at.error[0].value
-    assert "disproven" in component(at, "equations") and "✓ proven" not in component(at, "equations")
+    assert "✕ disproven on another run" in component(at, "film")
     for page in ("attention", "mask"):
         name = {"attention": "attention_map", "mask": "mask"}[page]
         assert r"\u2715 disproven" in component(opened(f"pages/{page}.py"), name), page

@@ -1,9 +1,13 @@
 """Decoding from a cache: the same logits as without, for less arithmetic, with lines that are proven at other sizes."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 import tracer
+from tracer.models.shared import blocks
 from tracer.tracing.proofs import counterfactual_budget
 
 OURS = "nanogpt", "llama", "vit-text"
@@ -55,6 +59,14 @@ def test_positions_go_on_where_the_cache_ends(cached):
     assert r"T_{\mathrm{past}} - N" in cached["vit-text"].step("text_position").latex
     assert r"T_{\mathrm{past}}" in cached["llama"].step("angles").latex
     assert r"{\mathbf{P}}_{[T_{\mathrm{past}}:" in cached["nanogpt"].step("position").latex
+
+
+def test_the_comment_on_the_line_that_appends_to_a_cache_is_what_the_run_solved(cached):
+    code = Path(blocks.__file__).read_text(encoding="utf-8")
+    comment = re.search(r"cache\.append\(k, v\)  # \[(.+)\]$", code, re.MULTILINE)[1]
+    appended = [op for op in cached["nanogpt"].ops if op.op == "cat" and "self.keys" in op.source.text]
+    assert comment.replace("S", "T").split(", ") == ["B", "h", "T_past+T", "d_k"]
+    assert {op.outputs[0].symbolic for op in appended} == {("B", "h", "T + T_past", "d_k")}
 
 
 def test_several_tokens_can_be_read_at_once(cached):
