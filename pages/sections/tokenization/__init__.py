@@ -92,6 +92,13 @@ def choice(label: str, name: str, known: Iterable[Value], first: Value | None = 
     return st.segmented_control(label, known, required=True, **at, **more)
 
 
+def place(label: str, count: int, first: int) -> int:
+    """Return one of `count` tokens or values, from 0 as in the URL, chosen on the page, where they count from 1."""
+    places = range(count)
+    at = url_state.widget("token", places, first)
+    return st.select_slider(label, places, format_func=lambda chosen: str(chosen + 1), **at)
+
+
 class OwnedTrace:
     """A trace with the lifetime of its owner."""
 

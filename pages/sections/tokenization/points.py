@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages.jobs.render_cache import chart
 from pages.sections import tokenization
-from pages.state import url_state
 from tracer.figures.media import points as pictures
 from tracer.inputs.synthetic import point_clouds
 
@@ -23,13 +22,15 @@ def show() -> None:
         name = tokenization.choice("Cloud", "cloud", point_clouds.CLOUDS, format_func=str.capitalize)
         way = tokenization.way("points")
         count = tokenization.choice("Centres, n", "n", points.GROUPS, 32)
-    chosen = st.slider("Token", 0, count - 1, **url_state.widget("token", range(count), 3))
+    chosen = tokenization.place("Token", count, 3)
     cloud = point_clouds.CLOUDS[name]()
     centres = point_clouds.farthest(cloud, count)
-    group, ids = points.nearest(cloud, centres[chosen]), points.codes(cloud, count)
+    group, ids = points.nearest(cloud, int(centres[chosen])), points.codes(cloud, count)
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown(f"**Groups**: token {chosen} of n = {count} is a centre and the {len(group)} points nearest to it.")
+        st.markdown(
+            f"**Groups**: token {chosen + 1} of n = {count} is a centre and the {len(group)} points nearest to it."
+        )
         alt = f"{len(cloud)} points of a {name} with {count} centres, and the group of one of them"
         chart(
             point_clouds,
@@ -38,7 +39,9 @@ def show() -> None:
             alt=alt,
         )
     with right:
-        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each.")
+        st.markdown(
+            f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each."
+        )
         alt = f"{len(cloud)} points of a {name} in the colours of the codes of {count} groups"
         chart(
             point_clouds,

@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages.jobs.render_cache import chart
 from pages.sections import tokenization
-from pages.state import url_state
 from tracer.figures.media import series as pictures
 from tracer.inputs.synthetic import time_series as inputs
 
@@ -25,17 +24,19 @@ def show() -> None:
         side = tokenization.choice("Values of a patch", "patch", series.LENGTHS, 8)
         count = tokenization.choice("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
     values = inputs.SERIES[name]()
-    chosen = st.slider("Value that is marked", 0, len(values) - 1, **url_state.widget("token", range(len(values)), 27))
+    chosen = tokenization.place("Value that is marked", len(values), 27)
     cut, cuts = series.cut(len(values), side, chosen)
     ids, decoded = series.to_bins(values, count)
     left, right = st.columns(2, gap="medium")
     with left:
-        caption = f"value {chosen} is in token {cut} of n = {cuts}, with {side - 1} others."
+        caption = f"value {chosen + 1} is in token {cut + 1} of n = {cuts}, with {side - 1} others."
         st.markdown(f"**Patches**: {caption}")
         alt = f"The series, cut to {cuts} patches of {side} values"
         chart(inputs, (name, "patches", side, cut), lambda: pictures.draw_patches(values, side, cut), alt=alt)
     with right:
-        st.markdown(f"**Bins**: value {chosen} is token {chosen} of n = {len(values)}, the id **{ids[chosen]}**.")
+        st.markdown(
+            f"**Bins**: value {chosen + 1} is token {chosen + 1} of n = {len(values)}, the id **{ids[chosen]}**."
+        )
         alt = f"The series beside what {count} bins leave of it"
         middles = series.middles(values, count)
         chart(

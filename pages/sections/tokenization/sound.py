@@ -4,7 +4,6 @@ import streamlit as st
 
 from pages.jobs.render_cache import chart
 from pages.sections import tokenization
-from pages.state import url_state
 from pages.ui import texts
 from tracer.figures.media import sound as pictures
 from tracer.inputs import audio
@@ -43,15 +42,15 @@ def show() -> None:
     st.audio(audio.to_wav(heard.numbers), format="audio/wav")
     logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
     count = len(logs)
-    chosen = st.slider("Token", 0, count - 1, **url_state.widget("token", range(count), count // 3))
+    chosen = tokenization.place("Token", count, count // 3)
     book, at = sound.codebook(rows), (sound.WINDOW, sound.HOP, chosen)
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown(f"**Frames**: token {chosen} of n = {count} is a column of {logs.shape[1]} numbers.")
+        st.markdown(f"**Frames**: token {chosen + 1} of n = {count} is a column of {logs.shape[1]} numbers.")
         alt = f"The wave and the spectrogram of the sound, {count} frames"
         chart(heard, ("frames", chosen), lambda: pictures.draw_spectrogram(heard.numbers, logs, *at), alt=alt)
     with right:
-        st.markdown(f"**Codes**: token {chosen} is the id **{ids[chosen]}** of V = {rows}.")
+        st.markdown(f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
         chart(heard, ("codes", rows, chosen), lambda: pictures.draw_codes(ids, book[ids], rows, *at), alt=alt)
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)

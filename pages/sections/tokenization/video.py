@@ -5,7 +5,6 @@ import streamlit as st
 from pages import components
 from pages.jobs.render_cache import of
 from pages.sections import tokenization
-from pages.state import url_state
 from tracer.figures.media import video as pictures
 from tracer.inputs.synthetic import video_clip
 
@@ -27,9 +26,7 @@ def show() -> None:
         with st.container(horizontal=True):
             way = tokenization.way("video")
             tau = tokenization.choice("Frames of a tubelet, τ", "tau", video.DEPTHS, 2)
-        chosen = st.slider(
-            "Patch that is framed", 0, count - 1, **url_state.widget("token", range(count), 5 * grid + 6)
-        )
+        chosen = tokenization.place("Patch that is framed", count, 5 * grid + 6)
     with left:
         playing = st.toggle("Play the video", True, key="play")
         components.drawing(of(video_clip, ("player", playing), lambda: pictures.player(frames, playing)), "player")
@@ -37,12 +34,12 @@ def show() -> None:
     block, first = frame // tau * grid + place, frame // tau * tau
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown(f"**Patches of each frame**: token {chosen} of n = {count} is one place of frame {frame}.")
+        st.markdown(f"**Patches of each frame**: token {chosen + 1} of n = {count} is one place of frame {frame + 1}.")
         cut = of(video_clip, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
         components.drawing(cut, "frames")
     with right:
-        until = first + tau - 1
-        st.markdown(f"**Tubelets**: token {block} of n = {count // tau} is that place in frames {first} to {until}.")
+        held = f"token {block + 1} of n = {count // tau} is that place in frames {first + 1} to {first + tau}."
+        st.markdown(f"**Tubelets**: {held}")
         cut = of(
             video_clip, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet")
         )

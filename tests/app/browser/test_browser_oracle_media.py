@@ -72,7 +72,7 @@ def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page
         assert np.array_equal(np.array(kept["z"])[:, frame], rows[ids[frame]])
         apart = {id: ((row - power[frame]) ** 2).sum() for id, row in rows.items()}
         assert apart[ids[frame]] <= 1.01 * min(apart.values()), frame
-    said = page.get_by_text("Codes: token 21").inner_text()
+    said = page.get_by_text("Codes: token 22").inner_text()
     assert f"is the id {ids[21]} of V = 32" in said
     lost = sum(((power[frame] - rows[id]) ** 2).sum() for frame, id in enumerate(ids))
     shares = page.get_by_text("of the variance of the spectrogram").inner_text()
@@ -82,26 +82,26 @@ def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page
 
 
 def test_the_video_is_cut_to_the_tokens_that_ran(page):
-    opened(page, "tokens?kind=video&token=41&tau=2", "svg[aria-label*='patch 41 is framed']")
+    opened(page, "tokens?kind=video&token=41&tau=2", "svg[aria-label*='patch 42 is framed']")
     settled(page)
     sheets = {"patch": (1, video.frames()), "tubelet": (2, video.tubelets(2))}
     for what, (depth, trace) in sheets.items():
         tokens = value(trace, "tokens.layout")[0].numpy().reshape(-1, depth, 16, 16, 3)
         chosen = 41 if what == "patch" else 41 // 12 // depth * 12 + 41 % 12
-        shown = drawing(page, f"svg[aria-label*='{what} {chosen} is framed']")
-        assert shown["label"] == f"8 frames cut to {len(tokens)} tokens; {what} {chosen} is framed"
-        assert shown["texts"] == [f"frame {frame}" for frame in range(8)]
+        shown = drawing(page, f"svg[aria-label*='{what} {chosen + 1} is framed']")
+        assert shown["label"] == f"8 frames cut to {len(tokens)} tokens; {what} {chosen + 1} is framed"
+        assert shown["texts"] == [f"frame {frame}" for frame in range(1, 9)]
         assert len(shown["cells"]) == 8 * 12 and len(shown["framed"]) == depth
         frames = [picture(address) for address in shown["images"]]
         for frame, place in draw(CELLS, (8, 12), depth):
             name, title, dim, left, top, width, height = shown["cells"][12 * frame + place]
             x, y = int(left - shown["at"][frame][0]), int(top - shown["at"][frame][1])
             token = frame // depth * 12 + place
-            assert name == title == f"{what} {token}" and (width, height) == (16, 16)
+            assert name == title == f"{what} {token + 1}" and (width, height) == (16, 16)
             assert dim == ("0" if token == chosen else "0.45")
             pixels = frames[frame][y : y + 16, x : x + 16] / 127.5 - 1
             assert np.abs(pixels - tokens[token, frame % depth]).max() < 1e-3, (what, frame, place)
-        boxes = [cell[3:] for cell in shown["cells"] if cell[0] == f"{what} {chosen}"]
+        boxes = [cell[3:] for cell in shown["cells"] if cell[0] == f"{what} {chosen + 1}"]
         assert boxes == shown["framed"]
     player = drawing(page, "svg[aria-label^='The video']")
     strip = picture(player["images"][0])

@@ -27,8 +27,8 @@ def test_each_kind_is_shown_with_what_texts_say_otherwise(kind, way):
     at = visited(kind=kind, way=way, token="7")
     said = text(at)
     assert not at.warning and not at.error and "disproven" not in said and "not executed" not in said
-    assert "token 7" in said or "value 7" in said
-    assert "Where the notes differ" in said and at.slider[0].value == 7
+    assert "token 8" in said or "value 8" in said
+    assert "Where the notes differ" in said and at.select_slider[0].value == 7
 
 
 def test_the_facts_of_the_slips_are_those_of_the_run():
@@ -38,8 +38,8 @@ def test_the_facts_of_the_slips_are_those_of_the_run():
 
 def test_a_tubelet_holds_the_place_of_the_patch():
     said = text(visited(kind="video", token="66", tau="4"))
-    assert "token 66 of n = 96 is one place of frame 5." in said
-    assert "token 18 of n = 24 is that place in frames 4 to 7." in said
+    assert "token 67 of n = 96 is one place of frame 6." in said
+    assert "token 19 of n = 24 is that place in frames 5 to 8." in said
 
 
 def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():

@@ -15,7 +15,7 @@ IDS = "phase"
 def draw_group(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chosen: int) -> go.Figure:
     """Draw a cloud `[M, 3]` with the indices of its centres `[n]` and of the points of one group `[k]`.
 
-    `chosen` is the number of that group's centre.
+    `chosen` is the number of that group's centre, from 0; on screen they count from 1.
     """
     ray = np.full((3 * len(group), 3), np.nan)
     ray[0::3], ray[1::3] = points[centres[chosen]], points[group]
@@ -27,9 +27,10 @@ def draw_group(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chose
         hoverinfo="skip",
         showlegend=False,
     )
+    numbers = np.arange(1, len(centres) + 1)
     lines = [
         _cloud(points, "points", 2, OTHER),
-        _cloud(points[centres], "centres", 5, stage_colour("patches"), "centre %{customdata}", np.arange(len(centres))),
+        _cloud(points[centres], "centres", 5, stage_colour("patches"), "centre %{customdata}", numbers),
         _cloud(points[group], "the chosen group", 5, stage_colour("attention")),
         spokes,
     ]

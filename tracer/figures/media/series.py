@@ -13,9 +13,9 @@ BANDS = 40
 
 
 def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
-    """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one is marked."""
+    """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one, from 0, is marked."""
     first = len(series) % side
-    edges = [first + side * number - 0.5 for number in range(len(series) // side + 1)]
+    edges = [first + side * number + 0.5 for number in range(len(series) // side + 1)]
     line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OTHER, "width": 1}}
     shapes = [{**line, "x0": edge, "x1": edge} for edge in edges]
     marked = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": edges[chosen], "x1": edges[chosen + 1]}
@@ -24,13 +24,14 @@ def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
 
 
 def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
-    """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value is marked."""
+    """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value, from 0, is
+    marked."""
     shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
     few = shown if len(shown) <= BANDS else shown[:0]
     shapes = [{**line, "y0": y, "y1": y, "line": {"color": OTHER, "width": 1}, "opacity": 0.4} for y in few]
     steps = go.Scatter(
-        x=np.arange(len(series)),
+        x=np.arange(1, len(series) + 1),
         y=np.round(read_back, 4),
         mode="lines",
         name="what the ids stand for",
@@ -38,7 +39,7 @@ def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, ch
         hovertemplate="value %{x}: %{y}<extra></extra>",
     )
     point = go.Scatter(
-        x=[chosen],
+        x=[chosen + 1],
         y=[float(read_back[chosen])],
         mode="markers",
         marker={"size": 13, "color": "rgba(0,0,0,0)", "line": {"color": stage_colour("attention"), "width": 3}},
@@ -50,7 +51,7 @@ def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, ch
 
 def _values(series: np.ndarray) -> go.Scatter:
     return go.Scatter(
-        x=np.arange(len(series)),
+        x=np.arange(1, len(series) + 1),
         y=np.round(series.astype(float), 4),
         mode="lines+markers",
         name="the series",

@@ -20,8 +20,9 @@ STROKE = 'fill="none" vector-effect="non-scaling-stroke"'
 def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> str:
     """Draw all frames `[F, H, W, 3]` of a video, each with the grid of patches of `side` pixels.
 
-    A token is a patch of `depth` frames in a row, numbered in the order of time, then row by row. The `chosen` one is
-    framed, all others are dimmed, and the token under the pointer is marked in every frame. `what` names the tokens.
+    A token is a patch of `depth` frames in a row, in the order of time, then row by row; names count from 1. The
+    `chosen` one, from 0, is framed, all others are dimmed, and the token under the pointer is marked in every frame.
+    `what` names the tokens.
     """
     count, height, width = frames.shape[:3]
     across, down = width // side, height // side
@@ -32,15 +33,15 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
         left, top = (width + GAP) * (number % COLUMNS), (height + HEAD + GAP) * (number // COLUMNS) + HEAD
         first = number // depth * across * down
         cells = "".join(
-            f'<rect data-patch="{what} {first + place}" x="{left + side * (place % across)}" '
+            f'<rect data-patch="{what} {first + place + 1}" x="{left + side * (place % across)}" '
             f'y="{top + side * (place // across)}" width="{side}" height="{side}" fill="#000" '
-            f'fill-opacity="{0 if first + place == chosen else 0.45}"><title>{what} {first + place}</title></rect>'
+            f'fill-opacity="{0 if first + place == chosen else 0.45}"><title>{what} {first + place + 1}</title></rect>'
             for place in range(across * down)
         )
         lines = "".join(f"M{left + side * i} {top}v{height}" for i in range(1, across))
         lines += "".join(f"M{left} {top + side * i}h{width}" for i in range(1, down))
         elements.append(
-            f'<text x="{left}" y="{top - 2}">frame {number}</text>'
+            f'<text x="{left}" y="{top - 2}">frame {number + 1}</text>'
             f'<image href="{data_uri(Image.fromarray(frame), "PNG")}" x="{left}" y="{top}" width="{width}" '
             f'height="{height}" style="image-rendering:pixelated"/>{cells}'
             f'<path d="{lines}" stroke="#fff" stroke-opacity="0.6" stroke-width="1" pointer-events="none" {STROKE}/>'
@@ -50,7 +51,7 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
             box = f'x="{left + side * (place % across)}" y="{top + side * (place // across)}"'
             colour = f'stroke="{stage_colour("attention")}" stroke-width="3" pointer-events="none"'
             elements.append(f'<rect {box} width="{side}" height="{side}" {colour} {STROKE}/>')
-    label = f"{count} frames cut to {count // depth * across * down} tokens; {what} {chosen} is framed"
+    label = f"{count} frames cut to {count // depth * across * down} tokens; {what} {chosen + 1} is framed"
     return _svg(whole, label, f'<g fill="currentColor" font-size="6.5">{"".join(elements)}</g>', "34rem")
 
 
