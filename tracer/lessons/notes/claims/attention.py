@@ -149,7 +149,7 @@ def asymmetric(model: Model, trace: Trace) -> Measurement:
     place = (("block", "1"), ("head", str(head + 1)))
     return Measurement(
         f"block 1, the scores of all heads and the two tokens that differ most, in head {head + 1}",
-        f"scores differ by {_share(own)} of the largest between i → j and j → i; token {i} gives token {j} "
+        f"scores differ by {_share(own)} of the largest between i → j and j → i; token {i + 1} gives token {j + 1} "
         f"{percent(there)} of its weight and gets {percent(back)}",
         f"With $W_Q$ for both, the scores differ by {_share(shared)}",
         verdict_of(not close(own) and close(shared) and there > 2 * back),
@@ -240,8 +240,8 @@ def entry(model: Model, trace: Trace) -> Measurement:
     largest = float(scores[scores.isfinite()].abs().max())
     return Measurement(
         f"{inside.scope.partition(',')[0]}, head 1",
-        f"query {i} · key {j} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}",
-        f"With key {j - 1} it would be {next_key:.4f}",
+        f"query {i + 1} · key {j + 1} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}",
+        f"With key {j} it would be {next_key:.4f}",
         verdict_of(abs(value - ran) <= 1e-4 * largest < abs(next_key - ran)),
         "trace",
         (("step", f"{inside.path}.scores"),),

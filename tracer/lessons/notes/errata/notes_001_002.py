@@ -83,7 +83,8 @@ def columns(run: Provider, of: str) -> Evidence:
     at = q.shape[2] // 2
     row = (q[:, :, at, None] @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)[:, :, 0]
     off = float((row - trace.attention(0, query=at)).abs().max())
-    return Evidence(f"from row {at} of Q alone comes row {at} of the weights, to within {scientific(off)}", off < SAME)
+    words = f"from row {at + 1} of Q alone comes row {at + 1} of the weights, to within {scientific(off)}"
+    return Evidence(words, off < SAME)
 
 
 def thirds(run: Provider, of: str) -> Evidence:
