@@ -76,6 +76,7 @@ def place(page, patch: int) -> tuple[float, float]:
 def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_photo(page):
     opened(page, "")
     point = page.locator(".film .point")
+    point.wait_for()
     page.evaluate("addEventListener('keydown', (event) => (window.prevented = event.defaultPrevented))")
     page.mouse.click(*place(page, 10))
     page.mouse.move(5, 5)
