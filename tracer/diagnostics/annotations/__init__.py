@@ -43,7 +43,7 @@ def annotate(reference: str, style: str = "comments") -> str:
             runs += islice(user_factory.probes_of(vocabulary, sizes, False), user_factory.PROBES)
     shapes = [_run(reference, function, file, at) for at in runs]
     names = tuple(sizes) if len(runs) > 2 else ()
-    return STYLES[style](file.read_text(encoding="utf-8"), _solved(shapes, names, runs))
+    return STYLES[style](file.read_text(encoding="utf-8"), _solve_shapes(shapes, names, runs))
 
 
 def source_of(reference: str) -> tuple[Path, Callable]:
@@ -86,7 +86,7 @@ def _run(reference: str, function: Callable, file: Path, at: dict[str, int]) -> 
         raise ValueError(f"{quote(reference)} failed: {type(error).__name__}: {reason(error)}") from error
 
 
-def _solved(runs: list[LocalShapes], names: tuple[str, ...], sizes: list[dict[str, int]]) -> dict[Any, Observed]:
+def _solve_shapes(runs: list[LocalShapes], names: tuple[str, ...], sizes: list[dict[str, int]]) -> dict[Any, Observed]:
     """Return the shapes of the first run with a formula for each dimension; `"?"` where none fits all runs."""
     solver = Solver(names, {}, sizes[:-1], sizes[-1]) if names else None
 

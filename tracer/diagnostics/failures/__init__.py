@@ -11,7 +11,7 @@ import torch
 
 from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
-from tracer.diagnostics.failures.place import Place, line_of, modules_of, place_of, root_call
+from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call
 from tracer.diagnostics.failures.probing import Shapes, solve_shapes
 from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
 from tracer.diagnostics.failures.repairs.calls import call_repairs
@@ -65,39 +65,41 @@ def explain(error: BaseException) -> Explanation:
 
 def _explain(error: BaseException) -> Explanation:
     original, run = _failed_run(error)
-    place, line = place_of(original), line_of(original)
-    if place is None and run is not None and (caller := place_of(error)) is not None:  # only modules of PyTorch ran
-        place = replace(caller, modules=modules_of(original), own=0)
-    if place is None and run is None:
+    site, line = locate_failure(original), line_of(original)
+    if (
+        site is None and run is not None and (caller := locate_failure(error)) is not None
+    ):  # only modules of PyTorch ran
+        site = replace(caller, modules=modules_of(original), own=0)
+    if site is None and run is None:
         raise ValueError(f"{quote(error)} did not come from a forward, so there is nothing to explain")
-    if run is None or place is None:
-        return _of_python(original, place, run)
+    if run is None or site is None:
+        return _of_python(original, site, run)
     shapes = solve_shapes(run, line)
-    scene = Scene(run, original, place, shapes)
+    scene = Scene(run, original, site, shapes)
     clash = clash_of(scene, original)
-    trials = Trials(run, place, shapes, line)
+    trials = Trials(run, site, shapes, line)
     if clash is None:
         fixes = trials.choose(
             [
-                *_guarded(python_repairs(original, place)),
-                *_guarded(size_repairs(scene)),
-                *_guarded(_of_unknown(scene)),
+                *_suppress_errors(python_repairs(original, site)),
+                *_suppress_errors(size_repairs(scene)),
+                *_suppress_errors(_of_unknown(scene)),
             ]
         )
-        sentence = sentence_of(original, place)
+        sentence = sentence_of(original, site)
         tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
         clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
     else:
         candidates = list(_candidates(scene, clash))
-        fixes = trials.choose(candidates) or trials.choose(list(_guarded(_pairs(scene, trials, candidates))))
+        fixes = trials.choose(candidates) or trials.choose(list(_suppress_errors(_pairs(scene, trials, candidates))))
     run_so_far = _trace(run, shapes)
     return Explanation(
         clash.kind,
         clash.message[:1].upper() + clash.message[1:] if not clash.message.startswith("`") else clash.message,
         f"{type(original).__name__}: {reason(original)}",
         scene.path,
-        place.source,
-        place.span,
+        site.source,
+        site.span,
         _last_steps(run_so_far),
         tuple(
             scene.operand(tensor, ROLES[min(n, len(ROLES) - 1)], clash.axes.get(id(tensor), ()))
@@ -130,26 +132,26 @@ def _failed_run(error: BaseException) -> tuple[BaseException, FailedRun | None]:
     return error, None
 
 
-def _of_python(error: BaseException, place: Place | None, run: FailedRun | None) -> Explanation:
+def _of_python(error: BaseException, site: FailureSite | None, run: FailedRun | None) -> Explanation:
     """Return the explanation of an error before the forward began, or outside of the user's code."""
     text = f"{type(error).__name__}: {reason(error)}"
-    if place is None:
+    if site is None:
         message = f"The forward was refused before its first line: {reason(error)}."
         return Explanation("call", message, text)
-    sentence = sentence_of(error, place)
-    return Explanation(sentence.kind, sentence.message, text, "", place.source, place.span)
+    sentence = sentence_of(error, site)
+    return Explanation(sentence.kind, sentence.message, text, "", site.source, site.span)
 
 
 def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    yield from _guarded(constructor_repairs(scene, clash))
-    yield from _guarded(call_repairs(scene, clash))
-    yield from _guarded(operand_repairs(scene, clash))
-    yield from _guarded(python_repairs(scene.error, scene.place))
+    yield from _suppress_errors(constructor_repairs(scene, clash))
+    yield from _suppress_errors(call_repairs(scene, clash))
+    yield from _suppress_errors(operand_repairs(scene, clash))
+    yield from _suppress_errors(python_repairs(scene.error, scene.site))
     if clash.kind in ("view", "norm", "attention", "expand"):
-        yield from _guarded(size_repairs(scene))
+        yield from _suppress_errors(size_repairs(scene))
 
 
-def _guarded(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+def _suppress_errors(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
     """Yield candidates until one can't be written: code may look like nothing that was foreseen, and an explanation
     without a repair is better than none."""
     with suppress(Exception):
@@ -158,23 +160,23 @@ def _guarded(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 
 def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:
     """Yield repairs of two places: the first leads past the failure, the second repairs the next one."""
-    place = scene.place
+    site = scene.site
     plain = [first for first in candidates if first.replace is None and not first.sizes and first.edits]
-    plain = [first for first in plain if all(edit.file == place.file for edit in first.edits)]
+    plain = [first for first in plain if all(edit.file == site.file for edit in first.edits)]
     for first in sorted(plain, key=lambda first: first.cost)[:FIRSTS]:
         if (failure := trials.failure(first)) is None:
             continue
         error, run = failure
-        text = apply_edits(place.lines, first.edits)
-        there = place_of(error)
-        if there is None or len(text.splitlines()) != len(place.lines):
+        text = apply_edits(site.lines, first.edits)
+        there = locate_failure(error)
+        if there is None or len(text.splitlines()) != len(site.lines):
             continue
         edited = tuple(text.splitlines(keepends=True))
         after = Scene(run, error, replace(there, text=edited), Shapes(trials.shapes.sizes))
         if (clash := clash_of(after, error)) is None:
             continue
         for second in (*call_repairs(after, clash), *operand_repairs(after, clash)):
-            edits = line_edits(place.file, place.lines, apply_edits(list(edited), second.edits))
+            edits = line_edits(site.file, site.lines, apply_edits(list(edited), second.edits))
             yield Candidate(f"{first.message}, and {second.message}", first.cost + second.cost, edits)
 
 

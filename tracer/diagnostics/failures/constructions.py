@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from tracer.diagnostics.failures.place import is_users
+from tracer.diagnostics.failures.failure_site import is_users
 from tracer.utils import python_source
 
 

@@ -186,9 +186,9 @@ def attempts_text(explanation: Explanation) -> str:
 def _lines(explanation: Explanation):
     yield explanation.message
     yield f"  {explanation.error}"
-    if place := place_text(explanation):
+    if site := place_text(explanation):
         yield ""
-        yield f"where   {place}"
+        yield f"where   {site}"
     if explanation.source and explanation.source.text:
         yield f"        {explanation.source.text}"
         if explanation.span:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tracer.capture import OpEvent, Recording, inputs_of, record
 from tracer.capture.tensors.pytree import named_tensors
-from tracer.diagnostics.failures.place import line_of
+from tracer.diagnostics.failures.failure_site import line_of
 from tracer.shapes import UNKNOWN, Solution, Vocabulary, solve
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.probe_sizes import candidate_probes
@@ -188,7 +188,7 @@ def default_note(symbols: dict[str, Any]) -> str:
     """Return in a sentence which axes were named."""
     if not symbols:
         return ""
-    names = [f"{name} is axis {place if isinstance(place, int) else place[1]}" for name, place in symbols.items()]
+    names = [f"{name} is axis {site if isinstance(site, int) else site[1]}" for name, site in symbols.items()]
     return f"{', '.join(names)} of the input; symbols= names others."
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.explanation import Edit
-from tracer.diagnostics.failures.place import UNKNOWN, Place, is_users
+from tracer.diagnostics.failures.failure_site import UNKNOWN, FailureSite, is_users
 from tracer.diagnostics.failures.source_edits import edit_node, edit_span
 from tracer.diagnostics.failures.trials import Candidate
 from tracer.utils import python_source
@@ -33,93 +33,93 @@ class Sentence:
     message: str
 
 
-def sentence_of(error: BaseException, place: Place) -> Sentence:
+def sentence_of(error: BaseException, site: FailureSite) -> Sentence:
     """Return an error of Python in a sentence."""
     rule = next((rule for kind, rule in RULES if isinstance(error, kind)), _plain)
-    return rule(error, place) or _plain(error, place)
+    return rule(error, site) or _plain(error, site)
 
 
-def _plain(error: BaseException, place: Place) -> Sentence:
+def _plain(error: BaseException, site: FailureSite) -> Sentence:
     name = type(error).__name__
     text = reason(error) if str(error) else ""
-    raised = isinstance(place.node, ast.Raise) or (
-        place.lines[place.line - 1 : place.line][0:1] and place.lines[place.line - 1].lstrip().startswith("raise")
+    raised = isinstance(site.node, ast.Raise) or (
+        site.lines[site.line - 1 : site.line][0:1] and site.lines[site.line - 1].lstrip().startswith("raise")
     )
-    values = _values_text(place, _condition(place) if raised else place.node)
+    values = _values_text(site, _condition(site) if raised else site.node)
     if raised:
         return Sentence(
             "refusal", f"The code itself refuses: {text or name}{'.' if not text.endswith('.') else ''}{values}"
         )
-    if place.is_outside(error) and isinstance(place.node, ast.Call):
-        return _refusal(error, place)
+    if site.is_outside(error) and isinstance(site.node, ast.Call):
+        return _refusal(error, site)
     return Sentence("error", f"{name}: {text or 'without a message'}{'' if text.endswith('.') else '.'}{values}")
 
 
-def _refusal(error: BaseException, place: Place) -> Sentence:
+def _refusal(error: BaseException, site: FailureSite) -> Sentence:
     """Return the sentence of an error that a function of a library raised on its arguments."""
     text = (reason(error) if str(error) else type(error).__name__).rstrip(".")
-    what = f"`{shorten(place.text_of(place.node), 60)}`" if isinstance(place.node, ast.Call) else "The line"
-    return Sentence("refusal", f"{what} is refused: {text}.{_order_text(place)}{_values_text(place, place.node)}")
+    what = f"`{shorten(site.text_of(site.node), 60)}`" if isinstance(site.node, ast.Call) else "The line"
+    return Sentence("refusal", f"{what} is refused: {text}.{_order_text(site)}{_values_text(site, site.node)}")
 
 
-def _order_text(place: Place) -> str:
+def _order_text(site: FailureSite) -> str:
     """Return the order of axes that a layer of sequences takes, where the failed line calls one."""
-    for module in reversed(place.modules[place.own :]):
+    for module in reversed(site.modules[site.own :]):
         if isinstance(first := getattr(module, "batch_first", None), bool):
             order = "[B, T, D]" if first else "[T, B, D]"
             return f" `{type(module).__name__}` takes {order}, since batch_first is {first}."
     return ""
 
 
-def _condition(place: Place) -> ast.AST | None:
+def _condition(site: FailureSite) -> ast.AST | None:
     """Return the condition of the `if` around the failed line."""
     around = (
         [
             node
-            for node in ast.walk(place.tree)
-            if isinstance(node, ast.If) and any(s.lineno <= place.line <= (s.end_lineno or 0) for s in node.body)
+            for node in ast.walk(site.tree)
+            if isinstance(node, ast.If) and any(s.lineno <= site.line <= (s.end_lineno or 0) for s in node.body)
         ]
-        if place.tree
+        if site.tree
         else []
     )
     return around[-1].test if around else None
 
 
-def _values_text(place: Place, node: ast.AST | None) -> str:
+def _values_text(site: FailureSite, node: ast.AST | None) -> str:
     """Return the values of the names in a condition, `D = 10, h = 3`."""
     if node is None:
         return ""
     texts: dict[str, str] = {}
     for inner in ast.walk(node):
         if isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(getattr(inner, "ctx", None), ast.Load):
-            value = place.value(inner)
+            value = site.value(inner)
             if isinstance(value, (int, float, str, tuple)) and value is not UNKNOWN:
-                texts[place.text_of(inner)] = quote(value, 40) if isinstance(value, str) else str(value)
+                texts[site.text_of(inner)] = quote(value, 40) if isinstance(value, str) else str(value)
             elif isinstance(value, Tensor):
-                texts[place.text_of(inner)] = f"tensor {list(value.shape)}"
+                texts[site.text_of(inner)] = f"tensor {list(value.shape)}"
     return f" Here {', '.join(f'{name} = {value}' for name, value in texts.items())}." if texts else ""
 
 
-def _assertion(error: AssertionError, place: Place) -> Sentence:
+def _assertion(error: AssertionError, site: FailureSite) -> Sentence:
     node = (
         next(
             (
                 n
-                for n in ast.walk(place.tree)
-                if isinstance(n, ast.Assert) and n.lineno <= place.line <= (n.end_lineno or 0)
+                for n in ast.walk(site.tree)
+                if isinstance(n, ast.Assert) and n.lineno <= site.line <= (n.end_lineno or 0)
             ),
             None,
         )
-        if place.tree
+        if site.tree
         else None
     )
     if node is None:
-        return _refusal(error, place)
+        return _refusal(error, site)
     stated = f" ({reason(error)})" if str(error) else ""
-    return Sentence("assertion", f"`{place.text_of(node.test)}` does not hold{stated}.{_values_text(place, node.test)}")
+    return Sentence("assertion", f"`{site.text_of(node.test)}` does not hold{stated}.{_values_text(site, node.test)}")
 
 
-def _attribute(error: AttributeError, place: Place) -> Sentence | None:
+def _attribute(error: AttributeError, site: FailureSite) -> Sentence | None:
     name, holder = error.name, error.obj
     match = re.search(r"has no attribute '(\w+)'", str(error))
     name = name or (match[1] if match else None)
@@ -131,7 +131,7 @@ def _attribute(error: AttributeError, place: Place) -> Sentence | None:
     if name is None:
         return None
     if holder is None and "'NoneType'" in str(error):
-        return Sentence("none", f"{_none_text(place)} so it has no `{name}`.")
+        return Sentence("none", f"{_none_text(site)} so it has no `{name}`.")
     if isinstance(holder, nn.Module):
         near = close_names(name, module_names(holder))
         more = (
@@ -145,24 +145,24 @@ def _attribute(error: AttributeError, place: Place) -> Sentence | None:
     if isinstance(holder, (tuple, list)):
         return Sentence(
             "attribute",
-            f"{_subject(place)} is a {type(holder).__name__} of {len(holder)} values, {_items(holder)}, and not a "
+            f"{_subject(site)} is a {type(holder).__name__} of {len(holder)} values, {_items(holder)}, and not a "
             f"tensor: it has no `{name}`.",
         )
     if holder is not None:
         near = close_names(name, dir(holder))
         kind = "a tensor" if isinstance(holder, Tensor) else f"of the type `{type(holder).__name__}`"
         return Sentence(
-            "attribute", f"{_subject(place)} is {kind} and has no `{name}`{f'; it has `{near[0]}`' if near else ''}."
+            "attribute", f"{_subject(site)} is {kind} and has no `{name}`{f'; it has `{near[0]}`' if near else ''}."
         )
     return None
 
 
-def _subject(place: Place) -> str:
+def _subject(site: FailureSite) -> str:
     """Return what stands before the dot, in the failed expression."""
-    node = place.node
+    node = site.node
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func
-    return f"`{place.text_of(node.value)}`" if isinstance(node, ast.Attribute) else "the value"
+    return f"`{site.text_of(node.value)}`" if isinstance(node, ast.Attribute) else "the value"
 
 
 def _items(values: Any) -> str:
@@ -170,58 +170,58 @@ def _items(values: Any) -> str:
     return ", ".join(shown)
 
 
-def _none_text(place: Place) -> str:
+def _none_text(site: FailureSite) -> str:
     """Return which value is None, and why, as far as the source shows it."""
-    for operand in place.operands:
+    for operand in site.operands:
         if operand.value is None:
-            line, kind = _assigned_by_module(place, operand.node)
-            if kind is None and (caller := place.caller) is not None and _is_parameter(place, operand.node):
+            line, kind = _assigned_by_module(site, operand.node)
+            if kind is None and (caller := site.caller) is not None and _is_parameter(site, operand.node):
                 line, kind = _none_by_module(caller)
             if kind is not None:
                 return f"`{operand.text}` is None: `{kind}.forward`, called in line {line}, returns nothing,"
             return f"`{operand.text}` is None{f', from line {line}' if line else ''},"
-    for operand in place.operands:
-        if (called := _called_module(place, operand.node)) is not None:
+    for operand in site.operands:
+        if (called := _called_module(site, operand.node)) is not None:
             return f"`{operand.text}` is None: `{type(called).__name__}.forward` returns nothing,"
     return "A value is None,"
 
 
-def _is_parameter(place: Place, node: ast.AST) -> bool:
+def _is_parameter(site: FailureSite, node: ast.AST) -> bool:
     """Return whether a name is a parameter of the function that failed."""
-    code = place.code
+    code = site.code
     return isinstance(node, ast.Name) and node.id in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def _none_by_module(place: Place) -> tuple[int, str | None]:
+def _none_by_module(site: FailureSite) -> tuple[int, str | None]:
     """Return the line in which a module returned the None that a call passes on, and the module's class."""
-    for operand in place.operands:
+    for operand in site.operands:
         if operand.value is None:
-            return _assigned_by_module(place, operand.node)
+            return _assigned_by_module(site, operand.node)
     return 0, None
 
 
-def _assigned_by_module(place: Place, node: ast.AST) -> tuple[int, str | None]:
+def _assigned_by_module(site: FailureSite, node: ast.AST) -> tuple[int, str | None]:
     """Return the last line before that gives a name its value, and the class whose forward returned it, if it has no
     `return`."""
-    if not isinstance(node, ast.Name) or place.tree is None:
+    if not isinstance(node, ast.Name) or site.tree is None:
         return 0, None
     assignments = [
         line
-        for line in ast.walk(place.tree)
+        for line in ast.walk(site.tree)
         if isinstance(line, ast.Assign)
-        and place.code.co_firstlineno <= line.lineno < place.line
+        and site.code.co_firstlineno <= line.lineno < site.line
         and any(isinstance(target, ast.Name) and target.id == node.id for target in line.targets)
     ]
     if not assignments:
         return 0, None
     last = max(assignments, key=lambda line: line.lineno)
-    module = _called_module(place, last.value)
+    module = _called_module(site, last.value)
     return last.lineno, type(module).__name__ if module is not None and not returns(type(module).forward) else None
 
 
-def _called_module(place: Place, node: ast.AST | None) -> nn.Module | None:
+def _called_module(site: FailureSite, node: ast.AST | None) -> nn.Module | None:
     if isinstance(node, ast.Call):
-        value = place.value(node.func)
+        value = site.value(node.func)
         return value if isinstance(value, nn.Module) else None
     return None
 
@@ -252,16 +252,16 @@ def close_names(name: str, names: Any) -> list[str]:
     return list(dict.fromkeys([*get_close_matches(name, public, 3, NEAR), *sorted(inside, key=len)]))
 
 
-def _type(error: TypeError, place: Place) -> Sentence | None:
+def _type(error: TypeError, site: FailureSite) -> Sentence | None:
     text = str(error)
     if "NoneType" in text:
-        if "argument" in text and not any(o.value is None for o in place.operands):
+        if "argument" in text and not any(o.value is None for o in site.operands):
             return Sentence("none", f"{reason(error)}.")
-        return Sentence("none", f"{_none_text(place)} and the line needs a value.")
+        return Sentence("none", f"{_none_text(site)} and the line needs a value.")
     if match := re.search(r"must be (?:a )?Tensors?, not (tuple|list)", text) or re.search(
         r"not supported between instances|for [^:]+: '(tuple)'|must be tuple of Tensors, not (Tensor)", text
     ):
-        holder = next((o for o in place.operands if isinstance(o.value, (tuple, list))), None)
+        holder = next((o for o in site.operands if isinstance(o.value, (tuple, list))), None)
         if holder is not None:
             return Sentence(
                 "tuple",
@@ -272,42 +272,42 @@ def _type(error: TypeError, place: Place) -> Sentence | None:
     if match := re.search(r"(\w+)\(\) missing (\d+) required (?:positional |keyword-only )?arguments?: (.+)", text):
         return Sentence(
             "argument",
-            f"`{_callee(place)}` needs {match[3].replace(chr(39), '`')}, and the call does not pass "
-            f"it.{_signature(place)}",
+            f"`{_callee(site)}` needs {match[3].replace(chr(39), '`')}, and the call does not pass "
+            f"it.{_signature(site)}",
         )
     if match := re.search(r"got an unexpected keyword argument '(\w+)'", text):
-        return Sentence("argument", f"`{_callee(place)}` takes no argument `{match[1]}`.{_signature(place)}")
+        return Sentence("argument", f"`{_callee(site)}` takes no argument `{match[1]}`.{_signature(site)}")
     if match := re.search(r"takes (?:from )?([\w ]+) positional arguments? but (\d+) (?:was|were) given", text):
         return Sentence(
             "argument",
-            f"`{_callee(place)}` takes fewer arguments than the {int(match[2]) - 1} of the call.{_signature(place)}",
+            f"`{_callee(site)}` takes fewer arguments than the {int(match[2]) - 1} of the call.{_signature(site)}",
         )
     if match := re.search(r"got multiple values for argument '(\w+)'", text):
         return Sentence(
-            "argument", f"`{_callee(place)}` gets `{match[1]}` twice, by its place and by its name.{_signature(place)}"
+            "argument", f"`{_callee(site)}` gets `{match[1]}` twice, by its place and by its name.{_signature(site)}"
         )
     if "not callable" in text:
-        return Sentence("call", f"`{_callee(place)}` can't be called: {text}.")
+        return Sentence("call", f"`{_callee(site)}` can't be called: {text}.")
     return Sentence(
-        "type", f"{reason(error)}{'' if reason(error).endswith('.') else '.'}{_values_text(place, place.node)}"
+        "type", f"{reason(error)}{'' if reason(error).endswith('.') else '.'}{_values_text(site, site.node)}"
     )
 
 
-def callee(place: Place) -> Any:
+def callee(site: FailureSite) -> Any:
     """Return what the failed line calls; None where that is not known."""
-    node = place.node
+    node = site.node
     if isinstance(node, ast.Call):
-        value = place.value(node.func)
+        value = site.value(node.func)
         return None if value is UNKNOWN else value
     return None
 
 
-def _callee(place: Place) -> str:
+def _callee(site: FailureSite) -> str:
     return (
-        place.text_of(place.node.func)
-        if isinstance(place.node, ast.Call)
-        else type(place.modules[-1]).__name__
-        if place.modules
+        site.text_of(site.node.func)
+        if isinstance(site.node, ast.Call)
+        else type(site.modules[-1]).__name__
+        if site.modules
         else "the function"
     )
 
@@ -320,8 +320,8 @@ def signature(value: Any) -> inspect.Signature | None:
         return None
 
 
-def _signature(place: Place) -> str:
-    value = callee(place)
+def _signature(site: FailureSite) -> str:
+    value = callee(site)
     parameters = signature(value) if value is not None else None
     if parameters is None:
         return ""
@@ -329,7 +329,7 @@ def _signature(place: Place) -> str:
     return f" {kind} takes ({', '.join(map(str, parameters.parameters.values()))})."
 
 
-def _name(error: NameError, place: Place) -> Sentence | None:
+def _name(error: NameError, site: FailureSite) -> Sentence | None:
     name = error.name or (re.search(r"'(\w+)'", str(error)) or [None, None])[1]
     if name is None:
         return None
@@ -337,20 +337,20 @@ def _name(error: NameError, place: Place) -> Sentence | None:
         return Sentence(
             "name", f"`{name}` has no value yet in this line: it is assigned later, or in a branch that was not taken."
         )
-    near = names_near(place, name)
+    near = names_near(site, name)
     return Sentence("name", f"There is no name `{name}` here{f'; there is `{near[0]}`' if near else ''}.")
 
 
-def names_near(place: Place, name: str) -> list[str]:
+def names_near(site: FailureSite, name: str) -> list[str]:
     """Return the names in reach that are like one, with `self.` where the module has it."""
-    holder = place.frame.f_locals.get("self")
+    holder = site.frame.f_locals.get("self")
     own = [f"self.{n}" for n in module_names(holder) if n == name] if isinstance(holder, nn.Module) else []
-    return [*own, *close_names(name, [*place.frame.f_locals, *place.frame.f_globals, *dir(builtins)])]
+    return [*own, *close_names(name, [*site.frame.f_locals, *site.frame.f_globals, *dir(builtins)])]
 
 
-def _key(error: KeyError, place: Place) -> Sentence | None:
+def _key(error: KeyError, site: FailureSite) -> Sentence | None:
     key = error.args[0] if error.args else None
-    holder = next((o for o in place.operands if isinstance(o.value, (dict, nn.ModuleDict, nn.ParameterDict))), None)
+    holder = next((o for o in site.operands if isinstance(o.value, (dict, nn.ModuleDict, nn.ParameterDict))), None)
     if holder is None:
         return Sentence("key", f"There is no entry {quote(key)}.")
     keys = list(holder.value.keys())
@@ -362,40 +362,36 @@ def _key(error: KeyError, place: Place) -> Sentence | None:
     )
 
 
-def _value(error: ValueError, place: Place) -> Sentence | None:
-    line = _assignment(place)
+def _value(error: ValueError, site: FailureSite) -> Sentence | None:
+    line = _assignment(site)
     if line is None or not re.search(r"not enough values to unpack|too many values to unpack", str(error)):
         return None
     names, right = line.targets[0], line.value
-    known = place.value(right)
+    known = site.value(right)
     if not isinstance(names, (ast.Tuple, ast.List)) or not isinstance(known, (tuple, list)):
         return None
     shown = list(known) if all(isinstance(item, int) for item in known) else _items(known)
     return Sentence(
         "unpack",
-        f"The line unpacks {len(names.elts)} values, `{place.text_of(names)}`, and `{place.text_of(right)}` has "
+        f"The line unpacks {len(names.elts)} values, `{site.text_of(names)}`, and `{site.text_of(right)}` has "
         f"{len(known)}: {shown}.",
     )
 
 
-def _assignment(place: Place) -> ast.Assign | None:
-    if place.tree is None:
+def _assignment(site: FailureSite) -> ast.Assign | None:
+    if site.tree is None:
         return None
     return next(
-        (
-            n
-            for n in ast.walk(place.tree)
-            if isinstance(n, ast.Assign) and n.lineno <= place.line <= (n.end_lineno or 0)
-        ),
+        (n for n in ast.walk(site.tree) if isinstance(n, ast.Assign) and n.lineno <= site.line <= (n.end_lineno or 0)),
         None,
     )
 
 
-def _missing_forward(error: NotImplementedError, place: Place) -> Sentence | None:
+def _missing_forward(error: NotImplementedError, site: FailureSite) -> Sentence | None:
     match = re.search(r"Module \[(\w+)\] is missing the required \"forward\" function", str(error))
     if not match:
         return None
-    module = next((m for m in reversed(place.modules) if type(m).__name__ == match[1]), None)
+    module = next((m for m in reversed(site.modules) if type(m).__name__ == match[1]), None)
     if isinstance(module, nn.ModuleList):
         return Sentence(
             "forward", "A `ModuleList` is no layer: call its modules one after the other, or build a `Sequential`."
@@ -408,14 +404,14 @@ def _missing_forward(error: NotImplementedError, place: Place) -> Sentence | Non
     return Sentence("forward", f"`{match[1]}` has no method `forward`{f'; it has `{near[0]}`' if near else ''}.")
 
 
-def _index(error: IndexError, place: Place) -> Sentence | None:
-    holder = next((o for o in place.operands if isinstance(o.value, (list, tuple, nn.ModuleList, nn.Sequential))), None)
+def _index(error: IndexError, site: FailureSite) -> Sentence | None:
+    holder = next((o for o in site.operands if isinstance(o.value, (list, tuple, nn.ModuleList, nn.Sequential))), None)
     if holder is None:
         return None
     return Sentence(
         "index",
         f"`{holder.text}` has {len(holder.value)} items, 0 to {len(holder.value) - 1}: "
-        f"`{place.text_of(place.node) if place.node else 'the index'}` is past its end.",
+        f"`{site.text_of(site.node) if site.node else 'the index'}` is past its end.",
     )
 
 
@@ -431,12 +427,12 @@ RULES: tuple[tuple[type[BaseException], Callable[..., Sentence | None]], ...] = 
 )
 
 
-def python_repairs(error: BaseException, place: Place) -> Iterator[Candidate]:
+def python_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
     """Yield repairs of an error of Python."""
-    file, lines, node = place.file, place.lines, place.node
+    file, lines, node = site.file, site.lines, site.node
     if not lines:
         return
-    for number, operand in enumerate(place.operands):
+    for number, operand in enumerate(site.operands):
         if isinstance(operand.value, (tuple, list)) and not isinstance(operand.node, (ast.Tuple, ast.List)):
             index = next((i for i, item in enumerate(operand.value) if isinstance(item, Tensor)), None)
             if index is not None:
@@ -444,101 +440,101 @@ def python_repairs(error: BaseException, place: Place) -> Iterator[Candidate]:
                 edit = edit_node(file, lines, operand.node, text)
                 yield Candidate(f"write `{text}` in the place of `{operand.text}`", 1 + number / 10, (edit,))
     if isinstance(error, AttributeError) and error.name:
-        yield from _attribute_repairs(error, place)
+        yield from _attribute_repairs(error, site)
     elif isinstance(error, NameError) and error.name:
-        where = [n for n in _nodes_of_line(place) if isinstance(n, ast.Name) and n.id == error.name]
-        for rank, near in enumerate(names_near(place, error.name)[:3] if where else ()):
+        where = [n for n in _nodes_of_line(site) if isinstance(n, ast.Name) and n.id == error.name]
+        for rank, near in enumerate(names_near(site, error.name)[:3] if where else ()):
             edit = edit_node(file, lines, where[0], near)
             yield Candidate(f"write `{near}` in the place of `{error.name}`", 1 + rank / 10, (edit,))
     elif isinstance(error, KeyError) and error.args:
-        yield from _key_repairs(error, place)
+        yield from _key_repairs(error, site)
     elif isinstance(error, TypeError) and isinstance(node, ast.Call):
-        yield from _argument_repairs(error, place, node)
+        yield from _argument_repairs(error, site, node)
     if "None" in str(error) or "NoneType" in str(error):
-        yield from _return_repairs(place)
-    yield from _forward_repairs(error, place)
-    yield from _super_repairs(error, place)
+        yield from _return_repairs(site)
+    yield from _forward_repairs(error, site)
+    yield from _super_repairs(error, site)
 
 
-def _nodes_of_line(place: Place) -> list[ast.AST]:
-    if place.tree is None:
+def _nodes_of_line(site: FailureSite) -> list[ast.AST]:
+    if site.tree is None:
         return []
-    return [n for n in ast.walk(place.tree) if getattr(n, "lineno", 0) == place.line]
+    return [n for n in ast.walk(site.tree) if getattr(n, "lineno", 0) == site.line]
 
 
-def _attribute_repairs(error: AttributeError, place: Place) -> Iterator[Candidate]:
+def _attribute_repairs(error: AttributeError, site: FailureSite) -> Iterator[Candidate]:
     name, holder = error.name, error.obj
-    where = next((n for n in _nodes_of_line(place) if isinstance(n, ast.Attribute) and n.attr == name), None)
+    where = next((n for n in _nodes_of_line(site) if isinstance(n, ast.Attribute) and n.attr == name), None)
     if where is None or holder is None or name is None:
         return
     names = module_names(holder) if isinstance(holder, nn.Module) else dir(holder)
     for rank, near in enumerate(close_names(name, names)[:3]):
-        text = f"{place.text_of(where.value)}.{near}"
-        yield Candidate(f"write `{text}`", 1 + rank / 10, (edit_node(place.file, place.lines, where, text),))
+        text = f"{site.text_of(where.value)}.{near}"
+        yield Candidate(f"write `{text}`", 1 + rank / 10, (edit_node(site.file, site.lines, where, text),))
 
 
-def _key_repairs(error: KeyError, place: Place) -> Iterator[Candidate]:
-    for holder in place.operands:
+def _key_repairs(error: KeyError, site: FailureSite) -> Iterator[Candidate]:
+    for holder in site.operands:
         if not isinstance(holder.value, (dict, nn.ModuleDict)):
             continue
-        nodes = (n for n in _nodes_of_line(place) if isinstance(n, ast.Constant) and n.value == error.args[0])
+        nodes = (n for n in _nodes_of_line(site) if isinstance(n, ast.Constant) and n.value == error.args[0])
         if (where := next(nodes, None)) is None:
             continue
         for rank, near in enumerate(close_names(str(error.args[0]), list(holder.value.keys()))[:2]):
-            edit = edit_node(place.file, place.lines, where, repr(near))
+            edit = edit_node(site.file, site.lines, where, repr(near))
             yield Candidate(f"write `{near!r}`", 1 + rank / 10, (edit,))
 
 
-def _argument_repairs(error: TypeError, place: Place, node: ast.Call) -> Iterator[Candidate]:
-    file, lines, text = place.file, place.lines, str(error)
+def _argument_repairs(error: TypeError, site: FailureSite, node: ast.Call) -> Iterator[Candidate]:
+    file, lines, text = site.file, site.lines, str(error)
     if match := re.search(r"unexpected keyword argument '(\w+)'", text):
         keyword = next((k for k in node.keywords if k.arg == match[1]), None)
-        parameters = signature(callee(place))
+        parameters = signature(callee(site))
         if keyword is not None:
             names = list(parameters.parameters) if parameters is not None else []
             taken = {k.arg for k in node.keywords} | set(names[: len(node.args)])
             for rank, near in enumerate(n for n in close_names(match[1], names) if n not in taken):
-                new = f"{near}={place.text_of(keyword.value)}"
+                new = f"{near}={site.text_of(keyword.value)}"
                 yield Candidate(f"pass it as `{near}=`", 1 + rank / 10, (edit_node(file, lines, keyword, new),))
-            yield _without(place, node, keyword, 1.5)
+            yield _without(site, node, keyword, 1.5)
     elif "missing" in text:
-        parameters = signature(callee(place))
+        parameters = signature(callee(site))
         given = list(node.args)
         for name in re.findall(r"'(\w+)'", text):
-            local = place.frame.f_locals.get(name)
-            for value, cost in ((name, 1.0), ("None", 1.4), (place.text_of(given[-1]) if given else "", 1.6)):
+            local = site.frame.f_locals.get(name)
+            for value, cost in ((name, 1.0), ("None", 1.4), (site.text_of(given[-1]) if given else "", 1.6)):
                 if not value or (value == name and local is None):
                     continue
                 yield Candidate(
-                    f"pass `{name}={value}`", cost, (_with_argument(place, node, f"{name}={value}"),), family="argument"
+                    f"pass `{name}={value}`", cost, (_with_argument(site, node, f"{name}={value}"),), family="argument"
                 )
         del parameters
     elif "positional argument" in text and node.args:
-        yield _without(place, node, node.args[-1], 1.2)
+        yield _without(site, node, node.args[-1], 1.2)
     elif (match := re.search(r"multiple values for argument '(\w+)'", text)) and node.keywords:
         keyword = next((k for k in node.keywords if k.arg == match[1]), None)
         if keyword is not None:
-            yield _without(place, node, keyword, 1.2)
+            yield _without(site, node, keyword, 1.2)
 
 
-def _with_argument(place: Place, node: ast.Call, text: str) -> Edit:
+def _with_argument(site: FailureSite, node: ast.Call, text: str) -> Edit:
     end = (node.end_lineno or node.lineno, (node.end_col_offset or 1) - 1)
     comma = ", " if node.args or node.keywords else ""
-    return edit_span(place.file, place.lines, end, end, f"{comma}{text}")
+    return edit_span(site.file, site.lines, end, end, f"{comma}{text}")
 
 
-def _without(place: Place, node: ast.Call, argument: ast.AST, cost: float) -> Candidate:
-    kept = [place.text_of(a) for a in (*node.args, *node.keywords) if a is not argument]
-    text = f"{place.text_of(node.func)}({', '.join(kept)})"
-    return Candidate(f"leave out `{place.text_of(argument)}`", cost, (edit_node(place.file, place.lines, node, text),))
+def _without(site: FailureSite, node: ast.Call, argument: ast.AST, cost: float) -> Candidate:
+    kept = [site.text_of(a) for a in (*node.args, *node.keywords) if a is not argument]
+    text = f"{site.text_of(node.func)}({', '.join(kept)})"
+    return Candidate(f"leave out `{site.text_of(argument)}`", cost, (edit_node(site.file, site.lines, node, text),))
 
 
-def _return_repairs(place: Place) -> Iterator[Candidate]:
+def _return_repairs(site: FailureSite) -> Iterator[Candidate]:
     """Yield the repair of a forward of the same file that returns nothing: its last value is returned."""
-    if place.tree is None:
+    if site.tree is None:
         return
-    kinds = {type(module).__name__ for module in place.modules} | _modules_called(place)
-    for node in ast.walk(place.tree):
+    kinds = {type(module).__name__ for module in site.modules} | _modules_called(site)
+    for node in ast.walk(site.tree):
         if not isinstance(node, ast.ClassDef) or node.name not in kinds:
             continue
         for function in node.body:
@@ -548,11 +544,11 @@ def _return_repairs(place: Place) -> Iterator[Candidate]:
                 continue
             last = function.body[-1]
             if isinstance(last, ast.Expr):
-                edit = edit_node(place.file, place.lines, last, f"return {place.text_of(last)}")
+                edit = edit_node(site.file, site.lines, last, f"return {site.text_of(last)}")
             elif isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
-                edit = edit_node(place.file, place.lines, last, f"return {place.text_of(last.value)}")
+                edit = edit_node(site.file, site.lines, last, f"return {site.text_of(last.value)}")
             elif isinstance(last, ast.AugAssign) and isinstance(last.target, ast.Name):
-                edit = edit_node(place.file, place.lines, last, f"{place.text_of(last)}; return {last.target.id}")
+                edit = edit_node(site.file, site.lines, last, f"{site.text_of(last)}; return {last.target.id}")
             elif isinstance(last, ast.Return):
                 names = [
                     n.targets[0].id
@@ -560,14 +556,14 @@ def _return_repairs(place: Place) -> Iterator[Candidate]:
                     if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
                 ]
                 names = names or [a.arg for a in function.args.args[1:2]]
-                edit = edit_node(place.file, place.lines, last, f"return {names[-1]}")
+                edit = edit_node(site.file, site.lines, last, f"return {names[-1]}")
             else:
                 continue
             yield Candidate(f"return the last value of `{node.name}.forward`", 1.0, (edit,))
 
 
-def _modules_called(place: Place) -> set[str]:
-    holder = place.frame.f_locals.get("self")
+def _modules_called(site: FailureSite) -> set[str]:
+    holder = site.frame.f_locals.get("self")
     if not isinstance(holder, nn.Module):
         return set()
     return {
@@ -578,38 +574,38 @@ def _modules_called(place: Place) -> set[str]:
     }
 
 
-def _forward_repairs(error: BaseException, place: Place) -> Iterator[Candidate]:
+def _forward_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
     """Yield the right name of a forward that is spelled otherwise."""
     match = re.search(r"Module \[(\w+)\] is missing the required \"forward\" function", str(error))
-    if not match or place.tree is None:
+    if not match or site.tree is None:
         return
-    for node in ast.walk(place.tree):
+    for node in ast.walk(site.tree):
         if isinstance(node, ast.ClassDef) and node.name == match[1]:
             names = [f for f in node.body if isinstance(f, ast.FunctionDef)]
             near = close_names("forward", [f.name for f in names])
             function = next((f for f in names if near and f.name == near[0]), None)
             if function is not None:
-                line = place.lines[function.lineno - 1]
+                line = site.lines[function.lineno - 1]
                 column = len(line[: line.index(function.name)].encode())
                 start, end = (function.lineno, column), (function.lineno, column + len(function.name.encode()))
-                edit = edit_span(place.file, place.lines, start, end, "forward")
+                edit = edit_span(site.file, site.lines, start, end, "forward")
                 yield Candidate(f"call the method `forward` and not `{function.name}`", 1.0, (edit,))
 
 
-def _super_repairs(error: BaseException, place: Place) -> Iterator[Candidate]:
+def _super_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
     """Yield the call that a constructor has to begin with."""
-    if "before Module.__init__() call" not in str(error) or place.tree is None:
+    if "before Module.__init__() call" not in str(error) or site.tree is None:
         return
-    for node in ast.walk(place.tree):
+    for node in ast.walk(site.tree):
         if (
             isinstance(node, ast.FunctionDef)
             and node.name == "__init__"
-            and node.lineno <= place.line <= (node.end_lineno or 0)
+            and node.lineno <= site.line <= (node.end_lineno or 0)
         ):
             first = node.body[0]
             at = (first.lineno, first.col_offset)
             yield Candidate(
                 "begin `__init__` with `super().__init__()`",
                 1.0,
-                (edit_span(place.file, place.lines, at, at, "super().__init__(); "),),
+                (edit_span(site.file, site.lines, at, at, "super().__init__(); "),),
             )

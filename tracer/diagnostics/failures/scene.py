@@ -14,7 +14,7 @@ from tracer.capture.source_lines import source
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.diagnostics.failures.constructions import construction_of
 from tracer.diagnostics.failures.explanation import Operand
-from tracer.diagnostics.failures.place import UNKNOWN, Place
+from tracer.diagnostics.failures.failure_site import UNKNOWN, FailureSite
 from tracer.diagnostics.failures.probing import Shapes, is_solved
 from tracer.diagnostics.failures.trials import path_of
 from tracer.record import Source
@@ -44,7 +44,7 @@ class Scene:
 
     run: FailedRun
     error: BaseException
-    place: Place
+    site: FailureSite
     shapes: Shapes
 
     @property
@@ -60,7 +60,7 @@ class Scene:
     @cached_property
     def module(self) -> nn.Module | None:
         """The module whose forward failed: `Linear` where the line calls it, else the one that the line is in."""
-        return self.place.modules[-1] if self.place.modules else None
+        return self.site.modules[-1] if self.site.modules else None
 
     @cached_property
     def path(self) -> str:
@@ -74,7 +74,7 @@ class Scene:
     @property
     def is_module_call(self) -> bool:
         """Whether the failed line calls a module of PyTorch, in which the call failed."""
-        return len(self.place.modules) > self.place.own
+        return len(self.site.modules) > self.site.own
 
     def symbolic(self, tensor: Tensor) -> tuple[str, ...] | None:
         """Return the shape of a tensor in symbols, None where not all of it is solved."""
@@ -117,7 +117,7 @@ class Scene:
 
     def name(self, tensor: Tensor, role: str) -> str:
         """Return what the code calls a tensor, or what it is for the call: "the weight of `fc`"."""
-        if known := self.place.name_of(tensor) or self._texts.get(id(tensor), ""):
+        if known := self.site.name_of(tensor) or self._texts.get(id(tensor), ""):
             return f"`{shorten(known, 60)}`"
         maker = self.maker(tensor)
         if isinstance(maker, str) and maker in self._weights:
@@ -127,7 +127,7 @@ class Scene:
     @cached_property
     def _texts(self) -> dict[int, str]:
         """The operands of the failed line by the `id` of their tensors, where these are as many and in their order."""
-        operands = [o for o in self.place.operands if o.value is UNKNOWN or isinstance(o.value, Tensor)]
+        operands = [o for o in self.site.operands if o.value is UNKNOWN or isinstance(o.value, Tensor)]
         if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
             return {}
         pairs = [(operand, tensor) for operand, (_, tensor) in zip(operands, self.tensors, strict=True)]

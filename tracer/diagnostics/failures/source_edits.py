@@ -13,7 +13,7 @@ from torch import nn
 
 from tracer.capture.callable_module import Function
 from tracer.diagnostics.failures.explanation import Edit
-from tracer.diagnostics.failures.place import is_users
+from tracer.diagnostics.failures.failure_site import is_users
 from tracer.shapes.shadow_module import parameters, shadow_copy
 
 Codes = dict[tuple[str, int], CodeType]

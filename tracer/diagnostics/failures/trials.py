@@ -19,7 +19,7 @@ from tracer.capture import record
 from tracer.capture.callable_module import Function
 from tracer.capture.tensors.pytree import same_outputs
 from tracer.diagnostics.failures.explanation import Edit, Fix
-from tracer.diagnostics.failures.place import Place, line_of, modules_of, place_of
+from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of
 from tracer.diagnostics.failures.probing import Shapes, call_tensors
 from tracer.diagnostics.failures.source_edits import apply_edits, codes_of, with_codes
 from tracer.shapes.input_axes import copies_at_same_sizes
@@ -65,7 +65,7 @@ class Trials:
     `attempts` counts the repairs that were tried."""
 
     run: FailedRun
-    place: Place
+    site: FailureSite
     shapes: Shapes
     line: tuple[str, int] | None
     attempts: int = 0
@@ -112,13 +112,13 @@ class Trials:
         place, or before its first line."""
         try:
             with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
-                module, args, kwargs, _ = self._repaired(candidate, self.shapes.sizes)
+                module, args, kwargs, _ = self._apply_candidate(candidate, self.shapes.sizes)
                 record(module, args, kwargs, attention=False)
         except Exception as error:
-            place = place_of(error)
-            if "recording" not in vars(error) or place is None or place.file != self.place.file:
+            site = locate_failure(error)
+            if "recording" not in vars(error) or site is None or site.file != self.site.file:
                 return None
-            if (place.line, place.columns) == (self.place.line, self.place.columns):
+            if (site.line, site.columns) == (self.site.line, self.site.columns):
                 return None
             return error, FailedRun(module, vars(error).pop("recording"))
         return None
@@ -142,7 +142,7 @@ class Trials:
         """Return what the repaired forward returns at these sizes, `FAILS` if it does not run to its end."""
         try:
             with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
-                module, args, kwargs, replace = self._repaired(candidate, sizes)
+                module, args, kwargs, replace = self._apply_candidate(candidate, sizes)
                 replaced: set[str] = set()
                 for _ in range(SIBLINGS):
                     try:
@@ -161,7 +161,7 @@ class Trials:
         """Return whether edits of a file are run with the factory in it."""
         return self.run.rebuild is not None and self.run.file == file
 
-    def _repaired(
+    def _apply_candidate(
         self, candidate: Candidate, sizes: dict[str, int]
     ) -> tuple[nn.Module, tuple, dict[str, Any], Change | None]:
         """Return the module with the edits of a candidate, its arguments, and what is still to be replaced."""
@@ -177,7 +177,7 @@ class Trials:
         outside = isinstance(module, Function) and not module.owned
         if not outside:
             module = shadow_copy(module, parameters(module))  # its classes and layers are changed
-        texts = {self.place.file: "".join(self.place.lines)} if outside else {}
+        texts = {self.site.file: "".join(self.site.lines)} if outside else {}
         if candidate.replace is None:
             for file in {edit.file for edit in edits}:
                 texts[file] = apply_edits(linecache.getlines(file), [edit for edit in edits if edit.file == file])
@@ -191,7 +191,7 @@ class Trials:
         modules = modules_of(error)
         if candidate.path is None or not modules or line_of(error) != self.line:
             return None
-        before = path_of(self.run.module, self.place.modules[-1])
+        before = path_of(self.run.module, self.site.modules[-1])
         return moved_path(candidate.path, before, path_of(module, modules[-1]))
 
 

@@ -63,7 +63,7 @@ def find_empty_rows(run: RunView) -> Iterator[Finding]:
         empty = ~mask.open.any(dim=-1)
         if mask.record.queries == mask.record.keys:
             empty &= mask.open.any(dim=-2)  # whom nobody sees is padding, and what it sees does not matter
-        if not bool(empty.any()) or _reversed(mask):
+        if not bool(empty.any()) or _reversed_mask_text(mask):
             continue
         sample, query = (int(i) for i in empty.nonzero()[0])
         alike = bool(mask.finite[sample, query])
@@ -85,7 +85,7 @@ def find_empty_rows(run: RunView) -> Iterator[Finding]:
 def find_reversed(run: RunView) -> Iterator[Finding]:
     """Yield masks that hide the past and show the future: a causal mask read the other way."""
     for mask in masks(run):
-        if text := _reversed(mask):
+        if text := _reversed_mask_text(mask):
             yield _finding(
                 run,
                 mask,
@@ -96,7 +96,7 @@ def find_reversed(run: RunView) -> Iterator[Finding]:
             )
 
 
-def _reversed(mask: MaskCells) -> str:
+def _reversed_mask_text(mask: MaskCells) -> str:
     """Return in what way a mask shows later keys and hides earlier ones; "" if it does not."""
     cells = mask.open.all(dim=0)
     queries, keys = cells.shape

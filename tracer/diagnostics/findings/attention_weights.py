@@ -43,7 +43,7 @@ def find_axes(run: RunView) -> Iterator[Finding]:
         axis %= len(weights.shape)
         if weights.shape[axis] == 1:
             continue
-        sums = [end for end in walk.sums(weights.key, axis) if not _renormalised(graph, end)]
+        sums = [end for end in walk.sums(weights.key, axis) if not _is_renormalised(graph, end)]
         if not sums or any(end.axis == end.softmax_axis for end in sums):
             continue
         end = sums[0]
@@ -58,7 +58,7 @@ def find_axes(run: RunView) -> Iterator[Finding]:
         yield Finding("softmax axis", run.step(ops[0]), ops, message, fix)
 
 
-def _renormalised(graph: Graph, end: AxisSum) -> bool:
+def _is_renormalised(graph: Graph, end: AxisSum) -> bool:
     """Return whether weights are divided by their own sum on the way, as in slot attention (Locatello et al. 2020)."""
     for index in end.between:
         call = graph.calls[index]
@@ -318,7 +318,7 @@ def find_late_masks(run: RunView) -> Iterator[Finding]:
         rank = len(graph.shape(site.weights))
         for end in walk.sums(site.weights, rank - 1):
             for position, index in enumerate(end.between):
-                if _renormalised(graph, end._replace(between=end.between[position:])):
+                if _is_renormalised(graph, end._replace(between=end.between[position:])):
                     continue
                 yield from _late_mask(run, site, index)
 

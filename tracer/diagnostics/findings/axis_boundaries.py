@@ -158,10 +158,10 @@ def _message(op: Op, crossing: Crossing) -> str:
         f"The view reads {_shape(before)} as {_shape(after)}, in the order in which the numbers lie in memory."
         f" Where axis {crossing.result - 1} of the result ends, no axis of the operand ends"
     )
-    return f"{text}{_measured(before, prod(after.shape[crossing.result :]))}."
+    return f"{text}{_measurement_text(before, prod(after.shape[crossing.result :]))}."
 
 
-def _measured(before: TensorRecord, count: int) -> str:
+def _measurement_text(before: TensorRecord, count: int) -> str:
     """Return from how many places of an axis one stretch of `count` numbers of the result comes in this run."""
     if not 0 < prod(before.shape) <= MOST_CELLS or not count:
         return ""
@@ -186,19 +186,20 @@ def _fix(op: Op, shapes: tuple[tuple, tuple]) -> str:
     """Return the exchange of two axes with which no boundary is crossed."""
     before, after = shapes
     for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
-        if cross(_exchanged(before, first, second), after) is None:
+        if cross(_exchange_axes(before, first, second), after) is None:
             return f"Exchange the axes first: `.transpose({first}, {second})` before the view."
     for first, second in sorted(combinations(range(len(after)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
-        if cross(before, _exchanged(after, first, second)) is None:
+        if cross(before, _exchange_axes(after, first, second)) is None:
             sizes = op.outputs[0].symbolic or tuple(map(str, op.outputs[0].shape))
+            shape = shape_text(_exchange_axes(sizes, first, second))
             return (
-                f"View it as {shape_text(_exchanged(sizes, first, second))}, whose axes lie so in memory, and exchange"
+                f"View it as {shape}, whose axes lie so in memory, and exchange"
                 f" them afterwards: `.transpose({first}, {second})`."
             )
     return "Split the axes one by one, exchange them with `.permute(…)`, and only then merge neighbours."
 
 
-def _exchanged(shape: tuple, first: int, second: int) -> tuple:
+def _exchange_axes(shape: tuple, first: int, second: int) -> tuple:
     sizes = list(shape)
     sizes[first], sizes[second] = sizes[second], sizes[first]
     return tuple(sizes)

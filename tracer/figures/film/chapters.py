@@ -60,8 +60,8 @@ def chapters(trace: Trace) -> list[Chapter]:
         groups[-1].steps.extend([*beside.pop(step.id, ()), step])
     groups += [_Group("modules", None, _first_op(left[0]), left) for left in beside.values()]
     sequence = [_with_attention(trace, Chapter(group.kind, tuple(group.steps), start=group.start)) for group in groups]
-    sequence = sorted([*sequence, *_uncovered(trace)], key=lambda chapter: chapter.start)
-    return list(_numbered(sequence))
+    sequence = sorted([*sequence, *_uncovered_chapters(trace)], key=lambda chapter: chapter.start)
+    return list(_number_repeats(sequence))
 
 
 def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
@@ -152,7 +152,7 @@ def _with_attention(trace: Trace, chapter: Chapter) -> Chapter:
     return replace(chapter, records=inside, part=inside[0].part if inside else "")
 
 
-def _uncovered(trace: Trace) -> Iterator[Chapter]:
+def _uncovered_chapters(trace: Trace) -> Iterator[Chapter]:
     """Yield the ops that compute and belong to no step, those of one module after another together."""
     loose = [op for op in trace.ops if op.step is None and not is_layout(op.op)]
     if trace.steps:
@@ -167,7 +167,7 @@ def _uncovered(trace: Trace) -> Iterator[Chapter]:
     yield from (Chapter("modules", ops=tuple(run), start=run[0].index) for run in names.values())
 
 
-def _numbered(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
+def _number_repeats(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
     """Yield the chapters with their towers, the blocks of each counted."""
     towers, counts = _towers(sequence), dict[str, int]()
     for place, chapter in enumerate(sequence):

@@ -76,13 +76,13 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
     """Return the beats of a run; `prove` says whether the equations that they show are proven where their proof is
     still to come."""
     sequence = chapters(trace)
-    shown = [_shown(chapter) for chapter in sequence]
+    shown = [_shown_step(chapter) for chapter in sequence]
     equations = [step for chapter, step in zip(sequence, shown, strict=True) for step in (_scores(chapter, step), step)]
     waiting = [step.id for step in equations if step is not None and step.pending]
     if prove and waiting and trace.prover is not None:
         trace = trace.prove(waiting)
         sequence = chapters(trace)
-        shown = [_shown(chapter) for chapter in sequence]
+        shown = [_shown_step(chapter) for chapter in sequence]
     all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
     widths, blocks = _widths(sequence), _counts(sequence)
@@ -183,7 +183,7 @@ def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
     return {chapter.part: chapter.number for chapter in sequence if chapter.kind == "block"}
 
 
-def _shown(chapter: Chapter) -> Step | None:
+def _shown_step(chapter: Chapter) -> Step | None:
     """Return the step whose equation a beat shows: the attention weights of a block, else its last line of note."""
     steps = chapter.steps
     if chapter.kind in ("block", "cross"):

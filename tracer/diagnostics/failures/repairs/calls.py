@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tracer.diagnostics.failures.clashes.layouts import STRIDES, wanted_shape
 from tracer.diagnostics.failures.clashes.products import einsum_operands, letter_sizes, subscripts
-from tracer.diagnostics.failures.place import Expression
+from tracer.diagnostics.failures.failure_site import Expression
 from tracer.diagnostics.failures.scene import Clash, Scene, argument
 from tracer.diagnostics.failures.source_edits import edit_node
 from tracer.diagnostics.failures.trials import Candidate
@@ -23,7 +23,7 @@ LETTERS = 6
 
 def call_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield repairs of the failed call, by its kind."""
-    node = scene.place.node
+    node = scene.site.node
     if isinstance(node, (ast.Return, ast.Assign, ast.Expr)):
         node = node.value
     if not isinstance(node, (ast.Call, ast.Subscript)) or scene.call is None:
@@ -37,7 +37,7 @@ def call_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         case "join":
             yield from _axes(scene, node)
             if scene.call.name == "stack":
-                yield _renamed(scene, node, "cat")
+                yield _rename_call(scene, node, "cat")
         case "view":
             yield from _views(scene, node)
         case "expand":
@@ -47,16 +47,16 @@ def call_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         case "einsum":
             yield from _letters(scene, node)
         case "range":
-            yield from _shifted(scene)
+            yield from _shift_indices(scene)
 
 
 def _edit(scene: Scene, node: ast.AST, text: str, message: str, cost: float) -> Candidate:
-    return Candidate(message, cost, (edit_node(scene.place.file, scene.place.lines, node, text),))
+    return Candidate(message, cost, (edit_node(scene.site.file, scene.site.lines, node, text),))
 
 
-def _renamed(scene: Scene, node: ast.Call, name: str) -> Candidate:
+def _rename_call(scene: Scene, node: ast.Call, name: str) -> Candidate:
     function = node.func
-    text = scene.place.text_of(function)
+    text = scene.site.text_of(function)
     new = text.rpartition(".")[0] + "." + name if "." in text else name
     return _edit(scene, function, new, f"call `{new}` in the place of `{text}`", 1.4)
 
@@ -69,14 +69,14 @@ def _axes(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
     keyword = next((k.value for k in node.keywords if k.arg in ("dim", "axis")), None)
     index = 1 if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in ("torch", "F") else 0
     whole = [argument for argument in node.args[index:] if isinstance(argument, (ast.Constant, ast.UnaryOp))]
-    for place in [keyword] if keyword is not None else whole:
+    for axis_node in [keyword] if keyword is not None else whole:
         for axis in dict.fromkeys((-1, *range(x.dim()))):
             text = str(axis)
-            if scene.place.text_of(place) != text:
-                yield _edit(scene, place, text, f"take axis {axis}: `dim={axis}`", 0.9 + axis / 100)
+            if scene.site.text_of(axis_node) != text:
+                yield _edit(scene, axis_node, text, f"take axis {axis}: `dim={axis}`", 0.9 + axis / 100)
     if keyword is None and not whole and node.args:
         for axis in range(1, x.dim()):
-            text = f"{scene.place.text_of(node.args[-1])}, dim={axis}"
+            text = f"{scene.site.text_of(node.args[-1])}, dim={axis}"
             yield _edit(scene, node.args[-1], text, f"take axis {axis}: `dim={axis}`", 1.1 + axis / 100)
 
 
@@ -91,13 +91,13 @@ def _views(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
             if isinstance(item, ast.Constant) and not _is_minus_one(item):
                 left = next(i for i in items if _is_minus_one(i))
                 edits = (
-                    edit_node(scene.place.file, scene.place.lines, item, "-1"),
-                    edit_node(scene.place.file, scene.place.lines, left, scene.place.text_of(item)),
+                    edit_node(scene.site.file, scene.site.lines, item, "-1"),
+                    edit_node(scene.site.file, scene.site.lines, left, scene.site.text_of(item)),
                 )
-                yield Candidate(f"exchange `-1` and `{scene.place.text_of(item)}`", 1.6 + number / 100, edits)
+                yield Candidate(f"exchange `-1` and `{scene.site.text_of(item)}`", 1.6 + number / 100, edits)
         return
     for number, item in enumerate(reversed(items)):
-        text = scene.place.text_of(item)
+        text = scene.site.text_of(item)
         yield _edit(scene, item, "-1", f"leave this size to PyTorch: `-1` in the place of `{text}`", 1.3 + number / 100)
 
 
@@ -111,7 +111,7 @@ def _copies(scene: Scene, function: ast.Attribute) -> Iterator[Candidate]:
     shape = wanted_shape(scene.call) if scene.call else None
     if shape is None or -1 in shape[:-1]:
         return
-    receiver, orders = scene.place.text_of(function.value), [(0, 0), *combinations(range(x.dim()), 2)]
+    receiver, orders = scene.site.text_of(function.value), [(0, 0), *combinations(range(x.dim()), 2)]
     for i, j in orders:
         moved = x.transpose(i, j)
         if not boundaries(shape) <= boundaries(moved.shape):
@@ -142,7 +142,7 @@ def _is_minus_one(item: ast.expr) -> bool:
 
 def _expansions(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
     for number, item in enumerate(_shape_nodes(scene, node)):
-        text = scene.place.text_of(item)
+        text = scene.site.text_of(item)
         if not _is_minus_one(item):
             yield _edit(scene, item, "-1", f"keep this axis: `-1` in the place of `{text}`", 1.2 + number / 100)
 
@@ -150,14 +150,14 @@ def _expansions(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
 def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
     """Yield other letters of an `einsum`: another order of those of one operand."""
     known = einsum_operands(scene.call) if scene.call else None
-    place = next((a for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
-    if known is None or place is None:
+    literal = next((a for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
+    if known is None or literal is None:
         return
     equation, operands = known
     letters = subscripts(equation)
     if len(letters.operands) != len(operands):
         return
-    quoted = scene.place.text_of(place)[:1]
+    quoted = scene.site.text_of(literal)[:1]
     ellipsis = [
         f"...{text}" if len(text) < x.dim() and "." not in text else text
         for text, x in zip(letters.operands, operands, strict=True)
@@ -181,7 +181,7 @@ def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
         if any(len(each - {1}) > 1 for each in sizes.values()):
             continue
         new = ",".join(changed) + (f"->{result}" if result is not None else "")
-        yield _edit(scene, place, f"{quoted}{new}{quoted}", f"write the letters `{new}`", cost)
+        yield _edit(scene, literal, f"{quoted}{new}{quoted}", f"write the letters `{new}`", cost)
 
 
 def _operand_texts(scene: Scene) -> tuple[Expression | None, Expression | None]:
@@ -189,7 +189,7 @@ def _operand_texts(scene: Scene) -> tuple[Expression | None, Expression | None]:
     if scene.call is None:
         return None, None
     x, target = argument(scene.call, 0, "input"), argument(scene.call, 1, "target")
-    operands = scene.place.operands
+    operands = scene.site.operands
     by = [next((o for o in operands if o.value is value), None) for value in (x, target)]
     if None in by:
         tensors = [
@@ -206,7 +206,7 @@ def _losses(scene: Scene, node: ast.AST) -> Iterator[Candidate]:
     scores, target = _operand_texts(scene)
     if scores is None or target is None or scores is target or scene.call is None:
         return
-    file, lines = scene.place.file, scene.place.lines
+    file, lines = scene.site.file, scene.site.lines
 
     def both(first: str, second: str, message: str, cost: float) -> Candidate:
         edits = [
@@ -249,14 +249,14 @@ def _losses(scene: Scene, node: ast.AST) -> Iterator[Candidate]:
         1.3,
     )
     if scene.call.name == "binary_cross_entropy" and isinstance(node, ast.Call):
-        yield _renamed(scene, node, "binary_cross_entropy_with_logits")
+        yield _rename_call(scene, node, "binary_cross_entropy_with_logits")
 
 
 def _shift(scene: Scene, scores: Expression) -> Iterator[Candidate]:
     """Yield scores without those of the last token, for labels that begin at the second."""
     node, shift = scores.node, "[:, :-1]"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape"):
-        base = scene.place.expression(node.func.value)
+        base = scene.site.expression(node.func.value)
         if isinstance(base.value, Tensor) and base.value.dim() == 3:
             text = f"{base.atom}{shift}.reshape"
             yield _edit(scene, node.func, text, f"leave out the scores of the last token: `{base.atom}{shift}`", 0.9)
@@ -269,23 +269,23 @@ def _indices(scene: Scene, clash: Clash, node: ast.Subscript) -> Iterator[Candid
     """Yield other places of an index that is out of range."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     for number, item in enumerate(items):
-        value = scene.place.value(item)
+        value = scene.site.value(item)
         if isinstance(value, int) and not isinstance(value, bool):
             yield _edit(scene, item, "-1", "take the last place: `-1`", 1.0 + number / 100)
-            text = scene.place.text_of(item)
+            text = scene.site.text_of(item)
             yield _edit(scene, item, f"{text} - 1", f"count from 0: `{text} - 1`", 1.2 + number / 100)
     if len(items) > 1 and clash.kind == "index" and "too many indices" in str(scene.error):
         for number in range(len(items)):
-            kept = [scene.place.text_of(item) for i, item in enumerate(items) if i != number]
+            kept = [scene.site.text_of(item) for i, item in enumerate(items) if i != number]
             yield _edit(
                 scene, node.slice, ", ".join(kept), f"index fewer axes: `[{', '.join(kept)}]`", 1.6 + number / 100
             )
-    yield from _shifted(scene)
+    yield from _shift_indices(scene)
 
 
-def _shifted(scene: Scene) -> Iterator[Candidate]:
+def _shift_indices(scene: Scene) -> Iterator[Candidate]:
     """Yield whole numbers that count from 0 in the place of those that count from 1."""
-    for operand in scene.place.operands:
+    for operand in scene.site.operands:
         value = operand.value
         if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
             continue

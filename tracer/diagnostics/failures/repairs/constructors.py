@@ -78,7 +78,7 @@ class LayerSize:
 def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield repairs of the layer that failed, and of the one before it."""
     sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in letters(formula)}
-    for wanted in _wanted(scene):
+    for wanted in _fitting_sizes(scene):
         foreign = set(letters(wanted.formula)) - sizes  # a size of the input that no layer has
         yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN) if foreign else wanted)
     yield from batch_repairs(scene, clash)
@@ -97,7 +97,7 @@ def _weight_shapes(scene: Scene) -> Iterator[tuple[str, ...]]:
 def size_candidates(scene: Scene, wanted: LayerSize) -> Iterator[Candidate]:
     """Yield repairs that give a layer another size, with the edit of its line where that is known."""
     module = scene.run.module.get_submodule(wanted.path)
-    shown = _shown(scene, module, wanted)
+    shown = _constructor_text(scene, module, wanted)
     message = f"build `{wanted.path}` as `{shown}`"
 
     def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
@@ -117,7 +117,7 @@ def size_candidates(scene: Scene, wanted: LayerSize) -> Iterator[Candidate]:
     yield Candidate(message, wanted.cost, (edit,), wanted.path, rebuild, family=message)
 
 
-def _shown(scene: Scene, module: nn.Module, wanted: LayerSize) -> str:
+def _constructor_text(scene: Scene, module: nn.Module, wanted: LayerSize) -> str:
     """Return a layer as it is to be built: `Linear(3·D, 8)`."""
     names = {
         nn.Linear: ("in_features", "out_features"),
@@ -141,7 +141,7 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _wanted(scene: Scene) -> Iterator[LayerSize]:
+def _fitting_sizes(scene: Scene) -> Iterator[LayerSize]:
     """Yield the sizes with which the failed layer, or the one before it, would fit."""
     module, x = scene.module, _input(scene)
     if module is None or not scene.is_module_call or not isinstance(x, Tensor) or not x.dim():
@@ -238,7 +238,7 @@ def _has(root: nn.Module, path: str) -> bool:
 
 def batch_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair that takes the batch along the other axis, in all layers that the failed line calls."""
-    called = list(scene.place.modules[scene.place.own :])
+    called = list(scene.site.modules[scene.site.own :])
     layer = next(
         (module for module in reversed(called) if isinstance(getattr(module, "batch_first", None), bool)), None
     )
@@ -261,7 +261,7 @@ def batch_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tuple[tuple[Edit, ...], str]:
     """Return the edit of the call that builds one of these modules, the outermost that takes `batch_first`, and the
     name of its class."""
-    holders = [module for module in scene.place.modules[: scene.place.own] if not isinstance(module, nn.Sequential)]
+    holders = [module for module in scene.site.modules[: scene.site.own] if not isinstance(module, nn.Sequential)]
     for module in called:
         if "batch_first" not in inspect.signature(type(module)).parameters and not isinstance(module, nn.RNNBase):
             continue

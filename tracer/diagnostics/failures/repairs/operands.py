@@ -9,7 +9,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.place import UNKNOWN, Expression
+from tracer.diagnostics.failures.failure_site import UNKNOWN, Expression
 from tracer.diagnostics.failures.scene import Clash, Scene
 from tracer.diagnostics.failures.source_edits import edit_node, edit_span
 from tracer.diagnostics.failures.trials import Candidate
@@ -24,7 +24,7 @@ PERMUTATIONS = {3: ("(2, 0, 1)", "(1, 2, 0)"), 4: ("(0, 3, 1, 2)", "(0, 2, 3, 1)
 
 def operand_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield repairs of each operand of the failed line."""
-    operands = [each for each in scene.place.operands if not isinstance(each.value, nn.Module)]
+    operands = [each for each in scene.site.operands if not isinstance(each.value, nn.Module)]
     for operand in operands:
         others = [other for other in operands if other is not operand]
         for text, cost in _variants(scene, clash, operand, others):
@@ -33,36 +33,36 @@ def operand_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         yield from _factories(scene, operands)
     if clash.kind in ("broadcast", "product", "attention"):
         yield from _of_assignments(scene, operands)
-    if clash.kind == "product" and isinstance(scene.place.node, ast.BinOp) and len(operands) == 2:
+    if clash.kind == "product" and isinstance(scene.site.node, ast.BinOp) and len(operands) == 2:
         left, right = operands
-        text = f"{right.atom} {'@' if isinstance(scene.place.node.op, ast.MatMult) else '*'} {left.atom}"
-        edit = edit_node(scene.place.file, scene.place.lines, scene.place.node, text)
+        text = f"{right.atom} {'@' if isinstance(scene.site.node.op, ast.MatMult) else '*'} {left.atom}"
+        edit = edit_node(scene.site.file, scene.site.lines, scene.site.node, text)
         yield Candidate(f"exchange the factors: `{text}`", 2.5, (edit,))
 
 
 def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
     """Yield repairs of a tensor in the line that gave it its name, so that all lines after it read the repaired one."""
-    place = scene.place
-    if place.tree is None:
+    site = scene.site
+    if site.tree is None:
         return
     names = {
-        inner.id: place.value(inner)
+        inner.id: site.value(inner)
         for operand in operands
         for inner in ast.walk(operand.node)
-        if isinstance(inner, ast.Name) and isinstance(place.value(inner), Tensor)
+        if isinstance(inner, ast.Name) and isinstance(site.value(inner), Tensor)
     }
     for name, value in names.items():
         lines = [
             node
-            for node in ast.walk(place.tree)
+            for node in ast.walk(site.tree)
             if isinstance(node, ast.Assign)
-            and place.code.co_firstlineno < node.lineno < place.line
+            and site.code.co_firstlineno < node.lineno < site.line
             and [getattr(target, "id", "") for target in node.targets] == [name]
         ]
         if not lines:
             continue
         node = max(lines, key=lambda line: line.lineno).value
-        before = Expression(node, place.text_of(node), value)
+        before = Expression(node, site.text_of(node), value)
         for other in operands:
             wanted = other.value
             if not isinstance(wanted, Tensor) or not wanted.dim() or not value.dim():
@@ -74,7 +74,7 @@ def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candid
 
 def _factories(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
     """Yield the repair of a tensor that was built on another device, in the line that builds it."""
-    place = scene.place
+    site = scene.site
     for operand in operands:
         maker = scene.maker(operand.value) if isinstance(operand.value, Tensor) else ""
         if not isinstance(maker, int) or not _is_table(scene, operand.value):
@@ -85,28 +85,28 @@ def _factories(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
             for other in operands
             if isinstance(other.value, Tensor) and other.value.device != operand.value.device
         ]
-        if line is None or line[0] != place.file or place.tree is None:
+        if line is None or line[0] != site.file or site.tree is None:
             continue
-        for node in ast.walk(place.tree):
+        for node in ast.walk(site.tree):
             if (
                 isinstance(node, ast.Call)
                 and node.lineno == line[1]
-                and place.text_of(node.func).rpartition(".")[2] in FACTORIES
+                and site.text_of(node.func).rpartition(".")[2] in FACTORIES
             ):
                 for other in others[:1]:
                     text = f"device={other.atom}.device"
                     keyword = next((k for k in node.keywords if k.arg == "device"), None)
                     end = (node.end_lineno or node.lineno, (node.end_col_offset or 1) - 1)
                     edit = (
-                        edit_node(place.file, place.lines, keyword, text)
+                        edit_node(site.file, site.lines, keyword, text)
                         if keyword
-                        else edit_span(place.file, place.lines, end, end, f", {text}")
+                        else edit_span(site.file, site.lines, end, end, f", {text}")
                     )
                     yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", 0.9, (edit,))
 
 
 def _candidate(scene: Scene, operand: Expression, text: str, cost: float) -> Candidate:
-    edit = edit_node(scene.place.file, scene.place.lines, operand.node, text)
+    edit = edit_node(scene.site.file, scene.site.lines, operand.node, text)
     return Candidate(f"write `{text}` in the place of `{operand.text}`", cost, (edit,))
 
 
@@ -229,7 +229,7 @@ def _dtypes(scene: Scene, operand: Expression, others: list[Expression]) -> Iter
 
 def _parameter_path(scene: Scene) -> str:
     """Return how the running module calls a parameter of the module that failed."""
-    holder = scene.place.modules[scene.place.own - 1] if scene.place.own else None
+    holder = scene.site.modules[scene.site.own - 1] if scene.site.own else None
     if holder is None or scene.module is None:
         return ""
     names = {id(parameter): name for name, parameter in holder.named_parameters()}

@@ -69,13 +69,13 @@ def _defaults(tree: ast.Module, name: str, value: int, sizes: set[str]) -> Itera
 
 def _names_of_error(scene: Scene) -> set[object]:
     """Return the names and the whole numbers in the failed line."""
-    place, used = scene.place, set[object]()
-    if place.tree is None:
+    site, used = scene.site, set[object]()
+    if site.tree is None:
         return used
-    for node in ast.walk(place.tree):
-        if getattr(node, "lineno", 0) == place.line and isinstance(node, (ast.Name, ast.Attribute)):
-            used.add(place.text_of(node))
-            value = place.value(node)
+    for node in ast.walk(site.tree):
+        if getattr(node, "lineno", 0) == site.line and isinstance(node, (ast.Name, ast.Attribute)):
+            used.add(site.text_of(node))
+            value = site.value(node)
             if isinstance(value, int) and not isinstance(value, bool):
                 used.add(value)
     return used
@@ -83,7 +83,7 @@ def _names_of_error(scene: Scene) -> set[object]:
 
 def _of_calls(scene: Scene) -> Iterator[Candidate]:
     """Yield other numbers in the calls that led to the error, such as `Attention(D, 3)`."""
-    for frame in scene.place.frames:
+    for frame in scene.site.frames:
         for node in _calls(frame):
             for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if isinstance(argument, ast.Constant) and type(argument.value) is int and argument.value > 1:
@@ -110,15 +110,15 @@ def _calls(frame: FrameType) -> Iterator[ast.Call]:
 
 def _of_attributes(scene: Scene) -> Iterator[Candidate]:
     """Yield other values of the whole numbers that a module holds and the failed line reads, such as `self.heads`."""
-    place = scene.place
-    if not place.own or place.tree is None:
+    site = scene.site
+    if not site.own or site.tree is None:
         return
-    module = place.modules[place.own - 1]
+    module = site.modules[site.own - 1]
     path = scene.path_of(module)
     around = {
         node
-        for node in ast.walk(place.tree)
-        if isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0)
+        for node in ast.walk(site.tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= site.line <= (node.end_lineno or 0)
     }
     names = {
         n.attr

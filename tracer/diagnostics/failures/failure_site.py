@@ -56,7 +56,7 @@ class Expression:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class FailureSite:
     """Where an error left the user's code. `modules` are the modules that were running, the innermost last; those after
     `own` were called by the line. `frames` are those of the user's code, and `caller` is the place of the last but one,
     without its modules."""
@@ -67,7 +67,7 @@ class Place:
     modules: tuple[nn.Module, ...]
     own: int
     frames: tuple[FrameType, ...]
-    caller: Place | None = None
+    caller: FailureSite | None = None
     text: tuple[str, ...] | None = None
 
     @property
@@ -192,7 +192,7 @@ def _operand_nodes(node: ast.AST | None) -> Iterator[ast.expr]:
         yield node.value
 
 
-def place_of(error: BaseException) -> Place | None:
+def locate_failure(error: BaseException) -> FailureSite | None:
     """Return where an error left the user's code; None for one that was raised outside of it."""
     frames: list[tuple[FrameType, TracebackType]] = []
     trace: TracebackType | None = error.__traceback__
@@ -210,8 +210,8 @@ def place_of(error: BaseException) -> Place | None:
     caller = None
     if len(users) > 1:
         outer, above = frames[users[-2]]
-        caller = Place(outer, above.tb_lineno, _columns(outer.f_code, above), (), 0, chain[:-1])
-    return Place(frame, at.tb_lineno, _columns(frame.f_code, at), (*before, *after), len(before), chain, caller)
+        caller = FailureSite(outer, above.tb_lineno, _columns(outer.f_code, above), (), 0, chain[:-1])
+    return FailureSite(frame, at.tb_lineno, _columns(frame.f_code, at), (*before, *after), len(before), chain, caller)
 
 
 def modules_of(error: BaseException) -> tuple[nn.Module, ...]:
@@ -225,8 +225,8 @@ def modules_of(error: BaseException) -> tuple[nn.Module, ...]:
 
 def line_of(error: BaseException) -> tuple[str, int] | None:
     """Return the user's line that an error came from; None where only modules of PyTorch ran."""
-    place = place_of(error)
-    return (place.file, place.line) if place else None
+    site = locate_failure(error)
+    return (site.file, site.line) if site else None
 
 
 def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
