@@ -9,7 +9,7 @@ TITLE = "The loss"
 ICON = ":material/trending_down:"
 ORDER = 15
 HEADING = "Lessons"
-PLACES = ()
+PLACES = ("rate",)
 
 page_frame.enter()
 st.title("What did the model not expect?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -11,8 +10,10 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import render_cache, run_cache, single_flight
+from pages.sections.lessons import training_step
 from pages.state import session
-from pages.state.visitor import UserInput, model_name, visitor
+from pages.state.next_token_run import next_token_run
+from pages.state.visitor import UserInput
 from pages.ui import data_tables, page_frame, step_lines
 from pages.ui.texts import escape, plain
 from tracer import models
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from tracer.lessons.loss.gradient_flow import GradientNorms
     from tracer.lessons.loss.next_token_loss import Loss
 
-FORETELLS = ("next", "caption")
-"""What models say that are trained to say the next token."""
-FALLBACK = "nanogpt"
 DOING = "Computing the loss and its gradients"
 SMALL = 1e-3
 """Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
@@ -44,15 +42,14 @@ class TextLoss(NamedTuple):
 
 def lesson() -> None:
     """Show the whole page."""
-    name, options, chosen, trace = _run()
-    losses = render_cache.of(
-        trace, "loss", lambda: single_flight.in_turn(lambda: _compute(name, options, chosen, trace), DOING)
-    )
+    run = next_token_run("Your model does not predict the next token", _suits)
+    trace = run.trace
+    losses = render_cache.of(trace, "loss", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
     if losses.loss is None or losses.highway is None:
         st.info(plain(f"There is no loss: {losses.problem}."))
         page_frame.leave()
     _text(trace, losses.loss)
-    if dict(options).get("mask") == "bidirectional":
+    if dict(run.options).get("mask") == "bidirectional":
         st.warning("Without a causal mask, each token sees the very token that it should predict.")
     st.header("From logits to the loss, step by step")
     step_lines.show(losses.loss.steps)
@@ -62,25 +59,12 @@ def lesson() -> None:
         + ("the same, up to rounding." if losses.loss.proven else "**not the same**.")
     )
     _gradient(trace, losses.highway)
+    training_step.show(run)
 
 
-def _run() -> tuple[str, run_cache.Options, UserInput, Trace]:
-    """Return the run on screen where its model was trained to predict the next token, else the sample of one that
-    was."""
-    ours = model_name() in models.names() and "text" in models.takes(model_name())
-    if ours and session.user_input().kind != "trace":
-        trace = session.trace()
-        if trace.result.get("kind") in FORETELLS and hasattr(session.model().net, "blocks"):
-            return model_name(), session.options(), session.user_input(), trace
-    st.info(plain(f"Your model does not predict the next token, so this page shows {FALLBACK} on its sample."))
-    choose = partial(session.choose_model, FALLBACK)
-    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
-    visitor().instead = f"{FALLBACK} on its sample"
-    try:
-        return FALLBACK, (), UserInput("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
-    except ValueError as error:  # its weights are damaged
-        st.error(escape(f"{FALLBACK} could not be run: {error}"))
-        page_frame.leave()
+def _suits(name: str) -> bool:
+    """Return whether a model is one of ours that reads text, so that it may have blocks to follow the gradient by."""
+    return name in models.names() and "text" in models.takes(name)
 
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-
-import streamlit as st
 
 from pages.jobs import render_cache, run_cache, single_flight
 from pages.state import session
-from pages.state.visitor import UserInput, model_name, visitor
-from pages.ui import page_frame
-from pages.ui.texts import escape, plain, sentence
+from pages.state.next_token_run import next_token_run
+from pages.state.visitor import UserInput, visitor
+from pages.ui.texts import sentence
 from tracer.record import Trace
 
 if TYPE_CHECKING:
     from tracer.lessons.writing.cache_costs import CacheCosts
     from tracer.lessons.writing.padding import PaddedAnswer
 
-WRITES = ("next", "caption")
-"""The results of models that write."""
-FALLBACK = "nanogpt"
 DOING = "Reading the last token from a cache"
 NAMED = 64
 """Tokens whose texts the browser gets."""
@@ -45,32 +39,13 @@ class DecoderRun(NamedTuple):
 
 def current() -> DecoderRun:
     """Return the run on screen if its model writes, else that of a model that does, on its sample."""
-    name, options, chosen, trace = _source()
-    return render_cache.of(
-        trace, "decoder", lambda: single_flight.in_turn(lambda: _compute(name, options, chosen, trace), DOING)
-    )
+    run = next_token_run("What is on screen does not write text")
+    return render_cache.of(run.trace, "decoder", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
 
 
 def is_own() -> bool:
     """Return whether the run on screen is one that can be continued."""
     return visitor().instead == ""
-
-
-def _source() -> tuple[str, run_cache.Options, UserInput, Trace]:
-    visitor().instead = ""
-    if session.user_input().kind != "trace":
-        trace = session.trace()
-        if trace.result.get("kind") in WRITES:
-            return model_name(), session.options(), session.user_input(), trace
-    st.info(plain(f"What is on screen does not write text, so this page shows {FALLBACK} on its sample."))
-    choose = partial(session.choose_model, FALLBACK)
-    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
-    visitor().instead = f"{FALLBACK} on its sample"
-    try:
-        return FALLBACK, (), UserInput("sample", run_cache.OWN), run_cache.of_sample(FALLBACK, (), run_cache.OWN)
-    except ValueError as error:  # its weights are damaged
-        st.error(escape(f"{FALLBACK} could not be run: {error}"))
-        page_frame.leave()
 
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> DecoderRun:

@@ -1,0 +1,105 @@
+"""Where a forward pass uses each parameter: the call, its operand, and its result in the graph of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from tracer.lessons.loss.gradient_flow import SUMS
+
+CALLS = {
+    F.linear: ("input", "weight", "bias"),
+    F.embedding: ("input", "weight"),
+    F.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
+    F.rms_norm: ("input", "normalized_shape", "weight", "eps"),
+}
+"""The calls that take a parameter, with their arguments in order."""
+LAYOUTS = (torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.transpose, torch.transpose)
+SLICE = torch.Tensor.__getitem__
+
+
+class Use(NamedTuple):
+    """One use of a parameter: `call` is "linear", "embedding", "layer_norm", "rms_norm" or "add", `argument` its name
+    there, and `operand` what else goes in.
+
+    `results` are what came out, and the same in other layouts, as the code went on with it. `rows` is the number of
+    first rows that were used, None for all.
+    """
+
+    call: str
+    argument: str
+    operand: torch.Tensor | None
+    results: list[torch.Tensor]
+    bias: str = ""
+    eps: float = 0.0
+    rows: int | None = None
+
+
+class ParameterUses(TorchFunctionMode):
+    """The uses of the parameters of a net, by their paths, for as long as it is active in this thread.
+
+    `unknown` has the parameters that also took part in another call.
+    """
+
+    def __init__(self, net: nn.Module):
+        super().__init__()
+        self.paths = {id(parameter): path for path, parameter in net.named_parameters()}
+        self.of: dict[str, list[Use]] = {path: [] for path in self.paths.values()}
+        self.unknown: set[str] = set()
+        self._results: dict[int, list[torch.Tensor]] = {}
+        self._slices: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            self._record(func, args, kwargs or {}, result)
+        return result
+
+    def _record(self, func, args: tuple, named: Mapping, result: torch.Tensor) -> None:
+        if func in LAYOUTS and id(args[0]) in self._results:
+            results = self._results[id(args[0])]
+            results.append(result)
+            self._results[id(result)] = results
+            return
+        paths = {self._path(value): value for value in (*args, *named.values()) if self._path(value)}
+        if not paths:
+            return
+        if func in CALLS:
+            self._record_call(func, dict(zip(CALLS[func], args, strict=False)) | dict(named), result)
+        elif func is SLICE and (rows := _first_rows(args[1])) is not None and id(args[0]) in self.paths:
+            self._slices[id(result)] = self.paths[id(args[0])], result
+        elif func in SUMS and len(paths) == 1 and len(args) == 2:
+            ((path, part),) = paths.items()
+            rows = part.shape[0] if id(part) in self._slices else None
+            self.of[path].append(Use("add", "", None, self._keep(result), rows=rows))
+        else:
+            self.unknown |= paths.keys()
+
+    def _record_call(self, func, given: Mapping, result: torch.Tensor) -> None:
+        """Note the weight and the bias of a call."""
+        results = self._keep(result)
+        for argument in ("weight", "bias"):
+            if path := self.paths.get(id(given.get(argument)), ""):
+                bias = self.paths.get(id(given.get("bias")), "")
+                eps = given.get("eps") or 0.0
+                self.of[path].append(Use(func.__name__, argument, given["input"], results, bias, eps))
+
+    def _path(self, value) -> str:
+        """Return the path of a parameter, or of that of which a tensor has the first rows; "" for any other."""
+        return self.paths.get(id(value)) or self._slices.get(id(value), ("", None))[0]
+
+    def _keep(self, result: torch.Tensor) -> list[torch.Tensor]:
+        self._results[id(result)] = results = [result]
+        return results
+
+
+def _first_rows(index) -> int | None:
+    """Return how many first rows an index takes; None if it takes others."""
+    if isinstance(index, slice) and not index.start and index.step in (None, 1) and isinstance(index.stop, int):
+        return index.stop if index.stop >= 0 else None
+    return None
