@@ -129,28 +129,24 @@ def _gradients(step: TrainingStep) -> None:
         st.table(
             {
                 "parameter": [_name(line) for line in lines],
-                "shape": [f"${notation.shape_latex(line.symbolic)}$ = {rows.numbers(line.shape)}" for line in lines],
                 "gradient": [f"$\\displaystyle {line.latex}$" if line.latex else f"${line.symbol}$" for line in lines],
-                "norm": [_norms(line) for line in lines],
                 "proof": [_proof(line) for line in lines],
+                "norm": [_norms(line) for line in lines],
+                "shape": [f"${notation.shape_latex(line.symbolic)}$ = {rows.numbers(line.shape)}" for line in lines],
             },
             hide_index=True,
             alt="The gradient of each parameter",
         )
+    margins = [line.margin for line in lines if line.margin is not None]
     notes = [
         "Tensors are read as matrices with one row for each token. Weights are written as in the textbook, in × out; "
         "PyTorch stores them transposed.",
-        "The last column is the largest error of a number, as a share of what rounding explains there.",
+        f"The largest error of any number is {max(margins):.2g} times what rounding explains there.",
     ]
     if any(" + " in line.latex and "onehot" in line.latex for line in step.lines):
         notes.append(
             "The embedding matrix is used twice, to look up tokens and to compute logits, so its gradient has two "
             "terms."
-        )
-    if any(line.vanishes for line in step.lines):
-        notes.append(
-            "Where a gradient is 0 up to rounding, a small change of these numbers does not change the loss. A bias of "
-            "the keys, for instance, adds the same amount to all scores of a query, and the softmax does not see that."
         )
     st.caption(" ".join(notes))
 
@@ -166,8 +162,6 @@ def _name(line: GradientLine) -> str:
 
 
 def _norms(line: GradientLine) -> str:
-    if line.vanishes:
-        return "0 up to rounding"
     low, high = min(line.norms), max(line.norms)
     return _number(high) if len(line.norms) == 1 else f"{_number(low)} to {_number(high)}"
 
@@ -175,7 +169,7 @@ def _norms(line: GradientLine) -> str:
 def _proof(line: GradientLine) -> str:
     if line.margin is None:
         return f":gray[no equation: {plain(line.problem)}]"
-    return f"{SIGNS[line.verdict]} {line.verdict}, {line.margin:.2g}"
+    return f"{SIGNS[line.verdict]} {line.verdict}"
 
 
 def _number(value: float) -> str:

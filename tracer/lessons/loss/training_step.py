@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from math import sqrt
 from typing import Any, NamedTuple
 
 import torch
@@ -36,9 +35,8 @@ class GradientLine(NamedTuple):
     """The gradient of a parameter, or of the same one in each of several blocks, of the names `paths`.
 
     `symbolic` and `shape` are those of the letter: of a weight that PyTorch stores as [out, in], `[in, out]`. `norms`
-    has the norm of each gradient; `error` and `margin` are the largest of them, as in `Step`. `vanishes` is True where
-    no number of it is larger than what rounding explains. Without a rule, `latex` is "", the margin is None, and
-    `problem` says why.
+    has the norm of each gradient; `error` and `margin` are the largest of them, as in `Step`. Without a rule,
+    `latex` is "", the margin is None, and `problem` says why.
     """
 
     paths: tuple[str, ...]
@@ -49,7 +47,6 @@ class GradientLine(NamedTuple):
     norms: tuple[float, ...]
     error: float | None
     margin: float | None
-    vanishes: bool = False
     problem: str = ""
 
     @property
@@ -167,8 +164,10 @@ class _Book:
         symbolic = self.shapes.get(path, tuple(map(str, gradient.shape)))
         norm = float(gradient.norm())
         plain = GradientLine((path,), symbol, "", symbolic, tuple(gradient.shape), (norm,), None, None)
-        if path in self.uses.unknown or not uses:
-            return plain._replace(problem="no rule is known for the call that uses it" if uses else "it is not used")
+        if path in self.uses.unknown:
+            return plain._replace(problem="no rule is known for a call that uses it")
+        if not uses:
+            return plain._replace(problem="the loss does not depend on it")
         if len(uses) != len(steps):
             return plain._replace(problem="its calls are not lines of the textbook")
         values = _Values()
@@ -177,7 +176,7 @@ class _Book:
         except LookupError as error:
             return plain._replace(problem=reason(error))
         traced = gradient.transpose(0, 1) if transposed else gradient
-        error, margin, vanishes = prove(node, values, self.sizes, traced)
+        error, margin = prove(node, values, self.sizes, traced)
         return GradientLine(
             (path,),
             symbol,
@@ -187,7 +186,6 @@ class _Book:
             (norm,),
             error,
             margin,
-            vanishes,
         )
 
     def of_logits(self, logits: torch.Tensor, tokens: torch.Tensor, gradient: torch.Tensor) -> GradientLine:
@@ -195,23 +193,22 @@ class _Book:
         letter = self.logits or r"\mathbf{Z}"
         node = equations.LogitsGradient(Tensor(letter, (), "logits"), Tensor(r"\mathbf{t}", (), "tokens"))
         values = _Values(logits=logits, tokens=tokens)
-        error, margin, _ = prove(node, values, self.sizes, gradient)
+        error, margin = prove(node, values, self.sizes, gradient)
         text = f"{equations.derivative(f'{letter}_i')} = {latex(node)}"
         norm = (float(gradient.norm()),)
         return GradientLine((), letter, text, ("B", "T", "V"), tuple(gradient.shape), norm, error, margin)
 
 
-def prove(node: Node, values: Any, sizes: dict[str, int], traced: torch.Tensor) -> tuple[float, float, bool]:
-    """Return the error of an equation, as a share of the largest value; the largest error of a cell, as a share of what
-    rounding explains there; and whether rounding explains all of the gradient."""
+def prove(node: Node, values: Any, sizes: dict[str, int], traced: torch.Tensor) -> tuple[float, float]:
+    """Return the error of an equation, as a share of the largest value; and the largest error of a cell, as a share of
+    what rounding explains there."""
     for careful in (False, True):
         computed, allowed = compute_bounds(node, values, sizes, traced.dtype, coarse=False, careful=careful)
         apart = difference(computed, traced.detach())
         error, margin = apart.relative(), float(apart.shares(allowed).max())
         if margin <= 1:
             break
-    vanishes = allowed is not None and bool((traced.abs() <= allowed).all()) and bool(traced.any())
-    return error, margin, vanishes
+    return error, margin
 
 
 def _group(lines: Sequence[GradientLine]) -> Iterator[GradientLine]:
@@ -231,7 +228,6 @@ def _group(lines: Sequence[GradientLine]) -> Iterator[GradientLine]:
             norms=tuple(norm for line in group for norm in line.norms),
             error=max((line.error for line in group if line.error is not None), default=None),
             margin=None if first.margin is None else max(line.margin or 0.0 for line in group),
-            vanishes=all(line.vanishes for line in group),
         )
 
 
@@ -263,8 +259,3 @@ def _descend(
             parameter.copy_(weights[path] - rate * gradients[path])
         descents.append(Descent(rate, float(loss_of(net, inputs, tokens)), before - rate * squared))
     return TrainingStep(before, logits, lines, squared, tuple(descents))
-
-
-def gradient_norm(step: TrainingStep) -> float:
-    """Return ‖∇L‖, of all parameters together."""
-    return sqrt(step.squared)

@@ -1,0 +1,151 @@
+"""One step of training: each gradient as an equation, mistakes in them, the update, and the page of it."""
+
+import pytest
+import torch
+
+import tracer
+from tests.app.test_app import text, visited
+from tracer.lessons.loss import gradient_equations, training_step
+from tracer.lessons.loss.training_step import loss_of
+
+MODELS = [
+    ("nanogpt", {}),
+    ("nanogpt", {"tied": False, "L": 1}),
+    ("llama", {}),
+    ("vit-text", {}),
+    ("vit-text", {"types": True, "L": 2}),
+]
+
+
+def step_of(name, **options):
+    """A step of a model on its sample, the model, and what it reads."""
+    model = tracer.load(name, **options)
+    inputs = tuple(model.inputs())
+    step = training_step.training_step(model.net, inputs, inputs[-1], model.trace(prove=False))
+    return step, model, inputs
+
+
+@pytest.fixture(scope="module")
+def nanogpt():
+    return step_of("nanogpt")
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_the_gradient_of_each_parameter_is_an_equation_that_is_proven(name, options):
+    step, model, inputs = step_of(name, **options)
+    paths = [path for line in step.lines for path in line.paths]
+    assert sorted(paths) == sorted(dict(model.net.named_parameters()))
+    assert {line.verdict for line in (step.logits, *step.lines)} == {"proven"}
+    parameters = dict(model.net.named_parameters())
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(loss_of(model.net, inputs, inputs[-1]), list(parameters.values()))
+    norms = {path: float(each.norm()) for path, each in zip(parameters, gradients, strict=True)}
+    shown = {path: norm for line in step.lines for path, norm in zip(line.paths, line.norms, strict=True)}
+    assert shown == pytest.approx(norms, rel=1e-3, abs=1e-7)
+    assert step.squared == pytest.approx(sum(norm**2 for norm in norms.values()), rel=1e-4)
+
+
+def test_equal_blocks_share_a_line_and_the_letters_are_those_of_the_textbook(nanogpt):
+    lines = {line.paths[0]: line for line in nanogpt[0].lines}
+    query = lines["block1.attention.query.weight"]
+    assert len(query.paths) == len(query.norms) == 4 and query.symbolic == ("D", "D")
+    assert r"{\tilde{\mathbf{X}}^{(\ell)}}^{\top}\,\operatorname{concat}_{h}" in query.latex
+    wide = lines["block1.mlp.expand.weight"]
+    assert (wide.symbolic, wide.shape) == (("D", "d_ff"), (128, 512))  # of W, which PyTorch stores transposed
+    assert lines["tokens.weight"].latex.count(r"\partial \mathcal{L}") == 3  # its own, and one for each use
+
+
+def with_mistake(monkeypatch, node, run) -> dict[str, str]:
+    """The verdicts on parameters by their paths, where a node computes something else."""
+    monkeypatch.setattr(node, "run", run)
+    return {line.paths[0]: line.verdict for line in step_of("nanogpt", L=1)[0].lines}
+
+
+def test_a_product_with_the_wrong_rows_is_disproven(monkeypatch):
+    def reversed_rows(self, size, left, right):
+        return left.flatten(0, -2).T @ right.flatten(0, -2).flip(0)
+
+    verdicts = with_mistake(monkeypatch, gradient_equations.RowsProduct, reversed_rows)
+    wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
+    assert wrong == {path for path in verdicts if path.endswith(".weight") and "norm" not in path}
+
+
+def test_a_tied_matrix_without_its_second_term_is_disproven(monkeypatch):
+    monkeypatch.setattr(gradient_equations, "Plus", lambda first, second: first)
+    lines = step_of("nanogpt", L=1)[0].lines
+    assert {line.paths[0] for line in lines if line.verdict == "disproven"} == {"tokens.weight"}
+
+
+def test_heads_that_are_joined_in_another_order_are_disproven(monkeypatch):
+    def without_transpose(self, size, tensor):
+        return tensor.reshape(tensor.shape[0], tensor.shape[-2], -1)
+
+    verdicts = with_mistake(monkeypatch, gradient_equations.MergeHeads, without_transpose)
+    wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
+    assert {f"block1.attention.{name}.weight" for name in ("query", "key", "value")} <= wrong
+    assert "block1.attention.output.weight" not in wrong
+
+
+def test_a_call_without_a_rule_has_no_equation_and_no_verdict():
+    class Scaled(torch.nn.Linear):
+        def forward(self, x):
+            return torch.nn.functional.linear(x, self.weight * 2)
+
+    model = tracer.load("nanogpt", L=1, tied=False, bias=False)
+    head = Scaled(128, 65, bias=False)
+    head.weight = model.net.head.weight
+    model.net.head = head
+    inputs = tuple(model.inputs())
+    lines = training_step.training_step(model.net, inputs, inputs[-1], model.trace(prove=False)).lines
+    (line,) = (line for line in lines if line.paths == ("head.weight",))
+    assert (line.verdict, line.latex, line.norms[0] > 0) == ("not executed", "", True)
+    assert "no rule is known" in line.problem
+
+
+def test_a_small_step_lowers_the_loss_as_its_slope_says_and_a_long_one_does_not(nanogpt):
+    step = nanogpt[0]
+    small, twice = step.at(0.001), step.at(0.003)
+    assert small.after < step.before and step.agrees(small)
+    assert small.predicted == pytest.approx(step.before - 0.001 * step.squared)
+    gaps = [each.after - each.predicted for each in (small, twice)]
+    assert gaps[1] / gaps[0] == pytest.approx(9, rel=0.05)  # what the slope leaves out grows with η²
+    assert not step.agrees(step.at(3.0)) and step.at(3.0).after > step.before
+
+
+def test_the_loss_is_the_mean_over_all_texts_of_a_batch():
+    model = tracer.load("nanogpt", L=1)
+    tokens = torch.randint(65, (3, 7), generator=torch.Generator().manual_seed(0))
+    trace = tracer.trace(model.net, tokens, prove=False)
+    step = training_step.training_step(model.net, (tokens,), tokens, trace)
+    assert {line.verdict for line in step.lines if line.latex} == {"proven"}
+
+
+def test_the_model_stays_as_it_is(nanogpt):
+    _, model, _ = nanogpt
+    before = {name: tensor.clone() for name, tensor in model.net.state_dict().items()}
+    inputs = tuple(model.inputs())
+    training_step.training_step(model.net, inputs, inputs[-1], model.trace(prove=False))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.net.state_dict().items())
+    assert all(each.grad is None and each.dtype == torch.float32 for each in model.net.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.net.modules())
+
+
+def test_single_tokens_and_large_nets_are_refused(nanogpt, monkeypatch):
+    _, model, (tokens,) = nanogpt
+    trace = model.trace(prove=False)
+    with pytest.raises(ValueError, match="a single token has no next one"):
+        training_step.training_step(model.net, (tokens[:, :1],), tokens[:, :1], trace)
+    monkeypatch.setattr(training_step, "MOST_BYTES", 2**20)
+    with pytest.raises(ValueError, match=r"would take 37 MB of memory, more than the 1 MB"):
+        training_step.training_step(model.net, (tokens,), tokens, trace)
+
+
+def test_the_page_takes_a_step_at_the_rate_that_is_chosen():
+    at = visited("loss", model="nanogpt", rate="0.01")
+    page = text(at)
+    assert not at.exception and "At η = 0.01, the loss fell by 0.0497" in page and "They agree within a tenth" in page
+    assert {"loss before": "0.835", "loss after": "0.786"}.items() <= {m.label: m.value for m in at.metric}.items()
+    table = at.table[-1].value
+    assert len(table) == 21 and all("proven" in proof and "dis" not in proof for proof in table["proof"])
+    at.select_slider[0].set_value(3.0).run()
+    assert "the loss rose by" in text(at) and "The step was too long" in text(at)
