@@ -42,7 +42,7 @@ def test_the_gradient_of_each_parameter_is_an_equation_that_is_proven(name, opti
     norms = {path: float(each.norm()) for path, each in zip(parameters, gradients, strict=True)}
     shown = {path: norm for line in step.lines for path, norm in zip(line.paths, line.norms, strict=True)}
     assert shown == pytest.approx(norms, rel=1e-3, abs=1e-7)
-    assert step.squared == pytest.approx(sum(norm**2 for norm in norms.values()), rel=1e-4)
+    assert step.squared_norm == pytest.approx(sum(norm**2 for norm in norms.values()), rel=1e-4)
 
 
 def test_equal_blocks_share_a_line_and_the_letters_are_those_of_the_textbook(nanogpt):
@@ -106,8 +106,8 @@ def test_a_small_step_lowers_the_loss_as_its_slope_says_and_a_long_one_does_not(
     step = nanogpt[0]
     small, twice = step.at(0.001), step.at(0.003)
     assert small.after < step.before and step.agrees(small)
-    assert small.predicted == pytest.approx(step.before - 0.001 * step.squared)
-    gaps = [each.after - each.predicted for each in (small, twice)]
+    assert small.prediction == pytest.approx(step.before - 0.001 * step.squared_norm)
+    gaps = [each.after - each.prediction for each in (small, twice)]
     assert gaps[1] / gaps[0] == pytest.approx(9, rel=0.05)  # what the slope leaves out grows with η²
     assert not step.agrees(step.at(3.0)) and step.at(3.0).after > step.before
 

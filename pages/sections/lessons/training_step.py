@@ -50,8 +50,8 @@ def show(run: NextTokenRun) -> None:
     descent = step.at(rate)
     _four_parts(run, step, descent)
     _agreement(step, descent)
-    after, predicted = [each.after for each in step.descents], [each.predicted for each in step.descents]
-    figure = lambda: descent_curve.losses(rates, after, predicted, step.before)  # noqa: E731
+    after, predictions = [each.after for each in step.descents], [each.prediction for each in step.descents]
+    figure = lambda: descent_curve.losses(rates, after, predictions, step.before)  # noqa: E731
     alt = (
         f"The loss after the step over the learning rate: {_number(after[0])} at {rates[0]:g}, {_number(after[-1])} at "
         f"{rates[-1]:g}; before it, {_number(step.before)}."
@@ -89,12 +89,12 @@ def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None
         st.metric("loss before", _number(step.before))
     with gradients:
         _part("3. Gradients", r"\nabla\mathcal{L} = \partial\mathcal{L} / \partial\boldsymbol{\theta}")
-        st.metric("norm ‖∇L‖", _number(step.squared**0.5))
+        st.metric("norm ‖∇L‖", _number(step.squared_norm**0.5))
         st.caption(f"equations: {proven} of {total} proven")
     with update:
         _part("4. Update", r"\boldsymbol{\theta} \leftarrow \boldsymbol{\theta} - \eta\,\nabla\mathcal{L}")
         st.metric("loss after", _number(descent.after), _signed(descent.after - step.before), delta_color="inverse")
-        st.caption(f"by the slope: {_signed(descent.predicted - step.before)}")
+        st.caption(f"by the slope: {_signed(descent.prediction - step.before)}")
 
 
 def _part(name: str, equation: str) -> None:
@@ -103,7 +103,7 @@ def _part(name: str, equation: str) -> None:
 
 def _agreement(step: TrainingStep, descent: Descent) -> None:
     """Say whether the loss changed as its slope predicts."""
-    change, predicted = descent.after - step.before, descent.predicted - step.before
+    change, predicted = descent.after - step.before, descent.prediction - step.before
     way = "fell" if change < 0 else "rose"
     measured = f"At η = {descent.rate:g}, the loss {way} by {_number(abs(change))}. "
     slope = f"The slope alone predicts a fall by η‖∇L‖² = {_number(-predicted)}. "

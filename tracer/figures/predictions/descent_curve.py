@@ -8,7 +8,7 @@ from tracer.figures.palette import STAGES
 from tracer.figures.svg_layout import CLEAR, title
 
 
-def losses(rates: Sequence[float], after: Sequence[float], predicted: Sequence[float], before: float) -> go.Figure:
+def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence[float], before: float) -> go.Figure:
     """Draw both curves on a logarithmic axis of rates. The loss `before` is a dotted line, and the axis of losses ends
     where the measured ones do: no loss is below 0."""
     lines = [
@@ -19,7 +19,7 @@ def losses(rates: Sequence[float], after: Sequence[float], predicted: Sequence[f
         }
         for name, values, stage, dash, mark in (
             ("measured", after, "patches", "solid", "circle"),
-            ("predicted: L − η‖∇L‖²", predicted, "attention", "dash", "square"),
+            ("predicted: L − η‖∇L‖²", predictions, "attention", "dash", "square"),
         )
     ]  # fmt: skip
     lowest, highest = min(*after, before), max(*after, before)

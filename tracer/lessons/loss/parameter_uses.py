@@ -80,14 +80,14 @@ class ParameterUses(TorchFunctionMode):
         else:
             self.unknown |= paths.keys()
 
-    def _record_call(self, func, given: Mapping, result: torch.Tensor) -> None:
+    def _record_call(self, func, arguments: Mapping, result: torch.Tensor) -> None:
         """Note the weight and the bias of a call."""
         results = self._keep(result)
         for argument in ("weight", "bias"):
-            if path := self.paths.get(id(given.get(argument)), ""):
-                bias = self.paths.get(id(given.get("bias")), "")
-                eps = given.get("eps") or 0.0
-                self.of[path].append(Use(func.__name__, argument, given["input"], results, bias, eps))
+            if path := self.paths.get(id(arguments.get(argument)), ""):
+                bias = self.paths.get(id(arguments.get("bias")), "")
+                eps = arguments.get("eps") or 0.0
+                self.of[path].append(Use(func.__name__, argument, arguments["input"], results, bias, eps))
 
     def _path(self, value) -> str:
         """Return the path of a parameter, or of that of which a tensor has the first rows; "" for any other."""

@@ -60,17 +60,17 @@ class Descent(NamedTuple):
 
     rate: float
     after: float
-    predicted: float
+    prediction: float
 
 
 class TrainingStep(NamedTuple):
     """One step of training: the loss before it, the gradient at the logits and of each parameter, and the loss after it
-    at several learning rates. `squared` is ‖∇L‖², summed over all parameters."""
+    at several learning rates. `squared_norm` is ‖∇L‖², summed over all parameters."""
 
     before: float
     logits: GradientLine
     lines: tuple[GradientLine, ...]
-    squared: float
+    squared_norm: float
     descents: tuple[Descent, ...]
 
     def at(self, rate: float) -> Descent:
@@ -79,8 +79,8 @@ class TrainingStep(NamedTuple):
 
     def agrees(self, descent: Descent) -> bool:
         """Return whether the loss changed as the slope predicts, up to `AGREES`."""
-        predicted = descent.rate * self.squared
-        return abs(descent.after - descent.predicted) <= AGREES * predicted
+        predicted = descent.rate * self.squared_norm
+        return abs(descent.after - descent.prediction) <= AGREES * predicted
 
 
 def training_step(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor, trace: Trace) -> TrainingStep:
@@ -121,12 +121,14 @@ def _differentiate(
         results = {id(each): each for path in uses.of for use in uses.of[path] for each in use.results}
         wanted = [*parameters.values(), logits, *results.values()]
         computed = torch.autograd.grad(loss, wanted, allow_unused=True)
-    found = [torch.zeros_like(tensor) if each is None else each for tensor, each in zip(wanted, computed, strict=True)]
-    gradients = dict(zip(parameters, found, strict=False))
-    at_results = {str(key): each for key, each in zip(results, found[len(parameters) + 1 :], strict=True)}
+    derivatives = [
+        torch.zeros_like(tensor) if each is None else each for tensor, each in zip(wanted, computed, strict=True)
+    ]
+    gradients = dict(zip(parameters, derivatives, strict=False))
+    at_results = {str(key): each for key, each in zip(results, derivatives[len(parameters) + 1 :], strict=True)}
     book = _Book(trace, uses, at_results)
     lines = [book.line(path, gradient) for path, gradient in gradients.items()]
-    return book.of_logits(logits, tokens, found[len(parameters)]), tuple(_group(lines)), gradients
+    return book.of_logits(logits, tokens, derivatives[len(parameters)]), tuple(_group(lines)), gradients
 
 
 class _Values(dict[str, torch.Tensor]):
