@@ -29,7 +29,7 @@ from tracer.expr import (
     statement,
 )
 from tracer.expr.function_call import COMMA
-from tracer.lessons.loss.parameter_uses import Use
+from tracer.lessons.loss.parameter_uses import ParameterUse
 from tracer.record import Step
 from tracer.symbols.notation import parse
 
@@ -158,7 +158,12 @@ class LogitsGradient(Node):
 
 
 def equation(
-    uses: Sequence[Use], steps: Sequence[Step], path: str, shape: tuple[str, ...], values: Values, gradients: Values
+    uses: Sequence[ParameterUse],
+    steps: Sequence[Step],
+    path: str,
+    shape: tuple[str, ...],
+    values: Values,
+    gradients: Values,
 ) -> tuple[str, bool, Node]:
     """Return the letter of a parameter, whether it is read transposed, and its gradient as an equation.
 
@@ -178,7 +183,7 @@ class _Letters:
     """One use of a parameter, and the letters of its line in the textbook. LookupError where the line does not read as
     the call, so that its letters would stand for other tensors."""
 
-    def __init__(self, use: Use, step: Step, path: str):
+    def __init__(self, use: ParameterUse, step: Step, path: str):
         self.use, self.step = use, step
         name = next(name for name in step.names if name.of == f"parameter {path}")
         self.symbol, self.transposed = name.symbol, name.transposed

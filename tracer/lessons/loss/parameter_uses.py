@@ -23,7 +23,7 @@ LAYOUTS = (torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.transpose, torc
 SLICE = torch.Tensor.__getitem__
 
 
-class Use(NamedTuple):
+class ParameterUse(NamedTuple):
     """One use of a parameter: `call` is "linear", "embedding", "layer_norm", "rms_norm" or "add", `argument` its name
     there, and `operand` what else goes in.
 
@@ -49,7 +49,7 @@ class ParameterUses(TorchFunctionMode):
     def __init__(self, net: nn.Module):
         super().__init__()
         self.paths = {id(parameter): path for path, parameter in net.named_parameters()}
-        self.of: dict[str, list[Use]] = {path: [] for path in self.paths.values()}
+        self.of: dict[str, list[ParameterUse]] = {path: [] for path in self.paths.values()}
         self.unknown: set[str] = set()
         self._results: dict[int, list[torch.Tensor]] = {}
         self._slices: dict[int, tuple[str, torch.Tensor]] = {}
@@ -76,7 +76,7 @@ class ParameterUses(TorchFunctionMode):
         elif func in SUMS and len(paths) == 1 and len(args) == 2:
             ((path, part),) = paths.items()
             rows = part.shape[0] if id(part) in self._slices else None
-            self.of[path].append(Use("add", "", None, self._keep(result), rows=rows))
+            self.of[path].append(ParameterUse("add", "", None, self._keep(result), rows=rows))
         else:
             self.unknown |= paths.keys()
 
@@ -87,7 +87,7 @@ class ParameterUses(TorchFunctionMode):
             if path := self.paths.get(id(arguments.get(argument)), ""):
                 bias = self.paths.get(id(arguments.get("bias")), "")
                 eps = arguments.get("eps") or 0.0
-                self.of[path].append(Use(func.__name__, argument, arguments["input"], results, bias, eps))
+                self.of[path].append(ParameterUse(func.__name__, argument, arguments["input"], results, bias, eps))
 
     def _path(self, value) -> str:
         """Return the path of a parameter, or of that of which a tensor has the first rows; "" for any other."""
