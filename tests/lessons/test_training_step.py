@@ -7,6 +7,8 @@ import tracer
 from tests.app.test_app import text, visited
 from tracer.lessons.loss import gradient_equations, training_step
 from tracer.lessons.loss.training_step import loss_of
+from tracer.verify.checks.outputs import training_gradient
+from tracer.verify.checks.reference_run import plain
 
 MODELS = [
     ("nanogpt", {}),
@@ -149,3 +151,15 @@ def test_the_page_takes_a_step_at_the_rate_that_is_chosen():
     assert len(table) == 21 and all("proven" in proof and "dis" not in proof for proof in table["proof"])
     at.select_slider[0].set_value(3.0).run()
     assert "the loss rose by" in text(at) and "The step was too long" in text(at)
+
+
+def test_verify_compares_the_norm_with_the_slope_of_the_loss(nanogpt, monkeypatch):
+    step, model, _ = nanogpt
+    run = plain(model, model.inputs(), model.trace(prove=False))
+    assert list(training_gradient.problems(run)) == []
+    line = step.lines[0]._replace(margin=2.0)
+    wrong = step._replace(squared_norm=1.01 * step.squared_norm, lines=(line,))
+    monkeypatch.setattr(training_gradient, "training_step", lambda *_: wrong)
+    first, second = training_gradient.problems(run)
+    assert first.startswith(f"the gradient of {line.paths[0]} is disproven")
+    assert second.startswith("the norm of the gradient is 2.26243, and the slope of the loss 2.2511")
