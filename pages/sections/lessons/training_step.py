@@ -169,12 +169,12 @@ def _norms(line: GradientLine) -> str:
 def _proof(line: GradientLine) -> str:
     if line.margin is None:
         return f":gray[no equation: {plain(line.problem)}]"
-    return f"{SIGNS[line.verdict]} {line.verdict}"
+    return f"{SIGNS[line.verdict]}\u00a0{line.verdict}"
 
 
 def _number(value: float) -> str:
     """Return a number with three digits, a tiny one by its exponent."""
-    return f"{value:.3g}" if abs(value) >= LEAST or not value else scientific(value)
+    return f"{value:.3g}" if abs(value) >= LEAST or not value else scientific(value).replace(" ", "\u00a0")
 
 
 def _signed(value: float) -> str:
