@@ -32,10 +32,16 @@ def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence
             "title": title("η: the learning rate", 14), "type": "log", "tickvals": list(rates),
             "ticktext": [f"{rate:g}" for rate in rates],
         },
-        "yaxis": {"title": title("loss after the step", 14), "range": [lowest - room, highest + room], "exponentformat": "power"},
+        "yaxis": {
+            "title": title("loss after the step", 14), "range": [lowest - room, highest + room],
+            "exponentformat": "power",
+        },
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "shapes": [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": before, "y1": before, "line": {"dash": "dot", "color": "#7a8494"}}
+            {
+                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": before, "y1": before,
+                "line": {"dash": "dot", "color": "#7a8494"},
+            }
         ],
     }  # fmt: skip
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
