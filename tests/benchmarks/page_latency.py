@@ -57,6 +57,7 @@ def bench() -> list[dict[str, Any]]:
         with closing(browser):
             return [
                 *_first(browser, address, number),
+                *_beats(browser, address, number),
                 *_keys(browser, address, number),
                 *_turns(browser, address, number),
             ]
@@ -141,6 +142,33 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
     yield _row("the map that follows the pointer", alive[1:], "s")
     yield _row("first load, requests on the wire", sizes[1:], "MB", 2.5)
     yield from _spent("a new visitor", number, since, STARTS)
+
+
+def _beats(browser, address: str, number: int) -> Iterator[dict]:
+    """Measure the film of the front page: its bytes, and from a key to the painted frame of the next beat."""
+    import tracer
+    from tracer.figures.film import message
+    from tracer.figures.film.storyboard import storyboard
+
+    packed = message.pack(storyboard(tracer.load("vit").trace(prove=False), prove=False))
+    yield _row("film of vit, as it is sent", [len(packed) / 1000], "kB", 400)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    received: list[int] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(len(data))))
+    page.goto(address)
+    page.locator(".film[data-beat]").wait_for()
+    page.wait_for_timeout(2000)
+    page.evaluate(WATCH)
+    received.clear()
+    since = _cpu(number)
+    for key in ("ArrowLeft", "ArrowRight") * (KEYS // 8):
+        for _ in range(4):
+            page.keyboard.press(key)
+            page.wait_for_timeout(150)
+    yield _row("film, from a key to the painted frame", page.evaluate("window.painted"), "ms", 50)
+    yield _row("film, messages that came for these keys", [len(received)], "messages", 0)
+    yield from _spent("a key on the film", number, since, KEYS)
+    page.close()
 
 
 def _requests(page) -> list:
