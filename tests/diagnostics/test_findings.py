@@ -198,5 +198,9 @@ def test_the_command_line_prints_them(own_module, capsys):
     assert main(["trace", "--module", own_module, "--format", "json"]) == 0
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["kind"] == "axes mixed" and finding["fix"]
+    assert main(["trace", "--module", own_module.replace(":", ".py:")]) == 0
+    assert "heads_of_mine.py:7" in capsys.readouterr().out
+    assert main(["trace", "--module", "heads_of_yours.py:factory"]) == 2
+    assert "there is no file 'heads_of_yours.py'" in capsys.readouterr().err
     assert main(["trace", "nanogpt", "--set", "T=8"]) == 0
     assert "finding" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A user's own module by name: `package.file:factory`, whose whole-number arguments are the symbols.
+"""A user's own module by name, `package.file:factory` or `FILE.py:factory`: its whole-number arguments are the symbols.
 
 The factory returns `(module, args)` or `(module, args, kwargs)`. Its arguments that have whole numbers for defaults,
 such as `def small(B=1, T=5, D=8)`, are sizes: called with others it builds the same module at other sizes, and that is
@@ -41,10 +41,13 @@ class OwnCodeError(ValueError):
 
 
 def factory(reference: str) -> Callable:
-    """Import the function `package.file:name`, from the working directory. Raise ValueError if that fails."""
-    path, colon, name = reference.partition(":")
+    """Import the function `package.file:name`, from the working directory, or that of `FILE.py:name`. Raise ValueError
+    if that fails."""
+    path, colon, name = reference.rpartition(":")
     if not (colon and path and name.isidentifier()):
-        raise ValueError(f"{quote(reference)} names no function, expected package.file:function")
+        raise ValueError(f"{quote(reference)} names no function, expected package.file:function or FILE.py:function")
+    if path.endswith(".py"):
+        path = _add_to_search_path(Path(path))
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -57,6 +60,18 @@ def factory(reference: str) -> Callable:
     if not callable(function):
         raise ValueError(f"{quote(path)} has no function {quote(name)}, expected one that returns (module, args)")
     return function
+
+
+def _add_to_search_path(file: Path) -> str:
+    """Make a file importable; return its name as a module."""
+    if not file.is_file():
+        raise ValueError(f"there is no file {quote(str(file))}, expected package.file:function or FILE.py:function")
+    if (folder := str(file.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    loaded = sys.modules.get(file.stem)
+    if loaded is not None and Path(loaded.__file__ or "").resolve() != file.resolve():
+        del sys.modules[file.stem]  # a file of the same name in another folder
+    return file.stem
 
 
 def sizes_of(function: Callable) -> dict[str, int]:

@@ -1,14 +1,14 @@
 """Run a model once and show every module, step, call, op or primitive of the run.
 
 Without --image and --text, the model runs on its own sample. `--set B=4` repeats the input four times. Another size
-than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other
-choices, such as `gelu=tanh`. `--no-values` runs it on the device `meta` instead, at any size, without weights and
-without memory, also from a folder with a `config.json` alone; `T_past` is then the number of tokens in the cache.
-`--module package.file:factory` runs your own module: `factory()` returns `(module, args)`, and its arguments with whole
-numbers for defaults are the symbols. If it fails, the command prints why, with the line, both shapes and repairs that
-were tried, and its exit status is 1. `--change block1.attention.weights="drop_heads(0)"` replaces the value of a line,
-by its id, in the run. `--cache` reads the last token of a text, after a cache of the keys and values of the tokens
-before it.
+than the weights were made for (D, h, L, …) runs with seeded random weights. `--set` also takes a model's other choices,
+such as `gelu=tanh`. `--no-values` runs it on the device `meta` instead, at any size, without weights and without
+memory, also from a folder with a `config.json` alone; `T_past` is then the number of tokens in the cache. `--module
+FILE.py:factory`, or `package.file:factory`, runs your own module: `factory()` returns `(module, args)`, and its
+arguments with whole numbers for defaults are the symbols. If it fails, the command prints why, with the line, both
+shapes and repairs that were tried, and its exit status is 1. `--change block1.attention.weights="drop_heads(0)"`
+replaces the value of a line, by its id, in the run. `--cache` reads the last token of a text, after a cache of the keys
+and values of the tokens before it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAME, the inputs, the sizes, the weights, and the view."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as `models` lists them")
     parser.add_argument(
-        "--module", metavar="PACKAGE.FILE:FACTORY", help="your own module: a function that returns (module, args)"
+        "--module",
+        metavar="FILE:FACTORY",
+        help="your own module: a function, as FILE.py:NAME or package.file:NAME, that returns (module, args)",
     )
     shared.inputs(parser)
     parser.add_argument(
@@ -82,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"--set {shorten(name)}=… is given {names.count(name)} times, expected once")
     if (options.name is None) == (options.module is None):
         conflict = f"{quote(options.name)} and --module {quote(options.module)} are two models, expected one"
-        raise ValueError("required: NAME, or --module PACKAGE.FILE:FACTORY" if options.name is None else conflict)
+        raise ValueError("required: NAME, or --module FILE:FACTORY" if options.name is None else conflict)
     if options.module and (
         input_option := next((o for o in ("image", "text", "weights") if getattr(options, o)), None)
     ):

@@ -7,7 +7,6 @@ recorded by its line, and each dimension is the formula over the symbols that fi
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -48,16 +47,6 @@ def annotate(reference: str, style: str = "comments") -> str:
 
 def source_of(reference: str) -> tuple[Path, Callable]:
     """Return the file that a reference names, and its factory."""
-    path, colon, name = reference.rpartition(":")
-    if colon and path.endswith(".py"):
-        place = Path(path)
-        if not place.is_file():
-            raise ValueError(f"there is no file {quote(path)}, expected FILE.py:FACTORY")
-        sys.path.insert(0, str(place.resolve().parent))
-        loaded = sys.modules.get(place.stem)
-        if loaded is not None and Path(loaded.__file__ or "").resolve() != place.resolve():
-            del sys.modules[place.stem]  # a file of the same name in another folder
-        reference = f"{place.stem}:{name}"
     function = user_factory.factory(reference)
     file = inspect.getsourcefile(function)
     if file is None:
