@@ -318,12 +318,12 @@ def next_token(
     facts = {"names": names, "most": MOST_KEPT, "writes": writes, "undoes": undoes}
 
     def take() -> None:
-        token = (st.session_state.get("next_token") or {}).get("token")
+        token = (st.session_state.get(Key.NEXT_TOKEN) or {}).get("token")
         if isinstance(token, int):
             write(token)
 
     component = _component("next_token", scripts=("headed", "next_token"))
-    component(key="next_token", data=_under(facts, logits), on_token_change=take)
+    component(key=Key.NEXT_TOKEN, data=_under(facts, logits), on_token_change=take)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:

@@ -36,7 +36,7 @@ class Key:
     MODEL = "model"
     OP = "op listed"
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
-    NUMBER, TOOLS = "number", "tools"
+    NUMBER, TOOLS, NEXT_TOKEN = "number", "tools", "next_token"
     FILM, UPLOAD = "film", "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 

@@ -79,14 +79,14 @@ def kind_of(seed: int) -> str:
     return Random(f"kind {seed}").choices(list(KINDS), [share for _, share in KINDS.values()])[0]
 
 
-def tried(seed: int, watch: Watch) -> dict:
+def tried(seed: int, watch: Watch, kill: float = KILL) -> dict:
     """Opens and shows the input of a seed; says how it ended, and what was wrong."""
     kind = kind_of(seed)
     module, chance = KINDS[kind][0], Random(seed)
     try:
         given = module.made(chance, watch.own)
         before, start = _peak(anew=True), time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, KILL)
+        signal.setitimer(signal.ITIMER_PROF, kill)
         signal.setitimer(signal.ITIMER_REAL, WAIT)
         watch.on, watch.seen = True, []
         outcome, wrong = _ended(module, given, chance)
@@ -195,7 +195,7 @@ def _warm(watch: Watch) -> None:
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:
             seeds[kind_of(seed)] -= 1
-            tried(seed, watch)
+            tried(seed, watch, kill=10 * KILL)
 
 
 def _addresses() -> int:

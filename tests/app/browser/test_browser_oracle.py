@@ -217,7 +217,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
         page.mouse.move(*at)
         shown = photo.evaluate(MAP)
         assert shown["lead"] == f"Block 2, head 4: {patch_name(token)} attends most to:"
-        assert patch_name(token) in shown["alt"] and shown["rule"].startswith(f"Patch {token} of 64,")
+        assert patch_name(token) in shown["alt"] and shown["rule"].startswith(f"Patch n = {token} of 64,")
         assert shown["python"] == f"trace.attention(layer=1, head=3, query={token})"
         check_row(shown | {"table": shown["table"][::9]}, weights[3, token])
         frame = page.locator(".query").bounding_box()
