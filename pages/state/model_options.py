@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pages.jobs import run_cache
@@ -40,12 +41,26 @@ def bare(model: str, options: run_cache.Options) -> run_cache.Options:
 
 
 def scaling(model: str, options: run_cache.Options) -> Scaling:
-    """Return the formulas of a model with these options, from a run at its default sizes."""
+    """Return the formulas of a model with these options, from a run at its default sizes; those of the cache from the
+    run that reads the last token after it, of a model that writes."""
     from pages.jobs.render_cache import of
+    from tracer.record import key_value_cache
     from tracer.record.cost_scaling import scaling as formulas  # loads sympy
 
-    run = run_cache.of_sample(model, bare(model, options), run_cache.first_sample(model))
-    return of(run, "scaling", lambda: formulas(run))
+    plain = bare(model, options)
+    run = run_cache.of_sample(model, plain, run_cache.first_sample(model))
+
+    def compute() -> Scaling:
+        costs = formulas(run)
+        if models.spec_of(model).decoder is None:
+            return costs
+        try:
+            cached = run_cache.load(model, plain).trace(cache=True, prove=False)
+        except ValueError:  # with a mask that looks ahead, keys of earlier tokens change with each new one
+            return costs
+        return replace(costs, cache=key_value_cache.elements_of_whole(run, cached))
+
+    return of(run, "scaling", compute)
 
 
 def impossible(model: str, options: run_cache.Options, formulas: Scaling) -> str:

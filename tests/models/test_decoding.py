@@ -55,6 +55,11 @@ def test_the_cache_that_a_run_returns_is_the_one_that_it_took_and_one_column(cac
             assert torch.equal(new[:, :, :-1], old)
 
 
+def test_a_model_whose_earlier_tokens_look_ahead_keeps_no_cache():
+    with pytest.raises(ValueError, match="mask='bidirectional' with a cache"):
+        tracer.load("nanogpt", mask="bidirectional").trace(cache=True)
+
+
 def test_positions_go_on_where_the_cache_ends(cached):
     assert r"T_{\mathrm{past}} - N" in cached["vit-text"].step("text_position").latex
     assert r"T_{\mathrm{past}}" in cached["llama"].step("angles").latex

@@ -8,7 +8,7 @@ import torch
 
 import tracer
 from pages.state import model_options
-from tests.app.test_app import opened, text
+from tests.app.test_app import opened, text, visited
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.export.math_labels import amount
@@ -98,7 +98,7 @@ def test_sizes_of_which_no_model_can_be_built_say_why(chosen, said):
 
 
 def controls(at) -> dict:
-    return {one.label.split("$")[1]: one for one in at.main.number_input}
+    return {one.label.split("$")[1]: one for one in at.main.number_input if "$" in one.label}
 
 
 def test_a_size_follows_at_once_and_a_run_confirms_it():
@@ -139,7 +139,7 @@ def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
 
 def test_what_is_too_large_to_run_is_counted_all_the_same():
     at = opened("pages/sizes.py")
-    at.main.button_group[0].set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()
+    at.main.button_group(key="preset vit").set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()
     assert not at.exception and at.main.metric[0].value == "632 M"
     assert "This size would take 632 M parameters" in text(at)
     at.switch_page("pages/trace.py").run()
@@ -184,6 +184,25 @@ def test_a_model_of_a_library_has_its_costs_at_any_size():
     over, under = (found.numbers(published | {"T": length})["cache"] for length in (at + 1, at - 1))
     assert under < numbers["params"] < over
     assert found.crossing(published) == pytest.approx(6 * 16384 * 53248 / (4 * 128 * 128))
+
+
+@pytest.mark.parametrize(("model", "heads"), [("nanogpt", "h"), ("llama", "h_kv"), ("vit-text", "h")])
+def test_the_cache_of_a_decoder_counts_the_tensors_that_it_returns(model, heads):
+    found = model_options.scaling(model, ())
+    decoder = tracer.load(model).decoder
+    inputs = decoder.inputs()
+    _, cache = decoder.net(*inputs, **inputs.named)
+    assert found.numbers({})["cache"] == sum(tensor.numel() for pair in cache for tensor in pair) > 0
+    assert heads in found.cache.split("*")
+
+
+def test_the_cache_of_a_decoder_is_on_its_page():
+    at = visited("sizes", model="nanogpt")
+    metrics = {one.label: one.value for one in at.main.metric}
+    assert metrics["Memory of the cache"] == "57.3 kB"
+    assert "Weights and cache take" in at.main.info[0].value
+    at.main.button_group(key="dtype").set_value("float32").run()
+    assert {one.label: one.value for one in at.main.metric}["Memory of the cache"] == "115 kB"
 
 
 def test_a_model_without_a_cache_has_no_length_at_which_it_overtakes():

@@ -9,8 +9,11 @@ import re
 from math import prod
 from typing import NamedTuple
 
+import sympy
+
 from tracer.record import Trace
 from tracer.symbols import cost
+from tracer.symbols.notation import parse, symbol
 
 NAMES = re.compile(r"(past_key_values|cache_params|past_buckets_states|mems|cache)\b.*")
 """The names under which models return what they keep for the next token."""
@@ -18,6 +21,8 @@ APPENDED = re.compile(r"\[1\]\[(\d+)\]\[[01]\]")
 """The places of keys and values in what a decoder returns that reads from a cache."""
 T_PAST = "T_past"
 """The size of the cache that a run reads."""
+KEYS = "block1.attention.key"
+"""The line of our own decoders that computes the keys of the first block."""
 BLOCK = re.compile(r"\[(\d+)\]")
 OPEN = "?"
 
@@ -59,3 +64,12 @@ def elements(trace: Trace) -> tuple[int, str]:
     depth = {"": (depths[len(blocks)], len(blocks))} if len(blocks) in depths else {}
     formulas = [(cost.elements([tensor.symbolic]), "", tensor.block) for tensor in tensors]
     return sum(prod(tensor.shape) for tensor in tensors), cost.total(formulas, depth)
+
+
+def elements_of_whole(whole: Trace, cached: Trace) -> str:
+    """Return the number of elements of the cache that holds every token of a run, as a formula.
+
+    `whole` is that run, of one of our own decoders, and `cached` the run that reads its last token after a cache.
+    """
+    length, formula = parse(whole.step(KEYS).symbolic[-2]), parse(elements(cached)[1])
+    return str(sympy.factor(formula.subs(symbol(T_PAST), length - symbol("T"))))

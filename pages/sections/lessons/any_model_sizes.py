@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 DTYPES = {"float32": 4, "bfloat16": 2, "float8": 1}
 """The bytes of a number by dtype."""
 WIDGET = "any size {} {}"
+
+
+class Memory(NamedTuple):
+    """The dtype that numbers are stored in, and the memory that there is."""
+
+    dtype: str
+    gigabytes: int
+
+    @property
+    def width(self) -> int:
+        """The bytes of a number."""
+        return DTYPES[self.dtype]
 
 
 @lru_cache(maxsize=8)
@@ -38,18 +51,39 @@ def show(model: str) -> None:
     except ValueError as error:
         st.info(texts.escape(f"{error}."))
         return
-    dtype = st.segmented_control("Each number is", list(DTYPES), default="bfloat16", key="dtype") or "bfloat16"
-    gigabytes = st.number_input("Memory in GB", 1, 100_000, 80, key="memory")
+    memory = memory_controls()
     sizes = _controls(model, scaling)
     try:
         now = scaling.complete(sizes)
     except ValueError as error:
         st.error(texts.escape(f"{error}."))
         return
-    _show_costs(scaling, now, DTYPES[dtype], int(gigabytes))
+    _show_costs(scaling, now, memory)
     _show_crossings(scaling, now)
     _show_formulas(scaling)
     st.caption(texts.escape(f"{note[:1].upper()}{note[1:]}." if note else ""))
+
+
+def memory_controls() -> Memory:
+    """Draw a control for the dtype of numbers, and one for the memory that there is; return their values."""
+    with st.container(horizontal=True, vertical_alignment="bottom", key="memory-controls"):
+        dtype = st.segmented_control("Each number is", list(DTYPES), default="bfloat16", key="dtype") or "bfloat16"
+        gigabytes = st.number_input("Memory in GB", 1, 100_000, 80, key="memory", width=160)
+    return Memory(dtype, int(gigabytes))
+
+
+def show_fit(params: int | None, cache: int | None, memory: Memory) -> None:
+    """Say whether weights and cache, in bytes, fit into the memory."""
+    if params is None or cache is None:
+        return
+    total, most = params + cache, memory.gigabytes * 10**9
+    what = "Weights and cache take" if cache else "The weights take"
+    share = f"{what} {amount(total, 'B')}"
+    if total <= most:
+        st.info(f"{share}: they fit into {memory.gigabytes:,} GB.", icon=":material/memory:")
+    else:
+        count = -(-total // most)
+        st.warning(f"{share}: {count:,} times {memory.gigabytes:,} GB are needed.", icon=":material/memory:")
 
 
 def _controls(model: str, scaling: Scaling) -> dict[str, int]:
@@ -68,10 +102,10 @@ def _controls(model: str, scaling: Scaling) -> dict[str, int]:
     return sizes
 
 
-def _show_costs(scaling: Scaling, now: dict[str, int], width: int, gigabytes: int) -> None:
+def _show_costs(scaling: Scaling, now: dict[str, int], memory: Memory) -> None:
     numbers = scaling.numbers(now)
     counts = {name: numbers[name] for name in ("params", "cache", "tensors")}
-    held = {name: None if count is None else count * width for name, count in counts.items()}
+    held = {name: None if count is None else count * memory.width for name, count in counts.items()}
     facts = (
         ("Parameters", numbers["params"], ""),
         ("FLOPs of one forward pass", numbers["flops"], ""),
@@ -82,27 +116,25 @@ def _show_costs(scaling: Scaling, now: dict[str, int], width: int, gigabytes: in
     with st.container(key="facts"):
         for label, value, unit in facts:
             st.metric(label, "?" if value is None else amount(value, unit))
-    if held["params"] is None or held["cache"] is None:
-        return
-    total, most = held["params"] + held["cache"], gigabytes * 10**9
-    share = f"Weights and cache take {amount(total, 'B')}"
-    if total <= most:
-        st.info(f"{share}: they fit into {gigabytes:,} GB.", icon=":material/memory:")
-    else:
-        st.warning(f"{share}: {-(-total // most):,} times {gigabytes:,} GB are needed.", icon=":material/memory:")
+    show_fit(held["params"], held["cache"], memory)
     st.caption("Activations are all tensors that the steps compute. A program that frees each of them needs far less.")
 
 
 def _show_crossings(scaling: Scaling, now: dict[str, int]) -> None:
-    name = notation.latex(scaling.length)
-    meets, overtakes = scaling.crossing(now), scaling.cache_overtakes_weights(now)
-    lines = []
+    name, meets = notation.latex(scaling.length), scaling.crossing(now)
+    lines = [cache_text(scaling, now)]
     if meets is not None:
-        lines.append(f"QKᵀ and the weighted sum cost as much as the MLP at ${name} = {_whole(meets)}$.")
-    if overtakes is not None:
-        lines.append(f"The cache is as large as the weights at ${name} = {_whole(overtakes)}$, with $B = {now['B']}$.")
-    if lines:
-        st.markdown("\n\n".join(lines))
+        lines.insert(0, f"QKᵀ and the weighted sum cost as much as the MLP at ${name} = {_whole(meets)}$.")
+    st.markdown("\n\n".join(filter(None, lines)))
+
+
+def cache_text(scaling: Scaling, now: Mapping[str, int]) -> str:
+    """Return a sentence on the length at which the cache overtakes the weights; empty where it never does."""
+    overtakes = scaling.cache_overtakes_weights(now)
+    if overtakes is None:
+        return ""
+    name = notation.latex(scaling.length)
+    return f"The cache is as large as the weights at ${name} = {_whole(overtakes)}$, with $B = {now['B']}$."
 
 
 def _whole(value: float) -> str:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import render_cache, run_cache
+from pages.sections.lessons import any_model_sizes
 from pages.state import model_options, session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 WIDGET, WHY, PRESET = "size {} {}", "size refused {}", "preset {}"
 SHIPPED = "As shipped"
-BYTES = 4
 OPTIONS = {
     "tied": "Tied vocabulary head",
     "bias": "Biases",
@@ -83,16 +83,22 @@ def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
 
 def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Show parameters, arithmetic and memory at the chosen sizes."""
-    numbers = scaling.numbers(now)
+    memory, numbers = any_model_sizes.memory_controls(), scaling.numbers(now)
+    held = {name: None if count is None else memory.width * count for name, count in numbers.items()}
+    caches = scaling.cache != "0"
     facts = (
-        ("Parameters", numbers["params"], "", scaling.params),
-        ("FLOPs of one forward pass", numbers["flops"], "", scaling.flops),
-        ("Memory of the weights", _bytes(numbers["params"]), "B", f"4*({scaling.params})"),
-        ("Memory of the activations", _bytes(numbers["tensors"]), "B", f"4*({scaling.tensors})"),
+        ("Parameters", numbers["params"], ""),
+        ("FLOPs of one forward pass", numbers["flops"], ""),
+        ("Memory of the weights", held["params"], "B"),
+        *([("Memory of the cache", held["cache"], "B")] if caches else []),
+        ("Memory of the activations", held["tensors"], "B"),
     )
     with st.container(key="facts"):
-        for label, value, unit, _ in facts:
+        for label, value, unit in facts:
             st.metric(label, "?" if value is None else amount(value, unit))
+    any_model_sizes.show_fit(held["params"], held["cache"], memory)
+    if caches and (crossing := any_model_sizes.cache_text(scaling, now)):
+        st.markdown(crossing)
     flops = numbers["flops"]
     flops_text = (
         "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
@@ -100,20 +106,21 @@ def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     if refused.before:
         sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
         st.warning(f"The numbers here still belong to {sizes_text}, because no model has the sizes that you chose.")
-    st.caption(f"{flops_text}Norms, softmax and sums are not counted. Memory assumes float32, 4 bytes per number.")
+    bytes_text = "1 byte" if memory.width == 1 else f"{memory.width} bytes"
+    st.caption(f"{flops_text}Norms, softmax and sums are not counted. A number in {memory.dtype} takes {bytes_text}.")
     with st.expander("The formulas", expanded=False):
-        lines = [f"**{label}**\n\n$$\n{notation.flowing(text)}\n$$" for label, _, _, text in facts[:2]]
-        head = "**Numbers in all activations, the tensors that the steps compute**"
-        lines.append(f"{head}\n\n$$\n{notation.flowing(scaling.tensors)}\n$$")
+        formulas = {
+            "Parameters": scaling.params,
+            "FLOPs of one forward pass": scaling.flops,
+            **({"Numbers in the cache of keys and values": scaling.cache} if caches else {}),
+            "Numbers in all activations, the tensors that the steps compute": scaling.tensors,
+        }
+        lines = [f"**{label}**\n\n$$\n{notation.flowing(formula)}\n$$" for label, formula in formulas.items()]
         follows = ", ".join(
             f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
         )
         lines += [f"Where {follows}."] if follows else []
         st.markdown("\n\n".join(lines))
-
-
-def _bytes(count: int | None) -> int | None:
-    return None if count is None else BYTES * count
 
 
 def _presets(model: str, scaling: Scaling) -> None:

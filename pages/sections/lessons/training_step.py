@@ -43,6 +43,8 @@ def show(run: NextTokenRun) -> None:
         "Training repeats four parts for text after text. Here they run once, on a copy of the model, with this text. "
         "The model on screen keeps its weights."
     )
+    if run_cache.changes(run.options):
+        st.caption("The step is taken by the model without the change of the run on screen.")
     rates = [descent.rate for descent in step.descents]
     rate = st.select_slider(
         "Learning rate η", rates, format_func=lambda rate: f"{rate:g}", **url_state.widget("rate", rates, FIRST_RATE)

@@ -366,6 +366,11 @@ class Model:
         """
         if self.spec.decoder is None:
             raise ValueError(f"{quote(self.name)} writes no text, so it keeps no cache of keys and values")
+        if self.options.get("mask") == "bidirectional":
+            raise ValueError(
+                "mask='bidirectional' with a cache: the keys of earlier tokens change with each new one, expected a "
+                "mask that hides later tokens"
+            )
         return self.spec.decoder(self)
 
     @cached_property
