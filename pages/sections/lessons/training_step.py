@@ -96,7 +96,7 @@ def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None
     with update:
         _part("4. Update", r"\boldsymbol{\theta} \leftarrow \boldsymbol{\theta} - \eta\,\nabla\mathcal{L}")
         st.metric("loss after", _number(descent.after), _signed(descent.after - step.before), delta_color="inverse")
-        st.caption(f"by the slope: {_signed(descent.prediction - step.before)}")
+        st.caption(f"by the slope: {_signed(descent.prediction - step.before).replace('-', '−')}")
 
 
 def _part(name: str, equation: str) -> None:

@@ -10,6 +10,12 @@ from tracer.lessons.writing import sampling
 
 pytestmark = pytest.mark.browser
 SET = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
+STRIP = """strip => {
+  const [all, cell] = [strip, strip.querySelector("[data-drawn]")].map((part) => part.getBoundingClientRect());
+  const needle = strip.querySelector("i").getBoundingClientRect();
+  return [all.width, needle.left + needle.width / 2, { left: cell.left, right: cell.right }];
+}"""
+"""The width of the tokens side by side, where the random number points, and the token that is drawn."""
 
 
 def test_the_text_is_coloured_and_the_gradient_drawn(page):
@@ -48,6 +54,11 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
             page.locator(f".next-token input[name={name}]").evaluate(SET, str(value))
         expected = sampling.probabilities(logits, temperature, k, p)[order]
         assert [text.replace("\xa0", " ") for text in shares.all_inner_texts()] == list(map(percent, expected))
+        if temperature:
+            width, needle, cell = page.locator(".next-token .strip").evaluate(STRIP)
+            assert cell["left"] - 1 <= needle <= cell["right"] + 1, (temperature, k, p)
+            first = page.locator(".next-token .strip span").first.bounding_box()
+            assert first["width"] == pytest.approx(width * expected[0], abs=1)
     likeliest = page.locator(".next-token .token").first.inner_text()
     assert page.locator(".next-token .write").inner_text() == f"Write “{likeliest}”"  # at temperature 0
     page.locator(".next-token .write").click()
