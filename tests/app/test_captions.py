@@ -69,6 +69,13 @@ GENERAL = {
         "how activations are counted; what is freed is not counted"
     ),
     "Each net is built without memory, and its parameters are counted.": "what a click does",
+    "The gradient of each parameter": "a heading",
+    (
+        "The way back begins at the logits and goes through the calls in reverse order. At a call, the gradient of a "
+        "parameter needs two tensors only: what went in, and the gradient at what came out. Each equation ran on "
+        "these, and its result was compared with the gradient of PyTorch’s autograd, number by number."
+    ): "how the page computes; each equation below has a verdict of its own",
+    "The step is taken by the model without the change of the run on screen.": "how the page computes",
     "The lines that the positions change": "the name of a table of these lines",
     (
         "The tokens are shuffled, the model runs on them, and its outputs are put back into the original order. Where "
