@@ -154,6 +154,11 @@ def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
     assert f"The model expected {trace.words[worst + 1]!r} least (token {worst + 2}) " in sentence
     assert says(sentence.partition("gave it ")[2].partition("%")[0] + "%", np.exp(-losses[worst]))
     check_gradients(page, model.net, trace, ids)
+    _, curves = plots(page)
+    assert [line["name"] for line in curves] == ["measured", "predicted: L − η‖∇L‖²"]
+    for line, shown in zip(curves, ("after", "prediction"), strict=True):
+        assert line["x"] == [descent.rate for descent in step.descents]
+        assert np.allclose(line["y"], [getattr(descent, shown) for descent in step.descents], rtol=1e-3, atol=1e-3)
     quiet(page)
 
 
@@ -176,8 +181,8 @@ def check_gradients(page, net, trace, ids: torch.Tensor) -> None:
             back = lambda gradient, part=part, at=at: torch.autograd.functional.vjp(part, at, gradient)[1]  # noqa: E731
             whole, branches = whole + back(whole), back(branches)
         expected.insert(0, (whole.norm(), branches.norm()))
-    page.locator(".js-plotly-plot .scatterlayer .trace").nth(1).wait_for()
-    (lines,) = plots(page)
+    page.locator(".js-plotly-plot .scatterlayer .trace").nth(3).wait_for()
+    lines, _ = plots(page)
     assert [line["name"] for line in lines] == ["with the residual path", "through attention and MLPs only"]
     for line, numbers_of in zip(lines, zip(*expected, strict=True), strict=True):
         assert line["x"] == list(range(5)) and np.allclose(line["y"], [float(one) for one in numbers_of], rtol=1e-3)
