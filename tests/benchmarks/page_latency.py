@@ -150,7 +150,7 @@ def _beats(browser, address: str, number: int) -> Iterator[dict]:
     from tracer.figures.film import message
     from tracer.figures.film.storyboard import storyboard
 
-    packed = message.pack(storyboard(tracer.load("vit").trace(prove=False), prove=False))
+    packed = message.pack(storyboard(tracer.load("vit").trace()))
     yield _row("film of vit, as it is sent", [len(packed) / 1000], "kB", 400)
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     received: list[int] = []

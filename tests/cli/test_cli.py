@@ -282,6 +282,13 @@ def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch
     assert status != 0 and "--app needs the tests of a checkout of the project" in error
 
 
+def test_what_needs_a_checkout_finds_this_one():
+    from tracer.cli.commands import verify
+    from tracer.cli.commands.measurements import bench
+
+    assert bench.CHECKOUT == verify.CHECKOUT == ROOT
+
+
 def test_bench_goes_on_without_the_cpu_of_a_server_that_ended(monkeypatch):
     from tests.benchmarks import page_latency
 

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[4]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
