@@ -8,6 +8,12 @@ CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 """The page shows through."""
 PLAIN = {"showgrid": False, "zeroline": False}
 """An axis without lines."""
+CURVES = {
+    **CLEAR,
+    "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+}
+"""The layout of a chart of curves: room for the names of its axes, and a legend above it."""
 
 
 def title(text: str, size: int = 16) -> dict:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from tracer.figures.palette import STAGES
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.svg_layout import CURVES, title
 
 
 def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[int], here: int) -> go.Figure:
@@ -23,12 +23,10 @@ def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[i
         )
     ]  # fmt: skip
     layout = {
-        **CLEAR,
+        **CURVES,
         "height": 340,
-        "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
         "xaxis": {"title": title("T: number of the token, from 1", 14)},
         "yaxis": {"title": title("FLOP for this token", 14), "type": "log", "exponentformat": "SI"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "shapes": [
             {"type": "line", "x0": here, "x1": here, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
         ],

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from tracer.figures.palette import STAGES
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.svg_layout import CURVES, title
 
 
 def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence[float], before: float) -> go.Figure:
@@ -25,9 +25,8 @@ def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence
     lowest, highest = min(*after, before), max(*after, before)
     room = 0.08 * (highest - lowest)
     layout = {
-        **CLEAR,
+        **CURVES,
         "height": 340,
-        "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
         "xaxis": {
             "title": title("η: the learning rate", 14), "type": "log", "tickvals": list(rates),
             "ticktext": [f"{rate:g}" for rate in rates],
@@ -36,7 +35,6 @@ def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence
             "title": title("loss after the step", 14), "range": [lowest - room, highest + room],
             "exponentformat": "power",
         },
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         "shapes": [
             {
                 "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": before, "y1": before,

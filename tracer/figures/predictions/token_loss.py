@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from PIL import Image
 
 from tracer.figures.palette import STAGES
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.svg_layout import CURVES, title
 from tracer.figures.tensors.image_patches import data_uri
 
 DEEPEST = 0.65
@@ -83,11 +83,9 @@ def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
         )
     ]  # fmt: skip
     layout = {
-        **CLEAR,
+        **CURVES,
         "height": 380,
-        "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
         "xaxis": {"title": title("ℓ: the stream after block ℓ, 0 before the first", 14), "dtick": 1},
         "yaxis": {"title": title("norm of ∂loss/∂X", 14), "type": "log", "dtick": 1, "exponentformat": "power"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
