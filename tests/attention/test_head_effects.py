@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tracer
+from tracer import zoo
 from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects
 
 
@@ -93,7 +94,7 @@ def test_a_run_without_attention_is_refused_in_a_sentence(vit):
 
 def test_a_loss_beside_the_output_is_left_out():
     """ViTMAE returns its loss first: one number for the whole batch."""
-    model = tracer.load("hf:vit_mae")
+    model = tracer.load("hf:vit_mae", **zoo.tiny("hf:vit_mae"))
     inputs = model.inputs()
     off = head_effects(model, inputs, model.trace(prove=False))
     assert not off.points and (off.change[np.isfinite(off.change)] > 0).all()

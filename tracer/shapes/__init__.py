@@ -444,7 +444,7 @@ class PartialSolution:
         and in those tried so far; return the comparisons for which such a run would be too large."""
         names = [name for name in runs[0] if all(name in at for at in (*runs, *self.tried))]  # others can't be chosen
         runs = [vocabulary.complete(at) for at in (*runs, *self.tried)]
-        trials = Trials(runs, names, vocabulary.complete)
+        trials = Trials(runs, names, vocabulary.complete, vocabulary.derived)
         untried, count = [], 0
         for guard in self._guards():
             at = trials.sizes(guard)

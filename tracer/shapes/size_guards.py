@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from tracer.capture.tensors.logged_sizes import Comparison, Read, Term
-from tracer.shapes.solver import value_of
+from tracer.shapes.solver import names_of, value_of
 
 FARTHEST = 8
 """Factor of the largest of each size so far up to which it may grow in another run."""
@@ -105,11 +105,18 @@ class Trials:
     """The choice of sizes at which guards come out otherwise than in all runs so far.
 
     `runs` are the sizes of these runs, the traced one first, derived ones included, and `names` the sizes that can be
-    chosen; `complete` adds the derived ones.
+    chosen; `complete` adds the derived ones, whose formulas are `derived`.
     """
 
-    def __init__(self, runs: Iterable[dict[str, int]], names: Collection[str], complete: Callable[[dict], dict]):
+    def __init__(
+        self,
+        runs: Iterable[dict[str, int]],
+        names: Collection[str],
+        complete: Callable[[dict], dict],
+        derived: dict[str, str],
+    ):
         self._runs, self._names, self._complete = list(runs), tuple(names), complete
+        self._derived = derived
         self._start = min(self._runs, key=self._cost)
         self._largest = {name: max(run[name] for run in self._runs) for name in names}
         self._units = {name: math.gcd(*(run[name] for run in self._runs)) for name in names}
@@ -132,7 +139,7 @@ class Trials:
             return {}
         flips = [
             (guard.is_at_edge(self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
-            for name in self._names
+            for name in self._sources(guard)
             for number in self._numbers(name, guard)
             if guard.outcome(self._complete(at := {**start, name: number})) not in (outcome, None)
         ]
@@ -140,6 +147,14 @@ class Trials:
             return {}
         near = [(at_edge, distance, at) for at_edge, distance, is_near, at in flips if is_near]
         return min(near, key=lambda choice: choice[:2])[2] if near else None
+
+    def _sources(self, guard: Guard) -> list[str]:
+        """Return the sizes that can be chosen and that the terms of a guard depend on, perhaps by derived ones."""
+        sources = {name for formula in guard.formulas() for name in names_of(formula)}
+        for name, formula in reversed(self._derived.items()):  # each is computed from those before it
+            if name in sources:
+                sources.update(names_of(formula))
+        return [name for name in self._names if name in sources]
 
     def _is_near(self, at: dict[str, int], name: str) -> bool:
         return self._cost(at) <= LARGEST * self._most and at[name] <= FARTHEST * self._largest[name]

@@ -280,6 +280,11 @@ def _compile(text: str):
     return names, sympy.lambdify([parse(name) for name in names], expression, "math")
 
 
+def names_of(text: str) -> list[str]:
+    """Return the names of the sizes in a formula."""
+    return _compile(text)[0]
+
+
 def value_of(text: str, sizes: dict[str, int]) -> float:
     """Return the value of a formula at these sizes. Raise KeyError with the name of a missing size."""
     names, function = _compile(text)
