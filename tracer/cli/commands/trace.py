@@ -164,18 +164,14 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     input_sizes = {name: sizes.pop(name) for name in runs if name in sizes}
     model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
     shared.check_takes(options, model.takes)
-    if model.valueless:
-        print(f"{options.name}: {model.weights}", file=sys.stderr)
-        options.no_values = True
-        settings = {"primitives": primitives, "change": change, "cache": options.cache}
-        return model.trace(photo, options.text, values=False, **settings, **input_sizes)
-    if zoo.is_foreign(options.name):
+    if model.valueless or zoo.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
         sizes_text = ", ".join(f"{name}={value}" for name, value in sizes.items())
         print(f"{options.name} with {sizes_text}: {model.weights}", file=sys.stderr)
-    cache = options.cache
-    return model.trace(photo, options.text, primitives=primitives, change=change, cache=cache, **input_sizes)
+    options.no_values = model.valueless
+    settings = {"primitives": primitives, "change": change, "cache": options.cache, "values": not model.valueless}
+    return model.trace(photo, options.text, **settings, **input_sizes)
 
 
 def _trace_without_values(options: argparse.Namespace, photo) -> Trace:
