@@ -261,3 +261,55 @@ class RepeatedHeads(nn.Module):
 def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
     lines = {tracer.trace(RepeatedHeads(), torch.randn(B, 5, 6), symbols={"B": 0}).steps[-1].latex for B in (2, 3)}
     assert len(lines) == 1 and r"(2\,2')" in lines.pop()
+
+
+def masked(mask, longest=1, otherwise=lambda scores: scores):
+    """Attention whose mask is left out where there are no more than so many tokens."""
+
+    def attend(x):
+        scores, places = x @ x.transpose(-1, -2), torch.arange(x.shape[1])
+        scores = mask(scores, places[:, None], places) if x.shape[1] > longest else otherwise(scores)
+        return scores.softmax(-1) @ x
+
+    return attend
+
+
+def hide(scores, rows, columns):
+    return scores.masked_fill(columns > rows, -1e9)
+
+
+def fused(longest):
+    """Fused attention that is causal where there are more than so many tokens."""
+
+    def attend(x):
+        heads = x[:, None]
+        return F.scaled_dot_product_attention(heads, heads, heads, is_causal=x.shape[1] > longest)[:, 0]
+
+    return attend
+
+
+HIDES_NOTHING = {
+    "a causal mask of a fused attention": fused(1),
+    "a causal mask": masked(lambda scores, rows, columns: torch.where(rows >= columns, scores, -1e9)),
+    "a mask of what comes later": masked(hide),
+    "what comes later, the other way": masked(lambda scores, rows, columns: torch.where(rows < columns, -1e9, scores)),
+}
+HIDES = {
+    "a token's own place": masked(lambda scores, rows, columns: torch.where(rows > columns, scores, -1e9)),
+    "its own place, the other way": masked(lambda scores, rows, columns: scores.masked_fill(columns == rows, -1e9)),
+    "a second token": masked(hide, longest=2),
+    "a second token of a fused attention": fused(2),
+    "other scores of a single token": masked(hide, otherwise=lambda scores: 2 * scores),
+    "places that count from the end": masked(
+        lambda scores, rows, columns: torch.where(rows - len(rows) + 5 >= columns, scores, -1e9)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*HIDES_NOTHING, *HIDES])
+def test_a_mask_that_is_left_out_where_it_hides_nothing_is_no_other_path(name):
+    with torch.no_grad():
+        run = tracer.trace(Of({**HIDES_NOTHING, **HIDES}[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
+    notes = " ".join(step.note for step in run.steps)
+    assert ("the code takes another path" in notes) == (name in HIDES)
+    assert all(step.verdict in ("proven", "recomputed") for step in run.steps)

@@ -30,6 +30,9 @@ ARGUMENT = -1
 """What stands for a producer where an op differs in its arguments, is there at some sizes only, or is returned at some
 only."""
 
+EQUAL = {"ge": True, "le": True, "eq": True, "gt": False, "lt": False, "ne": False}
+"""What each comparison gives of a position and itself."""
+
 Match = Sequence[int | None]
 
 
@@ -148,6 +151,50 @@ class Dataflow:
         return maker if self._place is None else self._place.get(maker, maker)
 
 
+class PositionMasks:
+    """The selections of a run by a comparison of positions, such as a causal mask.
+
+    Of a single token such a selection takes all of one operand, so that code may leave it out there.
+    """
+
+    def __init__(self, flow: Dataflow, calls: Iterable[Call]):
+        self._flow = flow
+        self._counts = {
+            call.last - 1
+            for call in _flatten(calls)
+            if call.name == "arange" and "start" not in call.arguments and call.arguments.get("step", 1) == 1
+        }
+
+    def find_unmasked(self, op: int | str, shape: tuple[int, ...]) -> tuple[int | str, tuple[int, int]] | None:
+        """Return the source of what a selection takes where its result has this shape, and the ops that are not needed
+        for it; None if its mask can hide something there, or if the op is no such selection."""
+        if isinstance(op, str) or self._flow.ops[op].name not in ("where", "masked_fill"):
+            return None
+        event, sources = self._flow.ops[op], self._flow.sources(self._flow.ops[op])
+        place = 0 if event.name == "where" else 1
+        mask, (sizes, *_), (whole, *_) = sources[place], event.inputs[place], event.outputs[0]
+        if isinstance(mask, str) or len(shape) != len(whole) or not self._compares_positions(mask):
+            return None
+        axes = [len(whole) - len(sizes) + axis for axis, size in enumerate(sizes) if size > 1]
+        taken = EQUAL[self._flow.ops[mask].name]
+        if any(shape[axis] != 1 for axis in axes) or (event.name == "masked_fill" and taken):
+            return None
+        kept = (1 if taken else 2) if event.name == "where" else 0
+        return (sources[kept], (op, mask)) if event.inputs[kept][0] == whole else None
+
+    def _compares_positions(self, op: int) -> bool:
+        """Return whether an op compares positions that are both counted from 0."""
+        event = self._flow.ops[op]
+        return event.name in EQUAL and len(event.inputs) == 2 and self._counts.issuperset(self._flow.sources(event))
+
+
+def _flatten(calls: Iterable[Call]) -> Iterator[Call]:
+    """Yield calls and those inside of them."""
+    for call in calls:
+        yield call
+        yield from _flatten(call.inner)
+
+
 def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
     """Yield ops of a run that are one op of a probe, which has fewer iterations of a loop: each with the one before."""
     last: dict[int, int] = {}
@@ -159,13 +206,15 @@ def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
 
 
 def diverging(
-    run: Sequence[OpEvent], returned: Sequence[int | str], calls: Iterable[Call], probe: Recording, match: Match
+    run: Sequence[OpEvent], returned: Sequence[int | str], calls: Sequence[Call], probe: Recording, match: Match
 ) -> Iterator[tuple[int, int]]:
     """Yield each op of a run that takes something else in a probe, with the producer that is another one there.
 
-    Several ops that are one in the probe are turns of a loop that it has fewer of: what they take is not compared.
+    Several ops that are one in the probe are turns of a loop that it has fewer of: what they take is not compared. A
+    mask that hides nothing in the probe may be missing there.
     """
     ours, theirs = Dataflow(run), Dataflow(probe.ops, probe.numbers)
+    masks, needless = PositionMasks(ours, calls), set[int]()
     times = Counter(j for j in match if j is not None)
 
     def differs(a: int | str, b: int | str) -> bool:
@@ -179,7 +228,13 @@ def diverging(
         run_op, probe_op = run[i], probe.ops[j]
         if _dtypes(run_op.inputs) == _dtypes(probe_op.inputs) and _dtypes(run_op.outputs) != _dtypes(probe_op.outputs):
             yield i, ARGUMENT
-        before, there = ours.sources(run[i]), theirs.sources(probe.ops[j])
+        before, there = ours.sources(run_op), theirs.sources(probe_op)
+        for place, (a, b) in enumerate(zip(before, there, strict=False)):
+            if differs(a, b) and len(before) == len(there) == len(probe_op.inputs):
+                unmasked = masks.find_unmasked(a, probe_op.inputs[place][0])
+                if unmasked and not differs(unmasked[0], b):
+                    before[place] = unmasked[0]
+                    needless.update(unmasked[1])
         others = [a for a, b in zip(before, there, strict=False) if differs(a, b)]
         others += before[len(there) :] or ([before[-1]] if len(there) > len(before) > 0 else [])
         yield from ((i, a if isinstance(a, int) else ARGUMENT) for a in others)
@@ -193,5 +248,6 @@ def diverging(
     for call in calls:
         ops = range(call.first, call.last)
         missing = [op for op in ops if match[op] is None and (not run[op].layout or _is_cast(run[op]))]
+        missing = [op for op in missing if op not in needless]
         if missing and not (call.inner and is_in_probe(run, call, probe, match, owners)):
             yield from ((op, ARGUMENT) for op in missing)

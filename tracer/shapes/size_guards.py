@@ -52,6 +52,12 @@ class Guard(NamedTuple):
         """Return whether both terms are equal at these sizes: what is chosen by `<` is often the same there."""
         return self.outcome_of(operator.eq, sizes) is True
 
+    def is_single(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether all that is compared is 1 at these sizes: a mask that is chosen often hides nothing there."""
+        with suppress(ArithmeticError, ValueError, KeyError):
+            return all(value_of(formula, dict(sizes)) == 1 for formula in self.formulas())
+        return False
+
     def formulas(self) -> set[str]:
         """Return the formulas of the sizes that are compared."""
         return {str(leaf.size) for leaf in _leaves((self.left, self.right)) if isinstance(leaf, Read)}
@@ -101,6 +107,12 @@ def _evaluate(term: Term, sizes: Mapping[str, int]) -> float:
     return term
 
 
+def _doubt(guard: Guard, sizes: Mapping[str, int]) -> int:
+    """Return how little a run at these sizes tells of the code beyond a guard: 0 where that shows, 1 at the edge, and 2
+    where all that is compared is 1."""
+    return 1 if guard.is_at_edge(sizes) else 2 * guard.is_single(sizes)
+
+
 class Trials:
     """The choice of sizes at which guards come out otherwise than in all runs so far.
 
@@ -130,23 +142,26 @@ class Trials:
         self._runs.append(self._complete(sizes))
 
     def sizes(self, guard: Guard) -> dict[str, int] | None:
-        """Return the nearest sizes at which a guard comes out otherwise than in all runs so far, beyond the edge if
-        there are any; empty if there are none, or a run was there, and None if all would be too large."""
+        """Return the nearest sizes at which a guard comes out otherwise than in all runs so far, beyond the edge and
+        above 1 if there are any; empty if there are none, or a run was there, and None if all would be too large."""
         start = {name: self._start[name] for name in self._names}
         outcome = guard.outcome(self._runs[0])
-        others = [run for run in self._runs if guard.outcome(run) not in (outcome, None)]
-        if not all(map(guard.is_at_edge, others)):
+        known = {_doubt(guard, run) for run in self._runs if guard.outcome(run) not in (outcome, None)}
+        if 0 in known:
             return {}
         flips = [
-            (guard.is_at_edge(self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
+            (_doubt(guard, self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
             for name in self._sources(guard)
             for number in self._numbers(name, guard)
             if guard.outcome(self._complete(at := {**start, name: number})) not in (outcome, None)
         ]
-        if not flips or (others and all(at_edge for at_edge, *_ in flips)):
+        flips = [flip for flip in flips if flip[0] not in known]
+        if not flips:
             return {}
-        near = [(at_edge, distance, at) for at_edge, distance, is_near, at in flips if is_near]
-        return min(near, key=lambda choice: choice[:2])[2] if near else None
+        near = [(doubt, distance, at) for doubt, distance, is_near, at in flips if is_near]
+        if not near:
+            return {} if known else None
+        return min(near, key=lambda choice: choice[:2])[2]
 
     def _sources(self, guard: Guard) -> list[str]:
         """Return the sizes that can be chosen and that the terms of a guard depend on, perhaps by derived ones."""
