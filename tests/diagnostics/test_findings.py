@@ -141,7 +141,8 @@ def test_the_skewed_positions_of_xlnet_are_on_purpose():
 
 
 def test_verify_fails_for_a_finding_that_nobody_acknowledged(monkeypatch):
-    model, (finding,) = small("vit-note"), tracer.trace(merge, HEADS).findings
+    sizes = {"H": 12, "W": 8, "P": 4, "D": 12, "d_k": 5, "d_ff": 10, "L": 2}
+    model, (finding,) = tracer.load("vit-note", **sizes), tracer.trace(merge, HEADS).findings
     assert "problems" not in report(model)
     monkeypatch.setattr("tracer.diagnostics.findings.find", lambda trace: (finding, replace(finding, intent="a test")))
     assert report(model)["problems"] == [as_text.sentence(finding, model.trace())]

@@ -128,6 +128,7 @@ class Model:
     _solutions: dict = field(default_factory=dict, repr=False)
     _changed: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
     _lines: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
+    _opened: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
@@ -395,8 +396,7 @@ class Model:
         by `at`, they may be those of a run at other sizes."""
         key = interventions, at
         if (lines := self._lines.get(key)) is None:
-            net = with_interventions(self.net, interventions) if interventions else self.net
-            model = replace(self, net=net, interventions=interventions, _solutions={}) if interventions else self
+            model = self._with_interventions(interventions) if interventions else self
             with torch.no_grad():
                 recording = model._record(inputs, 0, False, False)
                 solution, _ = model._solve(recording, {**inputs.sizes, **self.sizes}, inputs)
@@ -405,6 +405,14 @@ class Model:
             lines = line_sites(recording, book.steps)
             self._lines.put(key, lines)
         return lines
+
+    def _with_interventions(self, interventions: tuple[Intervention, ...]) -> Model:
+        """Return the model with these interventions and its solutions, which runs at several sizes share."""
+        if (model := self._opened.get(interventions)) is None:
+            net = with_interventions(self.net, interventions)
+            model = replace(self, net=net, interventions=interventions, _solutions={})
+            self._opened.put(interventions, model)
+        return model
 
     def derived_steps(self, recording: Recording, sizes: dict[str, int]) -> list[DerivedStep]:
         """Return the textbook's steps for a run of these inputs' sizes, without proofs."""

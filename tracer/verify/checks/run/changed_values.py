@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from tracer.capture.tensors.pytree import output_tensors
 from tracer.record import Step
-from tracer.verify.checks.reference_run import PlainRun
+from tracer.verify.checks.reference_run import PlainRun, array
 
 NEAR = 1e-5
 """Largest difference of an output, as a share of its largest number."""
@@ -184,7 +184,8 @@ def _inputs(run: PlainRun) -> Iterator[str]:
     net = run.model.net
     permuted = dict(run.model.with_changes({"weights": "permute(1)"}, run.inputs).net.named_parameters())
     for name, parameter in net.named_parameters():
-        if not torch.equal(permuted[name].flatten().sort().values, parameter.flatten().sort().values):
+        before, after = (np.sort(array(tensor), axis=None) for tensor in (parameter, permuted[name]))
+        if not np.array_equal(before, after):
             yield f"permute(1) gives {name!r} other numbers, not another order of its own"
     large = max(net.named_parameters(), key=lambda entry: entry[1].numel(), default=None)
     if large is not None and torch.equal(permuted[large[0]], large[1]):
