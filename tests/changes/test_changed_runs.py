@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tracer
+from tests.support.loaded_models import load
 from tracer import changes
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
@@ -131,7 +132,7 @@ def test_threads_change_one_model_at_once(vit):
 
 @pytest.mark.parametrize("name", ["hf:llama", "hf:gpt2"])
 def test_fused_attention_is_opened_where_a_line_inside_is_changed(name):
-    model = tracer.load(name)
+    model = load(name)
     plain = model.trace(prove=False)
     layer = next(step.id for step in plain.steps if step.id.endswith("attention.weights")).removesuffix(".weights")
     assert plain.step(f"{layer}.weights").recomputed

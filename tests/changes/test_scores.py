@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import tracer
+from tests.support.loaded_models import load
 from tests.support.sweeping import cases
 from tracer.record import split_id
 
@@ -81,16 +82,15 @@ def test_a_closed_mask_is_opened_wherever_it_is_added(style):
     assert {step.verdict for step in trace.steps} == {"proven"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    cases(
-        ("nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"),
-        ("hf:gpt2", "hf:llama"),
-    ),
-)
-@pytest.mark.parametrize("change", ["bidirectional", "prefix(3)", "open(4;1,2)", ["bidirectional", "window(2)"]])
+MASKED = "nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"
+OPENED = ["bidirectional", "prefix(3)", "open(4;1,2)", ["bidirectional", "window(2)"]]
+EACH = [(name, change) for name in MASKED for change in OPENED]
+ALWAYS = [*(("hf:gpt2", change) for change in OPENED), ("hf:llama", "prefix(3)")]
+
+
+@pytest.mark.parametrize(("name", "change"), cases(EACH, ALWAYS))
 def test_masks_of_models_are_opened(name, change):
-    model = tracer.load(name)
+    model = load(name)
     trace = model.trace(change={"*.attention.scores": change})
     assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
     size = trace.attentions[0].queries

@@ -249,10 +249,10 @@ def test_a_strangers_run_is_text_and_an_empty_one_is_refused():
 
 def test_the_command_writes_a_film_of_a_model_and_of_a_saved_run(tmp_path, capsys):
     page, saved, again = tmp_path / "a.html", tmp_path / "a.safetensors", tmp_path / "b.html"
-    assert main(["film", "vit-note", "--out", str(page)]) == 0
-    assert main(["trace", "vit-note", "--out", str(saved)]) == 0
+    assert main(["film", "nanogpt", "--out", str(page)]) == 0
+    assert main(["trace", "nanogpt", "--out", str(saved)]) == 0
     assert main(["film", str(saved), "--out", str(again)]) == 0
-    assert "A run of vit-note" in page.read_text() and "A run of vit-note" in again.read_text()
+    assert "A run of nanogpt" in page.read_text() and "A run of nanogpt" in again.read_text()
     capsys.readouterr()
     for arguments, sentence in (
         (["film", "vit", "--text", "To be"], "'vit' takes no text"),

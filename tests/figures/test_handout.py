@@ -36,10 +36,10 @@ def test_what_a_strangers_run_says_is_text():
 
 def test_the_command_writes_a_handout_of_a_model_and_of_a_saved_run(tmp_path, capsys):
     model, saved, again = tmp_path / "a.html", tmp_path / "a.safetensors", tmp_path / "b.html"
-    assert main(["handout", "vit-note", "--out", str(model)]) == 0
-    assert main(["trace", "vit-note", "--out", str(saved)]) == 0
+    assert main(["handout", "nanogpt", "--out", str(model)]) == 0
+    assert main(["trace", "nanogpt", "--out", str(saved)]) == 0
     assert main(["handout", str(saved), "--out", str(again)]) == 0
-    assert "A run of vit-note" in model.read_text() and "A run of vit-note" in again.read_text()
+    assert "A run of nanogpt" in model.read_text() and "A run of nanogpt" in again.read_text()
     capsys.readouterr()
     assert main(["handout", "vit", "--text", "To be"]) == 2
     assert "'vit' takes no text" in capsys.readouterr().err

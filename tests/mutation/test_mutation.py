@@ -42,6 +42,16 @@ def listed() -> tuple[Mistake, ...]:
     return tuple(rule.mistake() for rule in LISTED)
 
 
+@functools.cache
+def draws() -> tuple[Mistake, ...]:
+    return tuple(drawn())
+
+
+@functools.cache
+def possible() -> tuple[Mistake, ...]:
+    return tuple(every())
+
+
 def tried(*names: str) -> dict[str, str]:
     """What caught each of a sample, tried on one small model, in a process whose imports the harness can undo."""
     command = [sys.executable, "-c", SAMPLE, *names]
@@ -70,7 +80,7 @@ def test_a_mistake_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(n
 
 def test_there_are_enough_and_each_can_be_applied():
     assert len(LISTED) >= 60 and len({mistake.name for mistake in LISTED}) == len(LISTED)
-    for mistake in (*listed(), *drawn()[::5]):
+    for mistake in (*listed(), *draws()[::5]):
         changed = mistake.applied()
         assert changed != mistake.text()
         if mistake.file.endswith(".py"):
@@ -125,10 +135,10 @@ def test_the_report_names_survivors_and_the_bar():
 
 @pytest.mark.sweep
 def test_a_place_has_all_that_can_be_drawn_there():
-    mistake = drawn()[0]
+    mistake = draws()[0]
     _, found = reports.chosen([f"{mistake.file}:{mistake.line}"], 0)
     assert mistake in found and {(one.file, one.line) for one in found} == {(mistake.file, mistake.line)}
-    assert len(found) >= sum((one.file, one.line) == (mistake.file, mistake.line) for one in drawn())
+    assert len(found) >= sum((one.file, one.line) == (mistake.file, mistake.line) for one in draws())
     with pytest.raises(ValueError, match="expected a name, a file or FILE:LINE of one"):
         reports.chosen([f"{mistake.file}:100000"], 0)
 
@@ -147,11 +157,11 @@ def test_what_mistakes_are_drawn_from_has_to_be_there(monkeypatch, pattern, mess
 
 
 def test_every_mistake_that_can_be_drawn_changes_something():
-    assert all(mistake.new != f"({mistake.old})" for mistake in every())
+    assert all(mistake.new != f"({mistake.old})" for mistake in possible())
 
 
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):
-    mistake = drawn()[0]
+    mistake = draws()[0]
     monkeypatch.setitem(reports.HARMLESS, (qualified(mistake.file, mistake.line), mistake.name, ""), "it is never read")
     assert reports.line(Trial(mistake, tried=2)).endswith(
         "SURVIVED 2 models and files of tests; harmless: it is never read"
@@ -162,7 +172,7 @@ def test_a_survivor_that_is_harmless_says_why(monkeypatch):
 @pytest.mark.sweep
 def test_what_is_called_harmless_can_be_drawn():
     for within, name, part in reports.HARMLESS:
-        same = [one for one in every() if one.name == name and part in _line(one)]
+        same = [one for one in possible() if one.name == name and part in _line(one)]
         assert any(_within(one, within) for one in same), (within, name, part)
 
 
