@@ -55,7 +55,8 @@ def asked(word: str) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_shown():
-    """No run is shown with what a test made up."""
+    """No run is shown with what a test made up, and no server that ended before holds checks back."""
+    background_checks.stopped.clear()
     background_checks._shown.clear()
     yield
     background_checks._shown.clear()

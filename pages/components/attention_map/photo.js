@@ -80,8 +80,10 @@ function layPhoto(map, find, state, choose) {
     state.look = find(".map").dataset.look = look;
   });
   const small = []; // sketches of the crop for other pictures
-  const shown = find("img").decode().then(() => {
-    const whole = sketchOf(find("img"), map);
+  const image = find("img");
+  let freed = false;
+  const sketch = () => {
+    const whole = sketchOf(image, map);
     Object.assign(find(".sketch"), { width: whole.width, height: whole.height }).getContext("2d").drawImage(whole, 0, 0);
     hatch(find(".outside"), map);
     const [x, y] = [whole.width / width, whole.height / height];
@@ -89,6 +91,9 @@ function layPhoto(map, find, state, choose) {
       const area = [left * x, top * y, (right - left) * x, (bottom - top) * y];
       canvas.getContext("2d").drawImage(whole, ...area, 0, 0, canvas.width, canvas.height);
     }
+  };
+  image.decode().then(sketch, (error) => {
+    if (!freed) throw error; // else another map came before this photo was decoded
   });
 
   function draw(cells, open) {
@@ -118,5 +123,9 @@ function layPhoto(map, find, state, choose) {
     small.push(Object.assign(canvas, { width: SMALL, height: Math.round((SMALL * (bottom - top)) / (right - left)) }));
     return canvas;
   }
-  return { draw, cropped, shown, free: () => URL.revokeObjectURL(address) };
+  const free = () => {
+    freed = true;
+    URL.revokeObjectURL(address);
+  };
+  return { draw, cropped, free };
 }

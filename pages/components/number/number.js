@@ -211,8 +211,6 @@ export default function ({ data, parentElement, setStateValue }) {
     if (facts.answer && facts.cell === me.cell) draw(me, facts.answer);
     if (facts.point) dispatchEvent(new CustomEvent("pointed", { detail: { place: facts.point, exact: facts.exact } }));
   };
-  if (plugin) drawn();
-  else loadMaths(facts.katex).then(drawn);
   const { cell } = placeInAddress(PLACE);
   document.body.toggleAttribute("data-follow", Boolean(me.cell));
   if (other) {
@@ -221,6 +219,9 @@ export default function ({ data, parentElement, setStateValue }) {
       me.open(cell, false);
     } else if (me.cell) me.close(false);
   }
+  // After the cell of the address is open: a panel that is mounted anew may have its answer already, and gets no second.
+  if (plugin) drawn();
+  else loadMaths(facts.katex).then(drawn);
 
   const asked = ({ detail }) => {
     if (detail.fresh) me.trail = [];
