@@ -62,16 +62,23 @@ def _keep(over: Event) -> None:
             photo = samples(models.samples(name)).get(sample)
             mask_controls.ahead(name, sample, photo and photo())
         ready.set()
+        if limits().prewarm == "first":
+            break
         render_gate.wait(PATIENCE)
+    else:
+        _prewarm_checks_and_notes(over)
+    gc.collect()
+    gc.freeze()
+    while not over.wait(EVERY):
+        gc.collect()
+
+
+def _prewarm_checks_and_notes(over: Event) -> None:
     first, *others = note_statements.titles()
     _read((first,), over)
     for name in models.names():
         background_checks.wait((name, ()))
     _read(others, over)
-    gc.collect()
-    gc.freeze()
-    while not over.wait(EVERY):
-        gc.collect()
 
 
 def _read(notes: Iterable[str], over: Event) -> None:

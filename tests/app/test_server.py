@@ -227,6 +227,19 @@ def test_all_samples_can_be_run_ahead():
     assert {name for name, _ in found} == set(models.names())
 
 
+@pytest.mark.parametrize(("prewarm_bound", "count"), [("first", 1), ("all", 3)])
+def test_a_server_computes_ahead_what_its_variable_says(monkeypatch, prewarm_bound, count):
+    runs, rest, over = [], [], threading.Event()
+    monkeypatch.setenv("TRACER_PREWARM", prewarm_bound)
+    monkeypatch.setattr(prewarm, "ahead", lambda: iter([("vit", "horse"), ("vit", "ship"), ("vit", "cat")]))
+    monkeypatch.setattr(prewarm.mask_controls, "ahead", lambda name, sample, photo: runs.append(sample))
+    monkeypatch.setattr(prewarm, "_prewarm_checks_and_notes", lambda over: rest.append(over))
+    monkeypatch.setattr(over, "wait", lambda seconds: True)
+    monkeypatch.setattr(prewarm.gc, "set_threshold", lambda *counts: None)
+    prewarm._keep(over)
+    assert len(runs) == count and bool(rest) == (prewarm_bound == "all")
+
+
 def test_of_a_model_whose_runs_are_large_one_is_made_ahead(monkeypatch):
     monkeypatch.setattr(run_cache, "large", lambda name, sample: (name, sample) == ("vit", "horse"))
     of_vit = [sample for name, sample in prewarm.ahead() if name == "vit"]

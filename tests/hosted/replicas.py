@@ -79,7 +79,9 @@ def certificate(folder: Path) -> ssl.SSLContext:
 
 
 def replica(port: int, folder: Path, running: ExitStack) -> App:
-    return running.enter_context(App(folder / f"replica-{port}.log", port=port, health="/healthz", TRACER_HOSTED="1"))
+    return running.enter_context(
+        App(folder / f"replica-{port}.log", port=port, health="/healthz", TRACER_HOSTED="1", TRACER_PREWARM="all")
+    )
 
 
 def start(command: list, log, running: ExitStack) -> None:

@@ -48,7 +48,7 @@ class Server:
 @contextmanager
 def started() -> Iterator[Server]:
     """A server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
-    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt") as app:
+    with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", TRACER_PREWARM="all") as app:
         yield Server(app.address, app.process.pid, app.log)
 
 

@@ -155,7 +155,7 @@ def test_the_bounds_of_a_server_are_those_that_hold():
         for name, (home, hosted) in BOUNDS.items()
     }
     assert {name: row for name, row in rows.items() if name in bounds} == bounds
-    assert set(rows) - set(bounds) == {"TRACER_MODELS", "TRACER_HOST", "TRACER_FRAMED_BY"}
+    assert set(rows) - set(bounds) == {"TRACER_MODELS", "TRACER_HOST", "TRACER_FRAMED_BY", "TRACER_PREWARM"}
 
 
 def test_the_extras_are_those_of_the_package():

@@ -35,8 +35,9 @@ def free_port() -> int:
 class App:
     """The app on a port of its own, which it keeps when it is started again; what it says goes to the end of `log`.
 
-    `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. A variable of
-    the environment that is None is taken out. Used with `with`, it is ended at the end.
+    `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. It computes only its
+    first run before anybody asks, unless TRACER_PREWARM says otherwise. A variable of the environment that is None is
+    taken out. Used with `with`, it is ended at the end.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class App:
         self.address = f"http://127.0.0.1:{self.port}"
         self.root, self.log_file, self.health = root, log, health
         self.command = [sys.executable, "-m", "tracer", "app", "--port", str(self.port), "--", *options]
-        named = {"MALLOC_ARENA_MAX": "2", **os.environ, **environment}  # as `make run` and the containers start it
+        named = {"MALLOC_ARENA_MAX": "2", "TRACER_PREWARM": "first", **os.environ, **environment}
         self.environment = {name: value for name, value in named.items() if value is not None}
         self.process: subprocess.Popen | None = None
 

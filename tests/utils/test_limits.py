@@ -37,6 +37,7 @@ def test_each_bound_has_a_variable(monkeypatch):
         ("TRACER_TEXT", "many", "TRACER_TEXT='many' was given, expected a whole number above 0"),
         ("TRACER_VISITORS", "0", "TRACER_VISITORS='0' was given, expected a whole number above 0"),
         ("TRACER_MEMORY_GB", "nan", "TRACER_MEMORY_GB='nan' was given, expected a number above 0"),
+        ("TRACER_PREWARM", "none", "TRACER_PREWARM='none' was given, expected all or first"),
         ("TRACER_RUNS", "x" * 200, r"TRACER_RUNS='x+ … x+' was given"),
     ],
 )

@@ -40,6 +40,7 @@ class Limits:
     runs: int  # runs of all visitors that go on or wait at once
     model_gb: float  # gigabytes of float32 weights of one model
     memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
+    prewarm: str  # what the server computes before anybody asks: "all" samples and checks, or the "first" run alone
 
     def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
         """Return the models that are offered, `ours` first; None where any is."""
@@ -93,6 +94,7 @@ VARIABLES = (
     "TRACER_MODELS",
     "TRACER_HOST",
     "TRACER_FRAMED_BY",
+    "TRACER_PREWARM",
     *(f"TRACER_{name.upper()}" for name in BOUNDS),
 )
 
@@ -119,8 +121,11 @@ def _read(stated: tuple[str, ...]) -> Limits:
             raise ValueError(
                 f"TRACER_FRAMED_BY={quote(site)} was given, expected a site such as https://school.example"
             )
+    prewarm = settings["TRACER_PREWARM"] or "all"
+    if prewarm not in ("all", "first"):
+        raise ValueError(f"TRACER_PREWARM={quote(prewarm)} was given, expected all or first")
     more_models = tuple(more) if hosted or more else None
-    return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, **bounds)
+    return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, prewarm=prewarm, **bounds)
 
 
 def _bound(variable: str, settings: dict[str, str], default: float) -> float:

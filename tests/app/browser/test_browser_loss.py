@@ -1,5 +1,7 @@
 """The pages of the loss and of writing in a real browser: a text in colours, and a text that grows token by token."""
 
+import re
+
 import numpy as np
 import pytest
 from playwright.sync_api import expect
@@ -27,8 +29,7 @@ def test_the_text_is_coloured_and_the_gradient_drawn(page):
     settled(page)
     assert letters.all_inner_texts() == ["T", "o", " ", "b", "e"] and letters.first.get_attribute("class") == "unasked"
     assert "−log p = " in letters.nth(1).get_attribute("title")
-    shade = letters.nth(1).evaluate("letter => getComputedStyle(letter).backgroundColor")
-    assert shade.startswith("rgba(201, 116, 29, ")
+    expect(letters.nth(1)).to_have_css("background-color", re.compile(r"rgba\(201, 116, 29, "))
     page.get_by_text("through attention and MLPs only").wait_for()
     assert page.evaluate(FIT)
     quiet(page)
