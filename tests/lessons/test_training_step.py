@@ -1,5 +1,7 @@
 """One step of training: each gradient as an equation, mistakes in them, the update, and the page of it."""
 
+import re
+
 import pytest
 import torch
 
@@ -55,6 +57,40 @@ def test_equal_blocks_share_a_line_and_the_letters_are_those_of_the_textbook(nan
     wide = lines["block1.mlp.expand.weight"]
     assert (wide.symbolic, wide.shape) == (("D", "d_ff"), (128, 512))  # of W, which PyTorch stores transposed
     assert lines["tokens.weight"].latex.count(r"\partial \mathcal{L}") == 3  # its own, and one for each use
+
+
+GRADIENT = r"\frac{\partial \mathcal{L}}{\partial %s}"
+PRINTED = {
+    ("nanogpt", "positions"): r"\left[\sum_{B} <\mathbf{X}^{(0)}>\ ;\ \mathbf{0}\right]",
+    ("nanogpt", "tokens.weight"): r"{\operatorname{onehot}\left(\mathbf{t}\right)}^{\top}\,<\mathbf{X}_t>"
+    r" + {\left(<\mathbf{Z}>\right)}^{\top}\,\mathbf{X}_f",
+    ("nanogpt", "norm.weight"): r"\sum_{B,\,T} \left(\frac{\mathbf{X}^{(1)} - \mu(\mathbf{X}^{(1)})}"
+    r"{\sqrt{\sigma^2(\mathbf{X}^{(1)}) + 10^{-5}}} \odot <\mathbf{X}_f>\right)",
+    ("nanogpt", "norm.bias"): r"\sum_{B,\,T} <\mathbf{X}_f>",
+    ("nanogpt", "block1.attention.query.weight"): r"{\tilde{\mathbf{X}}^{(1)}}^{\top}\,"
+    r"\operatorname{concat}_{h}\left(<\mathbf{Q}^{(1)}>\right)",
+    (
+        "nanogpt",
+        "block1.attention.query.bias",
+    ): r"\sum_{B,\,T} \operatorname{concat}_{h}\left(<\mathbf{Q}^{(1)}>\right)",
+    ("nanogpt", "block1.mlp.expand.weight"): r"{\hat{\mathbf{X}}^{(1)}}^{\top}\,<\mathbf{U}^{(1)}>",
+    ("llama", "norm.weight"): r"\sum_{B,\,T} \left(\frac{\mathbf{X}^{(1)}}"
+    r"{\sqrt{\operatorname{mean}({\mathbf{X}^{(1)}}^2) + 10^{-5}}} \odot <\mathbf{X}_f>\right)",
+}
+
+
+@pytest.mark.parametrize("name", ["nanogpt", "llama"])
+def test_each_rule_is_printed_as_it_stands_in_a_textbook(name):
+    step = step_of(name, L=1)[0]
+    lines = {line.paths[0]: line.latex.partition(" = ") for line in step.lines}
+    for (model, path), equation in PRINTED.items():
+        if model == name:
+            assert lines[path][2] == re.sub("<(.*?)>", lambda letter: GRADIENT % letter[1], equation)
+    assert lines["norm.weight"][0] == GRADIENT % r"\boldsymbol{\gamma}_{f}"
+    assert step.logits.latex == GRADIENT % r"\mathbf{Z}_i" + (
+        r" = \begin{cases} \dfrac{\operatorname{softmax}(\mathbf{Z}_i) - \operatorname{onehot}(\mathbf{t}_{i+1})}"
+        r"{B\,(T - 1)} & i < T \\ 0 & i = T \end{cases}"
+    )
 
 
 def with_mistake(monkeypatch, node, run) -> dict[str, str]:

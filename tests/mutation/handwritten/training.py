@@ -1,0 +1,82 @@
+"""Mistakes in a step of training: in the gradients as equations, in what is proven of them, and in the update."""
+
+from __future__ import annotations
+
+from tests.mutation.rules import code, text
+
+RULES = (
+    code(
+        "a product of rows in reverse",
+        {"$l.reshape(*$a).transpose(0, 1) @ $r": "$l.reshape(*$a).flip(0).transpose(0, 1) @ $r"},
+        within="RowsProduct.run",
+    ),
+    code(
+        "a gradient before its operand",
+        {"RowsProduct(operand, gradient) if $x else $y": "RowsProduct(gradient, operand) if $x else $y"},
+        within="gradient_equations",
+    ),
+    code("a mean of rows for their sum", {"$x.sum(0)": "$x.mean(0)"}, within="RowsSum.run"),
+    code(
+        "rows added to the token after theirs",
+        {"$x.flatten().long()": "$x.flatten().long().roll(1)"},
+        within="TokenRows.run",
+    ),
+    code("rows that were not used above those that were", {"[rows, $z]": "[$z, rows]"}, within="PaddedRows.run"),
+    code(
+        "a gradient per token of the text for one per token that is predicted",
+        {"B * (T - 1)": "B * T"},
+        within="LogitsGradient.run",
+    ),
+    code("targets that are not shifted", {"$t[:, 1:]": "$t[:, :-1]"}, within="LogitsGradient.run"),
+    code("the gradient of the last token first", {"[rows, $z]": "[$z, rows]"}, within="LogitsGradient.run"),
+    code("the first use of a tied matrix alone", {"Plus(*terms)": "terms[0]"}, within="gradient_equations.equation"),
+    code(
+        "heads that are not joined",
+        {"MergeHeads(gradient, $h)": "gradient.args and Tensor(derivative(step.symbol), tuple(self.axes), key)"},
+        within="gradient_equations",
+    ),
+    code(
+        "the factor of a norm without the norm",
+        {"Times($n(use.eps, operand), gradient)": "Times(operand, gradient)"},
+        within="gradient_equations",
+    ),
+    code("a norm of roots for a norm of deviations", {"(LayerNorm, NormalisedLayer)": "(LayerNorm, NormalisedRMS)"}),
+    code("a letter that its line does not have", {"$a != $b": "False"}, within="_Letters._check"),
+    code("a weight as it is stored", {"tuple(reversed(symbolic)) if $t else $s": "$s"}, within="training_step"),
+    text("a target that is the token itself, in print", {"_{i+1}": "_{i}"}, within="LogitsGradient"),
+    text("a printed mean over all tokens", {r"{B\,(T - 1)}": r"{B\,T}"}, within="LogitsGradient"),
+    text("a printed product without its transpose", {r"}^{\top}": "}"}, within="RowsProduct"),
+    text("printed rows of tokens without their transpose", {r"}^{\top}": "}"}, within="TokenRows"),
+    text("zeros that are not printed", {r"\ ;\ \mathbf{0}": ""}, within="PaddedRows"),
+    text("a derivative that is printed as a quotient", {r"}{\partial ": "}{"}, within="gradient_equations.derivative"),
+    code("the smallest error of a cell", {"$x.shares($a).max()": "$x.shares($a).min()"}, within="training_step.prove"),
+    code("the smallest error of equal blocks", {"max($x, default=None)": "min($x, default=None)"}, within="_group"),
+    code(
+        "the norms of equal blocks in reverse",
+        {"tuple($n for $l in group for $n in $l.norms)": "tuple(norm for line in group for norm in line.norms)[::-1]"},
+        within="_group",
+    ),
+    code("a call without a rule for one that has one", {"path in self.uses.unknown": "False"}, within="training_step"),
+    code("a loss at tokens that are not the next", {"$t[:, 1:]": "$t[:, :-1]"}, within="training_step.loss_of"),
+    code(
+        "an update uphill", {"weights[path] - rate * $g": "weights[path] + rate * $g"}, within="training_step._descend"
+    ),
+    code(
+        "a prediction of twice the step",
+        {"before - rate * squared": "before - 2 * rate * squared"},
+        within="training_step._descend",
+    ),
+    code(
+        "a sum of gradients for that of their squares",
+        {"$g.square().sum()": "$g.abs().sum()"},
+        within="training_step._descend",
+    ),
+    code("steps one after another", {"weights[path] - $x": "parameter - $x"}, within="training_step._descend"),
+    code("a loss that agrees whatever it is", {"AGREES = 0.1": "AGREES = 1000.0"}),
+    code("the first rows of a table as all of it", {"part.shape[0] if $x else None": "None"}, within="ParameterUses"),
+    code("a layout that is taken for another call", {"func in LAYOUTS and $x": "False"}, within="ParameterUses"),
+    code("a bias that is read as a weight", {'("weight", "bias")': '("weight",)'}, within="ParameterUses._record_call"),
+    code(
+        "a slice from the end as the first rows", {"index.stop >= 0": "index.stop"}, within="parameter_uses._first_rows"
+    ),
+)
