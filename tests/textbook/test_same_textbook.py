@@ -313,3 +313,16 @@ def test_a_mask_that_is_left_out_where_it_hides_nothing_is_no_other_path(name):
     notes = " ".join(step.note for step in run.steps)
     assert ("the code takes another path" in notes) == (name in HIDES)
     assert all(step.verdict in ("proven", "recomputed") for step in run.steps)
+
+
+@pytest.mark.parametrize(
+    ("share", "symbolic"), [(1 / 4, "floor(T/4)"), (1.25 / 4, "?")], ids=["a quarter", "five sixteenths"]
+)
+def test_a_shape_that_is_solved_with_one_batch_says_so_and_holds_at_other_lengths(share, symbolic):
+    """⌈T/3⌉ - 1 and ⌊5T/16⌋ are the same in the runs that a shape is solved from: a longer one tells them apart."""
+    with torch.no_grad():
+        first = Of(lambda x: x.reshape(-1, 8)[: int(share * x.shape[0] * x.shape[1])].softmax(0))
+        run = tracer.trace(first, torch.randn(1, 4, 8), symbols={"B": 0, "T": 1})
+    last = run.steps[-1]
+    assert last.symbolic == (symbolic, "8")
+    assert ("Its shape was solved with B held at 1" in last.note) == (symbolic != "?")

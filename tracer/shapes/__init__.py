@@ -8,7 +8,7 @@ predicts that probe, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -312,6 +312,11 @@ def held_size(note: str) -> str:
     return note.removeprefix(AT_SOME).split()[0] if note.startswith(AT_SOME) else ""
 
 
+def _held_batch(notes: Iterable[str]) -> int:
+    """Return the B that was held for some ops; 0 if there are none."""
+    return next((int(note.split()[-1]) for note in notes if held_size(note)), 0)
+
+
 def is_near(value: float, number: float) -> bool:
     """Return whether a number equals the value of a formula, up to float rounding."""
     return abs(value - number) <= NEAR * abs(number)
@@ -435,9 +440,15 @@ class PartialSolution:
                     self.edges[entry.first] = edge
 
     def try_beyond(self, vocabulary: Vocabulary, notes: Sequence[str]) -> None:
-        """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs."""
+        """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs.
+
+        Those that were solved with B held are compared in runs with the same B.
+        """
         for choices in vocabulary.beyond:
             any(self._try(vocabulary, at, notes) for at in choices)
+            if batch := _held_batch(notes):
+                compared = ["" if held_size(note) else note for note in notes]
+                any(self._try(vocabulary, {**at, "B": batch}, compared) for at in choices)
 
     def try_guards(self, vocabulary: Vocabulary, runs: Sequence[dict[str, int]], notes: Sequence[str]) -> list[Guard]:
         """Drop the formulas that runs contradict in which a comparison of sizes comes out otherwise than in the `runs`,

@@ -12,7 +12,8 @@ from tracer.expr.function_call import Opaque
 from tracer.expr.math.algebra import Product
 from tracer.expr.node import Node, infer
 from tracer.record import Name, Op, Operand, Step, dtype_name
-from tracer.shapes import Solution, value_of
+from tracer.shapes import UNKNOWN, Solution, held_size, value_of
+from tracer.shapes.solver import names_of
 from tracer.textbook.steps import DerivedStep, Line, opaque
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, proven_shape
@@ -25,6 +26,7 @@ Same = Callable[[Any, Any], bool]
 
 UNPROVEN = "not executed: the trace was made with prove=False"
 FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+HELD = "Its shape was solved with {size} held at {number}: it is not known at others."
 
 
 def steps_of(
@@ -98,7 +100,7 @@ def _step(
     if solution and solution.has_sizes and not fused:
         solved = derived.solved or solution.outputs[derived.op][derived.output]
     symbolic, note = proven_shape(line, solved, same)
-    notes = ("", FUSED.format(op=op.op)) if fused else (note, proof.note)
+    notes = ("", FUSED.format(op=op.op)) if fused else (note or _note_held(op, symbolic), proof.note)
     if isinstance(line.equation, Opaque):
         notes = (*notes[:1], line.equation.note)
     return Step(
@@ -126,6 +128,12 @@ def _step(
         inside=op.index if fused else None,
         of_input=line.of_input,
     )
+
+
+def _note_held(op: Op, symbolic: Sequence[str]) -> str:
+    """Return a note on a shape that was solved with a size held, and may depend on it; "" for any other."""
+    held, names = held_size(op.note), {name for size in symbolic if size != UNKNOWN for name in names_of(size)}
+    return HELD.format(size=held, number=op.note.split()[-1]) if held and names and held not in names else ""
 
 
 @lru_cache(maxsize=4096)
