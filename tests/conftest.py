@@ -18,6 +18,9 @@ from tests.support.serving import App
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
+# Processes that tests start keep what they compile: compiling the package takes each of them half a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The same examples on every run: a failure is then a change, and nothing is written beside the tests.
 hypothesis.settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("steady")

@@ -21,6 +21,7 @@ QUIET = {
     "MKL_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "2",
     "STREAMLIT_LOGGER_LEVEL": "critical",
+    "PYTHONDONTWRITEBYTECODE": "1",  # no input may write a file, so what is imported late is not kept
 }
 ENDED = {
     signal.SIGPROF: "takes processor time without end",

@@ -215,13 +215,15 @@ def test_a_failure_is_explained_repaired_and_then_on_screen(enabled):
 
 def test_a_run_without_an_end_is_ended(enabled, monkeypatch, tmp_path):
     alive = tmp_path / SIGNAL
-    monkeypatch.setattr(own_run, "LONGEST", 12)
     body = f"import time\nwhile True:\n    open({str(alive)!r}, 'a').write('.')\n    time.sleep(.05)\n"
-    result = own_run.run(body, "model")
-    assert "did not end" in result.refusal
-    size = alive.stat().st_size if alive.exists() else 0
+    for seconds in (5, 20, 60):  # a machine under load takes long until the code begins
+        monkeypatch.setattr(own_run, "LONGEST", seconds)
+        assert "did not end" in own_run.run(body, "model").refusal
+        if alive.exists():
+            break
+    size = alive.stat().st_size
     time.sleep(0.5)
-    assert (alive.stat().st_size if alive.exists() else 0) == size
+    assert alive.stat().st_size == size
 
 
 def test_what_the_code_does_to_python_stays_in_its_process(enabled):
