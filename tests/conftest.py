@@ -21,6 +21,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Processes that tests start keep what they compile: compiling the package takes each of them half a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Thousands of formulas are simplified in one process; SymPy's own default holds a thousand results.
+os.environ.setdefault("SYMPY_CACHE_SIZE", "50000")
+
 # The same examples on every run: a failure is then a change, and nothing is written beside the tests.
 hypothesis.settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("steady")
@@ -51,6 +54,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # what a run makes is seldom in cycles
 
 
 @pytest.fixture

@@ -28,16 +28,13 @@ def test_trace_prints_its_run_and_open_what_the_file_has(capsys, small):
     sizes = {name: int(value) for name, value in (pair.split("=") for pair in SMALL[1:])}
     checked = tracer.load("vit", **sizes).trace().check()
     assert any(step.checked for step in checked.steps)
-    for level, trace in (("steps", checked), ("ops", checked)):
-        for format in export.FORMATS:
-            status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
-            assert (
-                status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
-            )
-            assert out == export.render(trace, level, format)
-            assert run(capsys, "open", path, "--level", level, "--format", format)[1] == export.render(
-                serialization.open(path), level, format
-            )
+    opened = serialization.open(path)
+    for level, format in (*(("steps", format) for format in export.FORMATS), ("ops", "table"), ("ops", "json")):
+        status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
+        assert status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
+        assert out == export.render(checked, level, format)
+        out = run(capsys, "open", path, "--level", level, "--format", format)[1]
+        assert out == export.render(opened, level, format)
 
 
 def test_primitives_are_recorded_when_asked_for(capsys, small, tmp_path):

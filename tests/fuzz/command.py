@@ -23,6 +23,8 @@ QUIET = {
     "STREAMLIT_LOGGER_LEVEL": "critical",
     "PYTHONDONTWRITEBYTECODE": "1",  # no input may write a file, so what is imported late is not kept
 }
+WARM = 12
+"""How many inputs of each kind a process opens before it counts, so that most pages were drawn once."""
 ENDED = {
     signal.SIGPROF: "takes processor time without end",
     signal.SIGALRM: "waits for something without end",
@@ -67,11 +69,14 @@ class Tally:
         return "\n".join([*lines, f"{self.count:,} inputs, {len(self.wrong)} findings"])
 
 
-def results(first: int, stop: int, step: int = 1) -> Iterator[dict]:
-    """What became of the input of every `step`-th seed, in order. A process that an input ends is started anew."""
+def results(first: int, stop: int, step: int = 1, warm: int = WARM) -> Iterator[dict]:
+    """What became of the input of every `step`-th seed, in order. A process that an input ends is started anew.
+
+    Each process opens `warm` others of each kind first.
+    """
     while first < stop:
         at = None
-        with tempfile.TemporaryFile() as log, _started(first, stop, step, log) as process:
+        with tempfile.TemporaryFile() as log, _started(first, stop, step, warm, log) as process:
             for line in process.stdout:
                 if line.startswith("at "):
                     at = int(line[3:])
@@ -95,9 +100,9 @@ def _ended(seed: int, why: str) -> dict:
     return {"seed": seed, "kind": "unknown", "outcome": "failed", "cpu": 0.0, "memory": 0, "wrong": [why]}
 
 
-def _started(first: int, stop: int, step: int, log) -> subprocess.Popen:
+def _started(first: int, stop: int, step: int, warm: int, log) -> subprocess.Popen:
     program = f"import sys; sys.path[:0] = {[str(TESTS.parent)]!r}\n"
-    program += f"from tests.fuzz import worker; worker.main({first}, {stop}, {step})"
+    program += f"from tests.fuzz import worker; worker.main({first}, {stop}, {step}, {warm})"
     command = [sys.executable, "-c", program]
     options = {"cwd": TESTS.parent, "env": {**os.environ, **QUIET}, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, **options)

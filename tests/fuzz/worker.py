@@ -153,14 +153,14 @@ def _peak(anew: bool = False) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 
-def main(first: int, stop: int, step: int) -> None:
-    """Opens the inputs of the seeds `first`, `first + step` … below `stop`."""
+def main(first: int, stop: int, step: int, warm: int) -> None:
+    """Opens the inputs of the seeds `first`, `first + step` … below `stop`, after `warm` others of each kind."""
     said = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(prefix="fuzz") as own:
         watch = Watch(Path(own))
-        _warm(watch)
+        _warm(watch, warm)
         said.write("warm\n")
         resource.setrlimit(resource.RLIMIT_AS, (_addresses() + ROOM, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, resource.RLIM_INFINITY))
@@ -189,9 +189,9 @@ def replay(seed: int) -> int:
     return 0
 
 
-def _warm(watch: Watch) -> None:
-    """Inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
-    seeds = dict.fromkeys(KINDS, 12)
+def _warm(watch: Watch, count: int) -> None:
+    """Opens inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
+    seeds = dict.fromkeys(KINDS, count)
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:
             seeds[kind_of(seed)] -= 1
