@@ -55,6 +55,9 @@ SAME = {
     "rolled by half a length": lambda x: x.roll(x.shape[1] // 2, 1),
     "rolled by one": lambda x: x.roll(1, 1),
     "padded": lambda x: F.pad(x, (0, 0, 0, 3)),
+    "padded to fours": lambda x: F.pad(x, (0, 0, 0, -x.shape[1] % 4)).exp(),
+    "padded in front to threes": lambda x: F.pad(x, (0, 0, -x.shape[1] % 3, 0)).exp(),
+    "all tokens padded to fours": lambda x: F.pad(x.flatten(0, 1), (0, 0, 0, -x[..., 0].numel() % 4)).exp(),
     "a power": lambda x: x**2 + 1,
     "a number near a root": lambda x: x / (8 + 1e-5) ** 0.5,
     "seven": lambda x: x + 7,
@@ -76,6 +79,20 @@ def book(function, batch: int, length: int):
 def test_the_textbook_is_that_of_the_module(name):
     first, *others = (book(SAME[name], *sizes) for sizes in SIZES)
     assert others == [first] * len(others)
+
+
+def test_a_padding_is_the_difference_of_two_sizes():
+    padding = r"\operatorname{pad}_{0,\,0,\,0,\,4\,\left\lceil \frac{%s}{4} \right\rceil - %s}"
+    for name, size in (("padded to fours", "T"), ("all tokens padded to fours", r"B\,T")):
+        assert padding % (size, size) in book(SAME[name], 3, 5)[-1][1]
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_padding_without_a_formula_says_so_even_where_it_adds_nothing(limit):
+    with torch.no_grad():
+        padded = Of(lambda x: F.pad(x, (0, 0, limit, max(0, 6 - x.shape[1]))).softmax(1))
+        run = tracer.trace(padded, torch.randn(2, 9, 8), symbols={"B": 0, "T": 1})
+    assert "0 moves with the sizes, and no formula was found for it" in run.steps[-1].note
 
 
 @pytest.mark.parametrize("name", ("the root of a length", "the logarithm of a length", "an unbiased mean"))

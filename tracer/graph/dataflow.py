@@ -31,8 +31,8 @@ class Graph:
     (`replace`). Derived properties, such as liveness, are computed on first use.
     """
 
-    def __init__(self, calls: Iterable[Call], run: CallLog):
-        self.calls, self.run = tuple(calls), run
+    def __init__(self, calls: Iterable[Call], run: CallLog, varying: frozenset[int] = frozenset()):
+        self.calls, self.run, self.varying = tuple(calls), run, varying
         self.placeholders, self.outputs, self.modules = run.inputs, run.outputs, run.modules
         self.returned = frozenset(ref.key for ref in run.outputs)
         self.inputs = [tuple(dict.fromkeys(refs(call.arguments))) for call in self.calls]
@@ -50,10 +50,14 @@ class Graph:
                     self.ref[ref.key] = ref
 
     @classmethod
-    def of(cls, run: CallLog, known: Callable[[str], bool]) -> Graph:
-        """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls."""
+    def of(cls, run: CallLog, known: Callable[[str], bool], varying: frozenset[int] = frozenset()) -> Graph:
+        """Return the graph of a run. Calls without a lowering of their own are replaced by their inner calls.
+
+        `varying` are the ops that pad by other numbers at other sizes: none of them is an identity, even if it adds
+        nothing in this run.
+        """
         taken = {ref.key for call in run.entries for ref in refs(call.arguments)}
-        return cls(cls._expand(run.entries, known, taken), run)
+        return cls(cls._expand(run.entries, known, taken), run, varying)
 
     def replace(self, groups: Iterable[tuple[set[int], list[Call]]]) -> Graph:
         """Return the graph with each group of calls replaced by other calls, at the position of the group's last
@@ -64,7 +68,7 @@ class Graph:
         gone = {index for group, _ in groups for index in group}
         there = {max(group): calls for group, calls in groups}
         calls = ([call] if index not in gone else there.get(index, []) for index, call in enumerate(self.calls))
-        return Graph((call for some in calls for call in some), self.run)
+        return Graph((call for some in calls for call in some), self.run, self.varying)
 
     def name(self, index: int) -> str:
         """Return the canonical op name of a call."""
@@ -137,7 +141,7 @@ class Graph:
         if name == "copy":
             before = call.arguments["src"]
         if name in PADS and not any(call.arguments.get("pad", (1,))):
-            return "same"
+            return "same" if self.varying.isdisjoint(range(call.first, call.last)) else "compute"
         if name not in IDENTITIES and name not in LAYOUTS:
             return "compute"
         if (

@@ -28,6 +28,7 @@ from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
     NEAR,
+    PADS,
     SLICES,
     CallIndex,
     Key,
@@ -36,6 +37,7 @@ from tracer.shapes.scalar_solver import (
     find_changing,
     flatten,
     solve_number,
+    solve_padding,
     solve_slice,
 )
 from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
@@ -202,6 +204,11 @@ class Solution:
     def has_sizes(self) -> bool:
         """True if shapes are solved; without named sizes only dependence on values is known."""
         return bool(self.inputs)
+
+    def varying_paddings(self) -> frozenset[int]:
+        """Return the ops of paddings whose numbers differ between runs."""
+        calls = (call for call, numbers in self.scalars.items() if call[0] in PADS and numbers)
+        return frozenset(op for _, first, last in calls for op in range(first, last))
 
     def units(self, sizes: dict[str, int]) -> Units:
         """Return the greatest common divisor of each size over all runs, with this one at `sizes`."""
@@ -432,6 +439,9 @@ class PartialSolution:
             if len(same) <= len(others):
                 continue
             self.scalars[key] = {where: solve_number(solver, vector) for where, vector in find_changing(same)}
+            if entry.name in PADS and self.inputs[entry.first]:
+                tensors = self.inputs[entry.first][0], self.outputs[entry.last - 1][0]
+                self.scalars[key] |= dict(solve_padding(solver, same, self.scalars[key], *tensors))
             if any(scalar.flags != entry.flags or scalar.values.keys() != entry.values.keys() for scalar in same):
                 self.diverging.update((op, ARGUMENT) for op in range(entry.first, entry.last))
             if entry.name in SLICES and entry.last == entry.first + 1:

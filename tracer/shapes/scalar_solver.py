@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations_with_replacement
 from math import exp, isfinite, log
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tracer.capture.python_scalars import Scalars
 from tracer.shapes.solver import UNKNOWN, Solver, value_of
+from tracer.symbols.notation import parse
 
 DATA = "data"
 """In place of a formula, the mark of a number that depends on the values of the input."""
@@ -28,6 +29,9 @@ SPELLED = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({}
 
 SLICES = ("slice", "select")
 """Calls that take a slice of an axis."""
+
+PADS = ("pad", "constant_pad_nd")
+"""Calls that pad the ends of axes: two numbers for each, of the last axis first."""
 
 Key = tuple[str, int, int]
 """A call by its name and its ops, as a half-open range."""
@@ -186,6 +190,25 @@ def fits(solver: Solver, text: str, vector) -> bool:
         abs(value_of(text, sizes) - value) <= NEAR * abs(value)
         for sizes, value in zip(solver.runs, vector, strict=True)
     )
+
+
+def solve_padding(
+    solver: Solver, entries: Sequence[Scalars], solved: Mapping[Where, str], before: Sequence[str], after: Sequence[str]
+) -> Iterator[tuple[Where, str]]:
+    """Yield a formula of each padding that has none: what an axis has more than before, and than at its other end.
+
+    It is not fitted to the runs: both sizes of the axis are solved, and it has to hold in all of them.
+    """
+    values = [flatten(entry) for entry in entries]
+    for (name, place), formula in solved.items():
+        axis, other = -1 - place // 2, (name, place ^ 1)
+        if formula != UNKNOWN or name != "pad" or -axis > len(before) or UNKNOWN in (before[axis], after[axis]):
+            continue
+        text = f"{after[axis]} - ({before[axis]}) - ({solved.get(other, values[0][other])})"
+        if UNKNOWN not in text and all(
+            value_of(text, sizes) == numbers[name, place] for sizes, numbers in zip(solver.runs, values, strict=True)
+        ):
+            yield (name, place), str(parse(text))
 
 
 def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, inputs) -> SliceBounds | None:

@@ -164,7 +164,8 @@ def _derive(
     spelled: frozenset[int],
 ) -> Textbook:
     recorded, calls = calls, calls.without_changes()
-    graph, named = run_passes(Graph.of(calls, has_lowering), numbers, spelled)
+    varying = solution.varying_paddings() if solution else frozenset()
+    graph, named = run_passes(Graph.of(calls, has_lowering, varying), numbers, spelled)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = ModuleTree(graph)
     plan = StepPlan(graph, shapes, places, hints.apart)
