@@ -44,7 +44,6 @@ def uses_of_private_names(source: str, attributes: frozenset[str], strings: froz
     """Yield where a module imports something private of the libraries, reads one of `attributes` of another object
     than its own, or spells one of `strings`, as `getattr` takes them."""
     tree = ast.parse(source)
-    own = own_names(tree)
     for node in ast.walk(tree):
         used: list[str] = []
         if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in LIBRARIES:
@@ -52,7 +51,8 @@ def uses_of_private_names(source: str, attributes: frozenset[str], strings: froz
         elif isinstance(node, ast.Import):
             used = [part for alias in node.names for part in alias.name.split(".")]
         elif isinstance(node, ast.Attribute) and node.attr in attributes:
-            used = [] if ast.unparse(node.value) in ("self", "cls") and node.attr in own else [node.attr]
+            mine = ast.unparse(node.value) in ("self", "cls") and node.attr in own_names(tree)
+            used = [] if mine else [node.attr]
         elif isinstance(node, ast.Constant) and node.value in strings:
             used = [node.value]
         yield from (f"{node.lineno}: {name}" for name in used if is_private(name))
