@@ -1,6 +1,7 @@
 """`verify` finds every kind of lie: one honest model, and copies of its trace with one thing changed each."""
 
 import re
+from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -29,7 +30,8 @@ def trace(model):
 
 def told(model, trace, net=None) -> tuple[dict, list[str]]:
     """The report, and its failures, on a model that shows `trace` for its run."""
-    liar = replace(model, name="liar", net=net or model.net)
+    liar = replace(model, net=net) if net else copy(model)  # which has the lines that were derived before
+    liar.name = "liar"
     liar.trace = lambda *, primitives, keep: trace
     report = verify.report(liar)
     return report, verify.failures(report)
