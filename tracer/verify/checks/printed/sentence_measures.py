@@ -143,13 +143,14 @@ def alike(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     if a is None or b is None:
         return False
     small, large = sorted((array.ravel() for array in (a, b)), key=len)
-    if not len(small) or len(large) % len(small) or not np.abs(small).max() or not np.abs(large).max():
+    if not len(small) or len(large) % len(small):
         return False
-    small, large = small / np.abs(small).max(), large / np.abs(large).max()
-    ends = [(array.min(), array.max()) for array in (small, large)]
-    if not np.allclose(*ends, atol=NEAR):  # sorting large tensors takes long
-        return False
-    return bool(np.allclose(np.repeat(np.sort(small), len(large) // len(small)), np.sort(large), atol=NEAR))
+    ends = [np.array([array.min(), array.max()]) for array in (small, large)]
+    first, second = (np.abs(end).max() for end in ends)
+    if not first or not second or not np.allclose(ends[0] / first, ends[1] / second, atol=NEAR):
+        return False  # without sorting large tensors, which takes long
+    repeated = np.repeat(np.sort(small) / first, len(large) // len(small))
+    return bool(np.allclose(repeated, np.sort(large) / second, atol=NEAR))
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:
