@@ -1,5 +1,6 @@
 """One step of training: each gradient as an equation, mistakes in them, the update, and the page of it."""
 
+import dataclasses
 import re
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 import tracer
 from tests.app.test_app import text, visited
 from tracer.lessons.loss import gradient_equations, training_step
-from tracer.lessons.loss.training_step import loss_of
+from tracer.lessons.loss.parameter_uses import ParameterUses
+from tracer.lessons.loss.training_step import GradientLine, loss_of
 from tracer.verify.checks.outputs import training_gradient
 from tracer.verify.checks.reference_run import plain
 
@@ -138,6 +140,36 @@ def test_a_call_without_a_rule_has_no_equation_and_no_verdict():
     (line,) = (line for line in lines if line.paths == ("head.weight",))
     assert (line.verdict, line.latex, line.norms[0] > 0) == ("not executed", "", True)
     assert "no rule is known" in line.problem
+
+
+def test_a_line_that_does_not_read_as_its_call_has_no_equation(nanogpt):
+    _, model, inputs = nanogpt
+    trace = model.trace(prove=False)
+    steps = [
+        dataclasses.replace(step, latex=f"{step.latex} + 1") if step.id == "block1.mlp.hidden" else step
+        for step in trace.steps
+    ]
+    changed = dataclasses.replace(trace, steps=tuple(steps))
+    lines = training_step.training_step(model.net, inputs, inputs[-1], changed).lines
+    (line,) = (line for line in lines if line.paths == ("block1.mlp.expand.weight",))
+    assert "not as its call" in line.problem and line.latex == "" and line.verdict == "not executed"
+
+
+def test_equal_blocks_have_the_largest_of_their_errors():
+    first = GradientLine(("block1.w",), r"\mathbf{W}^{(1)}", "", ("D",), (3,), (1.0,), 1e-8, 0.4)
+    second = first._replace(paths=("block2.w",), symbol=r"\mathbf{W}^{(2)}", norms=(2.0,), error=3e-8, margin=0.1)
+    for pair in ((first, second), (second, first)):
+        (line,) = training_step._group(pair)
+        assert (line.error, line.margin) == (3e-8, 0.4)
+
+
+@pytest.mark.parametrize(("stop", "rows"), [(3, 3), (-2, None)])
+def test_only_the_first_rows_of_a_table_are_a_use_of_it(stop, rows):
+    net = torch.nn.Linear(4, 5, bias=False)
+    with torch.enable_grad(), ParameterUses(net) as uses:
+        _ = torch.zeros(2, 3, 4) + net.weight[:stop]
+    assert uses.unknown == (set() if rows else {"weight"})
+    assert [use.rows for use in uses.of["weight"]] == ([rows] if rows else [])
 
 
 def test_a_small_step_lowers_the_loss_as_its_slope_says_and_a_long_one_does_not(nanogpt):
