@@ -11,7 +11,7 @@ from torch import nn
 
 import tracer
 from tests.support.loaded_models import load
-from tracer import changes
+from tracer import changes, zoo
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
 from tracer.figures.graph import lanes
@@ -142,6 +142,16 @@ def test_fused_attention_is_opened_where_a_line_inside_is_changed(name):
     other = model.trace(change={f"{layer}.value": "scale(1)"}, prove=False)
     logits = next(iter(trace.result.values())) if isinstance(trace.output, dict) else trace.output
     assert logits is not None and other.changes
+
+
+def test_opened_attention_is_solved_once_for_changes_with_and_without_sizes(monkeypatch):
+    model, solved = tracer.load("hf:gpt2", **zoo.tiny("hf:gpt2")), []
+    own = type(model)._solved_now
+    monkeypatch.setattr(type(model), "_solved_now", lambda *given: solved.append(1) or own(*given))
+    model.with_changes({"transformer.h.0.attention.scores": "zero"})
+    assert len(solved) == 2  # as it runs, and opened
+    model.with_changes({"transformer.h.0.attention.scores": "close(0;2)"})
+    assert len(solved) == 2
 
 
 def test_fused_attention_written_out_is_the_kernel():
