@@ -22,7 +22,7 @@ from tracer.record import Trace
 TITLE = "Overview"
 ICON = ":material/image:"
 ORDER = 1
-PLACES = ("beat", "query", "tab")
+PLACES = ("beat", "query", "inside", "tab")
 
 NOTES = 20
 """Notes of a run that are shown; it may be somebody’s own, with one for each tensor that was not saved."""
@@ -60,10 +60,13 @@ def look(trace: Trace, view: View | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
     if reel := film_payload.of_run(trace):
         url_state.check(beat=reel.beats)
+        if "inside" in st.query_params:
+            url_state.check(inside=list(reel.blocks))
         if queries := reel.queries(st.query_params.get("query", "")):
             url_state.check(query=queries)
         if step := components.film(trace, reel.packed, reel.run, brush.facts(trace), brush.hide):
             url_state.open_step(step)
+        film_payload.open_block(trace, reel)
     elif view is not None:
         photo(view, "bare")
     elif trace.words:

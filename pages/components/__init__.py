@@ -254,6 +254,15 @@ def film(trace: Trace, packed: bytes, run: str, brush: Mapping | None, hide: Cal
     ).step
 
 
+def block_film(facts: Mapping, packed: bytes) -> None:
+    """Hand an opened block to the film: `packed` is from `tracer.figures.film.block_film`, and `facts` name the beat
+    and the run."""
+    component = _component(
+        "block_film", "<span hidden></span>", scripts=("headed", "block_film"), styles=("block_film",)
+    )
+    component(key=Key.BLOCK_FILM, data=_under(dict(facts), packed), on_wanted_change=lambda: None)
+
+
 def give(
     takes: Sequence[str], small: bool = False, text: str = "", write: Callable[[str], None] = lambda text: None
 ) -> None:

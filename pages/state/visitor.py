@@ -37,7 +37,7 @@ class Key:
     OP = "op listed"
     WRITING, MAP, STEPPER, MASK_MAP, GIVE = "writing step", "attention_map", "stepper", "mask map", "give"
     NUMBER, TOOLS, NEXT_TOKEN = "number", "tools", "next_token"
-    FILM, UPLOAD = "film", "upload{}"
+    FILM, BLOCK_FILM, UPLOAD = "film", "block_film", "upload{}"
     TEXT, SAMPLE, MASK = "text-{}", "sample-{}", "mask-{}"
 
 

@@ -1,6 +1,6 @@
 // The film on a page: what the player does, with the address, the brush, and a way to the step of an equation.
 
-const PLACE = ["beat", "query"];
+const PLACE = ["beat", "query", "inside"];
 /** The height of the stage, which stays as it is while patches are hidden: nobody paints on what changes its size. */
 const HIGH = "--stage-high";
 
@@ -16,15 +16,17 @@ const asksOf = (root) => (event) => {
   return present && event.key === " " && !target.closest?.("button") ? { play: true } : null;
 };
 
-/** Escape ends hiding, and frees what is kept, wherever in the film the focus is, or where nothing has it. Returns what
- *  stops it. */
-function escaping(root) {
+/** Escape ends hiding, frees what is kept, and closes a block, wherever in the film the focus is, or where nothing has
+ *  it. Returns what stops it. */
+function escaping(root, close) {
   const pressed = (event) => {
     const ours = !taken(event) || event.composedPath().includes(root);
     const { hiding } = root.film.state;
-    if (event.key !== "Escape" || !ours || !(hiding || root.film.kept())) return;
+    const opened = root.film.film.pictures;
+    if (event.key !== "Escape" || !ours || !(hiding || opened || root.film.kept())) return;
     event.preventDefault(); // a page that is presented stays so
     if (hiding) root.querySelector(".mode").click();
+    else if (opened) close();
     else root.film.keep(null);
   };
   addEventListener("keydown", pressed, true);
@@ -53,31 +55,92 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const me = (root.me ??= { path: location.pathname });
   me.facts = facts;
   me.place ??= keeper(me);
-  const ids = () => me.film.beats.map((beat) => beat.id);
-  const standing = ({ beat, query }) => [ids().indexOf(beat), laneOf(me.film, query)];
-  if (me.run !== facts.run) {
-    me.run = facts.run;
-    me.film = player.unpack(data.subarray(below));
-    const before = root.film;
-    before?.end();
-    const [named, pinned] = standing(placeInAddress(PLACE));
-    const kept = before ? ids().indexOf(before.film.beats[before.state.at].id) : -1;
-    const at = named >= 0 ? named : kept >= 0 ? kept : me.film.beats.length - 1;
+  const idsOf = (film) => film.beats.map((beat) => beat.id);
+  const standing = ({ beat, query }) => [idsOf(me.film).indexOf(beat), laneOf(me.film, query)];
+  const beatOf = (step) => me.film.beats.find((beat) => beat.number && beat.steps.includes(step));
+
+  /** Shows what the buttons do at this beat. */
+  const label = () => {
+    const { film, state } = root.film;
+    const beat = film.beats[state.at];
+    const inside = Boolean(film.pictures);
+    find(".into").hidden = !inside && !beat.number;
+    find(".into").innerHTML = inside ? "← <span>Back to the</span> film" : "Open <span>this</span> block";
+    find(".into").title = inside ? "Back to the film of the whole run" : "Go through the steps of this block, one by one";
+    find(".open").hidden = !film.beats.some((one) => one.shown);
+    find(".hide").hidden = inside || !me.film.photo || !facts.brush;
+  };
+  me.mount = (at, pinned, head = -1) => {
+    root.film?.end();
     player.mount(root, me.film, {
       at,
       pinned,
+      head,
       heard: asksOf(root),
       moved: ({ at, pinned }, held) => {
-        const beat = at === me.film.beats.length - 1 ? null : ids()[at];
-        me.place.moved({ beat, query: laneText(pinned) }, held);
+        label();
+        const beat = at === me.film.beats.length - 1 ? null : idsOf(me.film)[at];
+        me.place.moved({ beat, query: laneText(pinned), inside: null }, held);
       },
     });
+    me.photo = root.film.photo;
+    label();
+  };
+  me.mountBlock = (film, step) => {
+    const { state, kept } = root.film;
+    const beat = beatOf(step ?? film.beats[0].id);
+    const [pinned, head] = [kept(), state.head];
+    root.film.end();
+    const own = pinned && (root.film.film.pictures || pinned.stream === beat.stream) ? { stream: 0, lane: pinned.lane } : null;
+    player.mount(root, film, {
+      at: Math.max(0, idsOf(film).indexOf(step)),
+      pinned: own,
+      head,
+      thumbs: { film: me.film, photo: me.photo },
+      heard: asksOf(root),
+      moved: ({ at, pinned: lane }, held) => {
+        label();
+        const query = lane && beat.stream ? laneText({ stream: beat.stream, lane: lane.lane }) : laneText(lane);
+        me.place.moved({ beat: beat.id, query, inside: idsOf(film)[at] }, held);
+      },
+    });
+    label();
+  };
+  me.openBlock = (step) => {
+    const beat = beatOf(step);
+    if (!beat) return;
+    me.wanted = { beat: beat.id, step };
+    dispatchEvent(new CustomEvent("block wanted", { detail: { run: me.run, beat: beat.id } }));
+  };
+  me.closeBlock = (told = true) => {
+    const { film, state, kept } = root.film;
+    if (!film.pictures) return;
+    const beat = beatOf(film.beats[0].id);
+    me.wanted = null;
+    me.mount(me.film.beats.indexOf(beat), kept() && { stream: beat.stream, lane: kept().lane }, state.head);
+    if (told) me.place.moved({ beat: beat.id, inside: null });
+  };
+
+  const { inside } = placeInAddress(PLACE);
+  if (me.run !== facts.run) {
+    me.run = facts.run;
+    const before = root.film;
+    const last = before && before.film.beats[before.state.at].id;
+    me.film = player.unpack(data.subarray(below));
+    const [named, pinned] = standing(placeInAddress(PLACE));
+    const kept = before ? idsOf(me.film).indexOf(last) : -1;
+    me.mount(named >= 0 ? named : kept >= 0 ? kept : me.film.beats.length - 1, pinned);
+    me.wanted = null;
+    me.opens = inside;
     document.getElementById("first")?.remove(); // what stood here until now
   }
   find(".open").onclick = () => {
-    setTriggerValue("step", me.film.beats[root.film.state.at].shown);
+    setTriggerValue("step", root.film.film.beats[root.film.state.at].shown);
   };
-  find(".open").hidden = !me.film.beats.some((beat) => beat.shown);
+  find(".into").onclick = () => {
+    if (root.film.film.pictures) return me.closeBlock();
+    me.openBlock(me.film.beats[root.film.state.at].steps[0]);
+  };
 
   const hide = (on) => {
     root.film.hide(on);
@@ -86,23 +149,42 @@ export default function ({ data, parentElement, setTriggerValue }) {
     find(".photo").hidden = find(".hider").hidden = !on;
   };
   if (me.film.photo) {
-    layBrush(brushed(root.film, facts), find, (hidden) => setTriggerValue("hidden", hidden), hide);
+    layBrush(brushed(me, facts), find, (hidden) => setTriggerValue("hidden", hidden), hide);
     find(".mode").textContent = "Done";
-    find(".hide").hidden = !facts.brush;
     find(".hide").onclick = () => {
       find(".mode").click();
     };
   } else {
-    find(".hide").hidden = find(".brush").hidden = true;
+    find(".brush").hidden = true;
     hide(false);
   }
+  label();
   const back = (place) => {
     const [at, pinned] = standing(place);
+    if (place.inside && beatOf(place.inside)) {
+      const here = root.film.film.pictures ? idsOf(root.film.film).indexOf(place.inside) : -1;
+      if (here >= 0) root.film.stand(here, pinned && { stream: 0, lane: pinned.lane });
+      else me.openBlock(place.inside);
+      return label();
+    }
+    me.closeBlock(false);
     root.film.stand(at < 0 ? me.film.beats.length - 1 : at, pinned);
+    label();
   };
-  const deaf = listen(parentElement, me, PLACE, back, escaping(root));
+  const came = ({ detail }) => {
+    if (detail.run !== me.run || detail.beat !== me.wanted?.beat) return;
+    const { step } = me.wanted;
+    me.wanted = null;
+    me.mountBlock(player.unpack(detail.bytes), step);
+    if (placeInAddress(PLACE).inside !== step) me.place.moved({ beat: detail.beat, inside: step });
+  };
+  addEventListener("block came", came);
+  if (me.opens) me.openBlock(me.opens); // what came already is handed over at once
+  me.opens = null;
+  const deaf = listen(parentElement, me, PLACE, back, escaping(root, me.closeBlock));
   return () => {
     deaf();
+    removeEventListener("block came", came);
     setTimeout(() => {
       if (!root.isConnected) root.film.end(); // the page was left, and not only drawn anew
     });

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import streamlit as st
+
+from pages import components
 from pages.jobs.render_cache import of
-from tracer.figures.film import message
-from tracer.figures.film.storyboard import storyboard
+from pages.state.visitor import Key
+from tracer.figures.film import block_film, message
+from tracer.figures.film.storyboard import Storyboard, storyboard
 from tracer.record import Trace
 
 
 class Reel(NamedTuple):
     """A film as the browser gets it: its bytes, the names of its beats in addresses, the number of tokens in each of
-    its streams, and a name of the run."""
+    its streams, a name of the run, and the beat of each step inside a block."""
 
     packed: bytes
     beats: list[str]
     tokens: list[int]
     run: str
+    blocks: dict[str, str]
 
     def weight(self) -> int:
         """Return its size in bytes."""
@@ -39,12 +44,31 @@ def of_run(trace: Trace) -> Reel | None:
     return of(trace, "film", lambda: _pack(trace))
 
 
+def _board(trace: Trace) -> Storyboard:
+    return of(trace, "storyboard", lambda: storyboard(trace, prove=False))
+
+
+@st.fragment
+def open_block(trace: Trace, reel: Reel) -> None:
+    """Send the steps of the block that the browser opens, or that the address names, in a message of their own."""
+    wanted = (st.session_state.get(Key.BLOCK_FILM) or {}).get("wanted")
+    asked = str(wanted.get("beat")) if isinstance(wanted, Mapping) and wanted.get("run") == reel.run else ""
+    beat = asked or reel.blocks.get(st.query_params.get("inside", ""), "")
+    packed = b""
+    if beat in reel.blocks.values():
+        packed = of(trace, ("block film", beat), lambda: block_film.pack(_board(trace), beat, reel.beats))
+    components.block_film({"run": reel.run, "beat": beat if packed else None}, packed)
+
+
 def _pack(trace: Trace) -> Reel | None:
     if not trace.ops:
         return None
     try:
-        board = storyboard(trace, prove=False)
+        board, names = _board(trace), message.ids(_board(trace))
         tokens = [len(stream.lanes) for stream in board.streams]
-        return Reel(message.pack(board), message.ids(board), tokens, secrets.token_hex(8))
+        blocks = {
+            step: name for name, beat in zip(names, board.beats, strict=True) if beat.number for step in beat.steps
+        }
+        return Reel(message.pack(board), names, tokens, secrets.token_hex(8), blocks)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # out of a stranger's file
         return None

@@ -237,7 +237,7 @@ def axe(page) -> list[str]:
 
 
 LESSONS = tuple(page.path.stem for page in page_registry.find_pages() if page.heading)
-FEW = "light", "vit", ("", PAGES[1], "mask")
+FEW = "light", "vit", ("?inside=block3.attention.scores", PAGES[1], "mask")
 LOOKS = [(scheme, model, (*PAGES, *LESSONS)) for scheme in ("light", "dark") for model in models.names()]
 
 

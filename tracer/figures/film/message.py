@@ -38,7 +38,7 @@ CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#c
 """Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
 
 
-class _Numbers:
+class Numbers:
     """The numbers of a message, in the order in which they were added."""
 
     def __init__(self) -> None:
@@ -53,15 +53,23 @@ class _Numbers:
         self.count += values.size
         return start
 
+    def add_bytes(self, cells: np.ndarray) -> int:
+        """Add cells of one byte each, two in the place of a number, and return where they begin."""
+        start = self.count
+        raw = np.ascontiguousarray(cells, np.uint8).tobytes()
+        self.parts.append(np.frombuffer(raw + b"\0" * (len(raw) % 2), "<u2"))
+        self.count += len(self.parts[-1])
+        return start
+
 
 def pack(board: Storyboard, room: int = ROOM) -> bytes:
     """Return the message; `room` is for how many bytes of attention."""
-    trace, numbers = board.trace, _Numbers()
+    trace, numbers = board.trace, Numbers()
     snapshots, looks = [], []
     beats = []
     level = _level(board, room)
     for id, beat in zip(ids(board), board.beats, strict=True):
-        entry = _beat(beat) | {"id": id}
+        entry = line_facts(beat) | {"id": id}
         if beat.snapshot is not None:
             read = board.streams[beat.snapshot.stream].read
             like = None
@@ -100,6 +108,11 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
         "proofs": _proofs(trace),
         "unit": trace.result.get("unit", "token"),
     }
+    return encode(header, numbers)
+
+
+def encode(header: Mapping[str, Any], numbers: Numbers) -> bytes:
+    """Return a header and the numbers behind it as the bytes of a message."""
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 4)
     return b"".join([len(encoded).to_bytes(4, "little"), encoded, *(part.tobytes() for part in numbers.parts)])
@@ -117,7 +130,7 @@ def ids(board: Storyboard) -> list[str]:
     return names
 
 
-def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: _Numbers) -> dict[str, Any] | None:
+def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: Numbers) -> dict[str, Any] | None:
     """Return where the rollout of the last tower in a stream lies, `[queries, keys]`, and the lanes of its tokens."""
     beats = [beat for beat in board.beats if beat.stream == index and beat.record is not None and not beat.across]
     if len(beats) < 2:
@@ -138,7 +151,8 @@ def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: _Num
     return {"slots": slots, "keys": slots, "queries": queries, "views": 1, "at": numbers.add(matrix[queries])}
 
 
-def _beat(beat: Beat) -> dict[str, Any]:
+def line_facts(beat: Beat) -> dict[str, Any]:
+    """Return the texts of a beat: title, sentence, equation, shape and proof."""
     shape = ""
     if beat.shape:
         inside = f"{beat.symbol} \\in {notation.shape_latex(beat.symbolic)}" if beat.symbol else ""
@@ -206,7 +220,7 @@ def _level(board: Storyboard, room: int) -> str:
     return next((level for level, count in sizes.items() if 2 * count <= room), "mean of one")
 
 
-def _look(board: Storyboard, beat: Beat, level: str, numbers: _Numbers) -> dict[str, Any]:
+def _look(board: Storyboard, beat: Beat, level: str, numbers: Numbers) -> dict[str, Any]:
     """Return where the weights of one attention lie, `[views, queries, keys]`, and the lanes of its tokens."""
     record = beat.record
     assert record is not None and beat.stream is not None

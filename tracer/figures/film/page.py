@@ -14,7 +14,7 @@ from pathlib import Path
 from tracer.export.to_html import text
 
 PLAYER = Path(__file__).parent / "player"
-STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "pointing"))
+STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
 MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "player")
 """The modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }

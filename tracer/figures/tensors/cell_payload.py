@@ -65,7 +65,7 @@ def value(trace: Trace, place: str) -> str:
     if (read := read_place(place)) is None:
         return ""
     id, spans = read
-    tensor = _tensor(trace, id)
+    tensor = tensor_of(trace, id)
     if (
         tensor is None
         or len(spans) != tensor.ndim
@@ -93,7 +93,7 @@ def _inside(spans: Sequence[tuple[int, int]], shape: Sequence[int]) -> bool:
     return len(spans) == len(shape) and all(a <= b < n for (a, b), n in zip(spans, shape, strict=True))
 
 
-def _tensor(trace: Trace, id: str):
+def tensor_of(trace: Trace, id: str):
     """Return the tensor of a step, an input or a parameter, None where it is not at hand."""
     step = next((step for step in trace.steps if step.id == id), None)
     if step is not None and (kept := trace.value(step)) is not None:
@@ -108,7 +108,7 @@ def _tensor(trace: Trace, id: str):
 def _kept_cell(trace: Trace, id: str, index: tuple[int, ...]) -> dict[str, Any]:
     """Return a cell of a run that was opened from a file."""
     step = trace.step(id) if id not in trace.values else None
-    tensor = _tensor(trace, id)
+    tensor = tensor_of(trace, id)
     if tensor is None:
         raise ValueError(f"the tensor {quote(id)} is not in the file")
     if len(index) != tensor.ndim or any(at >= n for at, n in zip(index, tensor.shape, strict=True)):
@@ -338,7 +338,7 @@ def _operands(trace: Trace, steps: Mapping[str, Step], cell: Cell) -> list[dict[
         places = {cell.id: [cell.index]}
     pictures = []
     for key, indices in list(places.items())[:6]:
-        tensor = None if key.startswith("number ") else _tensor(trace, key)
+        tensor = None if key.startswith("number ") else tensor_of(trace, key)
         if tensor is None or not tensor.ndim or tensor.is_complex():
             continue
         pictures.append(_picture(trace, steps, cell, key, tensor, indices))
@@ -420,7 +420,7 @@ def _plural(role: str) -> str:
 def _mean(trace: Trace, place: str, id: str, spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """Return the mean of a box of numbers, as a picture draws it where a tensor has more cells than fit."""
     step = next((step for step in trace.steps if step.id == id), None)
-    tensor = _tensor(trace, id)
+    tensor = tensor_of(trace, id)
     if tensor is None:
         raise ValueError(f"the tensor {quote(id)} was not kept")
     count = prod(last - first + 1 for first, last in spans)

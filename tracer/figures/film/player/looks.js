@@ -69,7 +69,8 @@ export function choices(root, film, state, eye, scales, changed) {
   function tokens() {
     const select = find(".token");
     const stream = streamHere();
-    select.closest("label").hidden = stream === null || !film.looks.some((look) => look.stream === stream && look.queries.length > 1);
+    select.closest("label").hidden =
+      stream === null || !(film.pictures || film.looks.some((look) => look.stream === stream && look.queries.length > 1));
     if (stream === null) return;
     if (select.dataset.stream !== String(stream)) {
       select.dataset.stream = stream;
@@ -82,19 +83,22 @@ export function choices(root, film, state, eye, scales, changed) {
   function heads() {
     const select = find(".head");
     const look = film.looks.find((one) => one.stream === (film.beats[state.at].stream ?? 0));
-    select.closest("label").hidden = !look || look.views < 2;
-    if (!look) return;
-    if (Number(select.dataset.views) !== look.views) {
-      select.dataset.views = look.views;
-      if (state.head >= look.views) state.head = -1;
-      const each = Array.from({ length: look.views }, (_, head) => new Option(`head ${head + 1}`, head));
-      select.replaceChildren(new Option("all", -1), ...each);
+    const views = film.heads ?? look?.views ?? 1;
+    select.closest("label").hidden = views < 2;
+    if (views < 2) return;
+    const all = film.pictures ? [] : [new Option("all", -1)]; // a step is of one head, and has no mean
+    if (select.dataset.views !== `${all.length} ${views}`) {
+      select.dataset.views = `${all.length} ${views}`;
+      if (state.head >= views) state.head = -all.length;
+      const each = Array.from({ length: views }, (_, head) => new Option(`head ${head + 1}`, head));
+      select.replaceChildren(...all, ...each);
     }
     select.value = state.head;
   }
 
   // What lanes are coloured by, with its ends.
   function legend(theme) {
+    if (film.pictures) return pictureLegend();
     const stream = film.beats[state.at].stream ?? 0;
     const scale = scales[stream]?.[state.measure] ?? scales[stream]?.change;
     const name = scales[stream]?.[state.measure] ? state.measure : "change";
@@ -109,10 +113,29 @@ export function choices(root, film, state, eye, scales, changed) {
     find(".legend .ramp").style.setProperty("--ramp", [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(shade(theme, share))).join(","));
   }
 
+  // The scale of the result of a step; each picture has its own.
+  function pictureLegend() {
+    const picture = film.pictures[film.beats[state.at].drawn.at(-1)];
+    find(".legend").hidden = !picture;
+    if (!picture) return;
+    const head = Math.min(picture.heads - 1, Math.floor((Math.max(0, state.head) * picture.heads) / film.heads));
+    const [, , scale, least, most] = picture.scales[head];
+    find(".legend .what").textContent = `${film.beats[state.at].label}:`;
+    find(".legend .least").textContent = least;
+    find(".legend .most").textContent = most;
+    find(".legend .ramp").style.setProperty("--ramp", film.scales[scale].map((colour) => rgb(colour)).join(","));
+  }
+
   // One line under the stage: where the token that is looked at looks.
   function point() {
     const beat = film.beats[state.at];
     const node = find(".point .text");
+    if (film.pictures) {
+      find(".point").hidden = !film.streams.length;
+      find(".point .glow").hidden = true;
+      if (film.streams.length) node.textContent = `Inside ${film.inside}. Lit: the row of ${film.streams[0].lanes[eye.focusOf(0)].name}.`;
+      return;
+    }
     const stream = beat.stream ?? (beat.kind === "answer" ? film.streams.findIndex((one) => one.read !== null) : null);
     const source = film.looks[beat.look]?.from ?? stream;
     const rolled = state.look === "rollout" && stream !== null && stream >= 0 ? eye.seen(stream, "rollout") : null;

@@ -37,6 +37,10 @@ export function unpack(bytes) {
   for (const { rollout } of film.streams) {
     if (rollout) rollout.weights = read(rollout.at, rollout.queries.length * rollout.keys.length);
   }
+  for (const picture of film.pictures ?? []) {
+    const at = 4 + length + 2 * picture.at;
+    picture.cells = bytes.subarray(at, at + picture.heads * picture.shape[0] * picture.shape[1]);
+  }
   for (const stream of film.streams) {
     stream.lanes = stream.lanes.map(([name, mark, patch, word]) => ({ name, mark, patch, word }));
   }

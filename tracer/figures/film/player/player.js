@@ -9,6 +9,7 @@ import { layOut } from "./stage/layout.js";
 import { listen, pointed } from "./stage/pointing.js";
 import { scene } from "./stage/scene.js";
 import { paintLanes } from "./stage/stream.js";
+import { tensors } from "./stage/tensors.js";
 import { scrubber } from "./scrubber.js";
 
 const LONGEST = 15_500; // milliseconds that Play takes at most, unless beats would be too short to see
@@ -27,8 +28,9 @@ function asked(event) {
 }
 
 // Shows a film in an element with the player's markup, from a beat on. `heard` says what a key asks for, `moved` is told
-// where the film stands after each choice, with whether more of them may follow at once. Returns the film's controls.
-export function mount(root, film, { at = 0, pinned = null, heard = asked, moved = () => {} } = {}) {
+// where the film stands after each choice, with whether more of them may follow at once. A block that is opened is shown
+// at a `head`, with the patches of the film that it is of in `thumbs`. Returns the film's controls.
+export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, heard = asked, moved = () => {} } = {}) {
   const find = (name) => root.querySelector(name);
   const canvas = find("canvas");
   const context = canvas.getContext("2d");
@@ -36,13 +38,13 @@ export function mount(root, film, { at = 0, pinned = null, heard = asked, moved 
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const last = film.beats.length - 1;
   const state = {
-    at: Math.min(at, last), part: 1, head: -1, measure: "change", look: "attention", colour: false, playing: false,
+    at: Math.min(at, last), part: 1, head: film.pictures ? Math.max(0, head) : head, measure: "change", look: "attention", colour: false, playing: false,
     pinned: film.streams.map((_, stream) => (pinned?.stream === stream ? pinned.lane : null)), pointed: null, hiding: false,
   };
   const dwell = Math.max(DWELL[0], Math.min(DWELL[1], LONGEST / film.beats.length));
   const speed = Math.min(MOVE, 0.9 * dwell);
   const view = { place: null, words: [], lanes: [], theme: null, photo: loadPhoto(film, () => draw(true)) };
-  let [drawn, frame, before, clock] = ["", 0, 0, 0];
+  let [drawn, frame, before, clock, ended] = ["", 0, 0, 0, false];
   film.looks.forEach((look, at) => (look.stream = film.beats.find((beat) => beat.look === at).stream));
   const scales = film.streams.map((_, stream) => ({ like: measure(film, stream, "like"), change: measure(film, stream, "change") }));
   if (scales.some((scale) => scale.like)) state.measure = "like";
@@ -60,7 +62,7 @@ export function mount(root, film, { at = 0, pinned = null, heard = asked, moved 
     const bar = find(".bar.first");
     return bar ? bar.offsetTop + bar.offsetHeight / 2 : box.h / 2; // the middle of the likeliest answer, from the top of the box
   };
-  const picture = scene(context, film, view, eye, firstBar);
+  const picture = film.pictures ? tensors(context, film, view, eye, thumbs) : scene(context, film, view, eye, firstBar);
 
   // The lane that is kept by a click, with its stream; null where none is.
   const kept = () => {
@@ -138,6 +140,7 @@ export function mount(root, film, { at = 0, pinned = null, heard = asked, moved 
   };
 
   function draw(anew = false) {
+    if (ended) return; // a photo may come after the film was left
     if (anew) drawn = "";
     resize();
     if (!view.place) return;
@@ -239,6 +242,7 @@ export function mount(root, film, { at = 0, pinned = null, heard = asked, moved 
     draw();
   }
   const end = () => {
+    ended = true;
     cancelAnimationFrame(frame);
     sized.disconnect();
     dark.removeEventListener("change", relook);

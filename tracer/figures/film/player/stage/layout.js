@@ -13,6 +13,10 @@ const BUTTONS = 430; // pixels that they take beside each other
 export function layOut(film, width, height) {
   const narrow = width < NARROW;
   const pad = narrow ? 12 : 20;
+  if (film.pictures) {
+    const flow = { x: pad, y: 4, w: width - 2 * pad, h: height - 8 };
+    return { width, height, narrow, pad, flow, middle: flow, streams: [], photo: null, text: null, matrix: null };
+  }
   const texts = film.streams.filter((stream) => stream.lanes.some((lane) => lane.word));
   const photo = film.photo;
   const column = !narrow && width < COLUMN && photo && !texts.length && film.answer;

@@ -15,6 +15,9 @@ export function pointed(film, place, chips, look, x, y) {
     }
     return null;
   };
+  for (const { box, rows } of place.boxes ?? []) {
+    if (rows && inside(box, x, y)) return { stream: 0, lane: film.slots[Math.floor(((y - box.y) / box.h) * rows)] };
+  }
   if (inside(place.photo, x, y)) {
     const { rows, columns } = film.photo;
     const row = Math.floor(((y - place.photo.y) * rows) / place.photo.h);

@@ -6,7 +6,7 @@ import { laneY, segmentAt } from "./layout.js";
 import { drawEnds, drawGates, drawLanes, drawThreads } from "./stream.js";
 
 export const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
-const mix = (a, b, u) => a + (b - a) * u;
+export const mix = (a, b, u) => a + (b - a) * u;
 export const between = (x, from, to) => ease((x - from) / (to - from));
 const ENDS = ["read", "answer", "project"];
 

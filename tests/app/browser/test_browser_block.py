@@ -1,0 +1,78 @@
+"""A block of the film, opened in a real browser: its steps, its pictures, the address, and the way back."""
+
+import random
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, settled, until
+from tracer.figures.palette import DIVERGING, table
+
+pytestmark = pytest.mark.browser
+SCORES = "block3.attention.scores"
+STILL = f"{FILM}.film.film.pictures && {FILM}.film.state.part === 1"
+PIXELS = f"""cells => {{
+  const film = {FILM}.film, canvas = {FILM}.querySelector("canvas");
+  const {{ box, index }} = film.place().boxes.at(-1), picture = film.film.pictures[index];
+  const ratio = canvas.width / canvas.clientWidth, context = canvas.getContext("2d");
+  const at = (start, length, cell, count) => Math.round((start + ((cell + 0.5) * length) / count) * ratio);
+  return cells.map(([row, column]) => {{
+    const [x, y] = [at(box.x, box.w, column, picture.shape[1]), at(box.y, box.h, row, picture.shape[0])];
+    return [...context.getImageData(x, y, 1, 1).data].slice(0, 3);
+  }});
+}}"""
+"""The colours of cells of the result on the stage."""
+
+
+@pytest.fixture(autouse=True)
+def patience(page) -> None:
+    page.set_default_timeout(SLOW)
+
+
+def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page, plain):
+    page.goto("/?beat=block3")
+    settled(page)
+    page.get_by_role("button", name="Open block").or_(page.get_by_role("button", name="Open this block")).click()
+    until(page, STILL)
+    beats = page.locator(".film .scrubber button")
+    inside = [step.id for step in plain.steps if step.layer == 2]
+    expect(beats).to_have_count(len(inside))
+    page.wait_for_url(f"**inside={inside[0]}*")
+    for _ in range(inside.index(SCORES)):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"**inside={SCORES}*")
+    until(page, STILL)
+    expect(page.locator(".film .title")).to_have_text("Scores")
+    scores, draw = plain.value(SCORES)[0, 0], random.Random(0)
+    edge = scores.abs().max().item()
+    cells = [(draw.randrange(2, 65), draw.randrange(65)) for _ in range(20)]  # below the row that is lit
+    colours = table(DIVERGING, 255)
+    for (row, column), seen in zip(cells, page.evaluate(PIXELS, cells), strict=True):
+        share = round((scores[row, column].item() + edge) / (2 * edge) * 254)
+        assert max(abs(a - b) for a, b in zip(seen, colours[3 * share : 3 * share + 3], strict=True)) <= 6, (
+            row,
+            column,
+        )
+    page.locator(".film .token").select_option("19")
+    expect(page.locator(".film .point .text")).to_have_text(
+        "Inside block 3. Lit: the row of the patch in row 3, column 3."
+    )
+    page.keyboard.press("Escape")
+    until(page, f"!{FILM}.film.film.pictures")
+    page.wait_for_url(lambda address: "inside=" not in address and "beat=block3" in address)
+    page.go_back()
+    until(page, STILL)
+    expect(page.locator(".film .title")).to_have_text("Scores")
+    quiet(page)
+
+
+def test_an_address_names_a_step_inside_a_block_and_the_way_to_trace_leads_to_it(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/?model=nanogpt&inside=block2.mlp.hidden")
+    settled(page)
+    until(page, STILL)
+    expect(page.locator(".film .title")).to_have_text("Expand")
+    assert page.evaluate(FIT)
+    page.locator(".film .open").click()
+    page.wait_for_url("**/trace?**step=block2.mlp.hidden*")
+    quiet(page)

@@ -1,0 +1,133 @@
+"""A block of the film, opened: every step is a beat, its pictures are the tensors, and its factors multiply to it."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tracer
+from tracer.figures.film import block_film, message
+from tracer.figures.film.storyboard import Storyboard, storyboard
+from tracer.figures.tensors.heatmap import reduce
+
+MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
+MOST = 250_000
+"""Bytes of a message."""
+
+
+@pytest.fixture(scope="module")
+def boards() -> dict[str, Storyboard]:
+    return {name: storyboard(tracer.load(name).trace()) for name in MODELS}
+
+
+def blocks(board: Storyboard) -> list[str]:
+    return [name for name, beat in zip(message.ids(board), board.beats, strict=True) if beat.number]
+
+
+def unpacked(board: Storyboard, name: str, **options) -> tuple[dict, bytes]:
+    data = block_film.pack(board, name, message.ids(board), **options)
+    assert len(data) <= MOST
+    end = 4 + int.from_bytes(data[:4], "little")
+    return json.loads(data[4:end]), data[end:]
+
+
+def values(header: dict, body: bytes, index: int) -> np.ndarray:
+    """Return the numbers that a picture shows, `[heads, rows, columns]`, read back from its bytes and scales."""
+    picture = header["pictures"][index]
+    shape = (picture["heads"], *picture["shape"])
+    cells = np.frombuffer(body, np.uint8, int(np.prod(shape)), 2 * picture["at"]).reshape(shape)
+    low, high = (np.array([scale[end] for scale in picture["scales"]])[:, None, None] for end in (0, 1))
+    return np.where(cells == block_film.EMPTY, np.nan, low + cells / (block_film.EMPTY - 1) * (high - low))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_step_of_every_block_is_a_beat_with_its_equation_and_its_proof(boards, name):
+    board = boards[name]
+    steps = {step.id: step for step in board.trace.steps}
+    assert blocks(board)
+    for block in blocks(board):
+        header, _ = unpacked(board, block)
+        beat = board.beats[message.ids(board).index(block)]
+        assert [each["id"] for each in header["beats"]] == list(beat.steps)
+        for each in header["beats"]:
+            step = steps[each["id"]]
+            assert each["title"] == step.title and each["verdict"] == step.verdict == "proven"
+            assert each["sentence"].startswith(f"{np.prod(step.shape):,} number")
+            assert header["pictures"][each["drawn"][-1]]["full"] == [*(1, 1, *step.shape)[-2:]] or each["product"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pictures_hold_the_tensors_of_the_run(boards, name):
+    board = boards[name]
+    header, body = unpacked(board, blocks(board)[0])
+    compared = 0
+    for each in header["beats"]:
+        picture, tensor = header["pictures"][each["drawn"][-1]], board.trace.value(each["id"])
+        if list(tensor.shape[-2:]) != picture["full"]:
+            continue  # by heads, or all heads beside each other
+        cells, _ = reduce(tensor.float().numpy().reshape(-1, *picture["full"])[: picture["heads"]], *picture["shape"])
+        shown = values(header, body, each["drawn"][-1])
+        widths = np.array([scale[1] - scale[0] for scale in picture["scales"]])[:, None, None]
+        closed = ~np.isfinite(cells)
+        assert (np.isnan(shown) == closed).all()
+        assert (np.abs(np.where(closed, 0, shown - cells)) <= 0.51 / 254 * widths + 1e-6).all(), each["id"]
+        compared += 1
+    assert compared >= 8
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_factors_of_a_product_multiply_to_its_result_up_to_bias_and_scale(boards, name):
+    """A factor that is transposed, of another head or of another step is told by it."""
+    board, tried = boards[name], 0
+    beat = board.beats[message.ids(board).index(blocks(board)[0])]
+    for step, drawn in block_film._scenes(board.trace, beat.steps):
+        if step.product is None:
+            continue
+        assert len(drawn) == 3 and None not in drawn, step.id
+        left, right, result = (each.matrices for each in drawn)
+        heads = max(map(len, (left, right, result)))
+        left, right, result = (np.repeat(each, heads // len(each), 0).astype(float) for each in (left, right, result))
+        product = left @ right
+        open_cells = np.isfinite(result)
+        rest = [np.where(open_cells, each, np.nan) for each in (product, result)]
+        bias = [np.nan_to_num(each - np.nanmean(each, (0, 1), keepdims=True)) for each in rest]
+        if step.id.endswith("scores"):  # scaled, and with a mask or positions beside it, but without a bias
+            bias = [np.nan_to_num(each) for each in rest]
+        alike = (bias[0] * bias[1]).sum() / np.sqrt((bias[0] ** 2).sum() * (bias[1] ** 2).sum())
+        assert alike > 0.999, (step.id, alike)
+        tried += 1
+    assert tried >= 6
+
+
+def test_a_step_says_what_its_numbers_are(boards):
+    header, _ = unpacked(boards["vit"], "block3")
+    by_id = {each["id"]: each for each in header["beats"]}
+    scores, weights = (by_id[f"block3.attention.{name}"]["sentence"] for name in ("scores", "weights"))
+    tensor = boards["vit"].trace.value("block3.attention.scores")
+    low, high = map(float, re.search(r"from (\S+) to (\S+)\. ", scores.replace("−", "-")).groups())
+    assert (low, high) == pytest.approx((tensor.min().item(), tensor.max().item()), rel=1e-3)
+    assert "a sum of 32 products" in scores and weights.endswith("Each row adds up to 1.")
+
+
+def test_the_row_that_is_lit_is_that_of_the_token_of_the_film(boards):
+    header, _ = unpacked(boards["vit"], "block2")
+    (stream,) = header["streams"]
+    assert header["slots"] == list(range(65)) and stream["lanes"][stream["focus"]][0] == "CLS"
+    assert header["inside"] == "block 2" and header["heads"] == 4
+
+
+def test_pictures_shrink_until_they_fit(boards):
+    small, _ = unpacked(boards["vit"], "block1", room=20_000)
+    large, _ = unpacked(boards["vit"], "block1")
+    areas = [sum(np.prod(each["shape"]) * each["heads"] for each in header["pictures"]) for header in (small, large)]
+    assert areas[0] <= 20_000 < areas[1] <= block_film.ROOM
+    assert [each["full"] for each in small["pictures"]] == [each["full"] for each in large["pictures"]]
+
+
+def test_what_is_no_block_does_not_open(boards):
+    names = message.ids(boards["vit"])
+    with pytest.raises(LookupError, match="no beat 'block9' in this film, expected one of photo, patches"):
+        block_film.pack(boards["vit"], "block9", names)
+    with pytest.raises(ValueError, match="the beat 'photo' is no block"):
+        block_film.pack(boards["vit"], "photo", names)

@@ -1,0 +1,257 @@
+"""A block of a film, opened: a film of its own whose beats are the block's steps, each with its operands and its result
+as pictures to scale.
+
+The message has the form of `tracer.figures.film.message`. Its header lists `pictures` besides: what is drawn of each
+tensor, one byte for each cell. A picture that several steps read is packed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tracer.export.math_labels import symbol_text
+from tracer.figures.film.message import Numbers, encode, line_facts
+from tracer.figures.film.sentences import Caption
+from tracer.figures.film.storyboard import Beat, Storyboard
+from tracer.figures.graph.lanes import sources
+from tracer.figures.palette import DIVERGING, SEQUENTIAL, table
+from tracer.figures.payload_budget import VALUES
+from tracer.figures.tensors.cell_payload import short, tensor_of
+from tracer.figures.tensors.heatmap import as_array, reduce
+from tracer.record import Operand, Step, Trace
+from tracer.utils.error_text import quote
+
+ROOM = 225_000
+"""Bytes of pictures in a message."""
+CELLS = ((96, 128), (80, 80), (64, 64), (48, 32), (24, 24), (12, 12))
+"""Rows and columns of a picture at most: the first at which all pictures fit into the room."""
+HEADS = 16
+"""Matrices of one tensor that are packed, at most."""
+OPERANDS = 3
+"""Operands beside a result that is no matrix product, at most."""
+STOPS = 32
+"""Colours of a scale in the header."""
+EMPTY = 255
+"""The byte of a cell that is not finite, such as one that a mask closes."""
+
+
+Producers = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A tensor as matrices `[heads, rows, columns]`, with the names of its rows and columns in symbols."""
+
+    id: str
+    symbol: str
+    matrices: np.ndarray
+    axes: tuple[str, str]
+
+
+def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -> bytes:
+    """Return the message of the block that a beat of this name shows; `names` are those of all beats.
+
+    LookupError for a name without a beat, ValueError for a beat that is no block.
+    """
+    if name not in names:
+        raise LookupError(f"no beat {quote(name)} in this film, expected one of {', '.join(names)}")
+    beat = board.beats[names.index(name)]
+    if not beat.number:
+        raise ValueError(f"the beat {quote(name)} is no block, so it does not open")
+    trace = board.trace
+    scenes = list(_scenes(trace, beat.steps))
+    pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
+    numbers = Numbers()
+    cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
+    packed = [_picture(drawn, beat.number, cells, numbers) for drawn in pictures.values()]
+    order = list(pictures)
+    lanes = board.streams[beat.stream].lanes if beat.stream is not None else ()
+    slots = board.streams[beat.stream].slots[beat.part] if beat.stream is not None else ()
+    header = {
+        "model": f"{trace.model}, block {beat.number}",
+        "inside": f"block {beat.number}",
+        "photo": None,
+        "streams": [
+            {"lanes": [[lane.name, lane.mark, lane.patch, lane.word] for lane in lanes], "read": None,
+             "focus": beat.focus, "rollout": None}
+        ] if lanes else [],
+        "slots": list(slots),
+        "beats": [
+            _step_beat(step, beat.number, drawn)
+            | {"drawn": [order.index(each.id) if each else None for each in drawn],
+               "product": step.product is not None and drawn[0] is not None and len(drawn) == 3,
+               "stream": 0 if lanes else None, "focus": beat.focus}
+            for step, drawn in scenes
+        ],
+        "snapshots": [],
+        "looks": [],
+        "pictures": packed,
+        "heads": max((len(drawn.matrices) for drawn in pictures.values()), default=1),
+        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING)},
+        "answer": None,
+        "proofs": "",
+        "unit": trace.result.get("unit", "token"),
+    }  # fmt: skip
+    return encode(header, numbers)
+
+
+def _scenes(trace: Trace, ids: Sequence[str]) -> Iterator[tuple[Step, list[_Drawn | None]]]:
+    """Yield each step of a block with what is drawn of it: the two factors and the result of a matrix product, else its
+    operands and its result. A tensor that is not at hand is None."""
+    steps = {step.id: step for step in trace.steps}
+    producers = sources(trace)
+    for id in ids:
+        step = steps[id]
+        yield step, _product(trace, step, producers, steps) or _operands(trace, step, producers, steps)
+
+
+def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str, Step]) -> list[_Drawn | None] | None:
+    """Return the two factors and the result of a step's product, None where they are not all at hand."""
+    if step.product is None:
+        return None
+    near = [steps[id] for id in producers.get(step.id, ()) if id in steps]
+    letters = [(each.symbol, each.id, False) for each in near]
+    letters += [(name.symbol, name.of, name.transposed) for name in step.names]
+    drawn: list[_Drawn | None] = []
+    for operand in step.product[:2]:
+        named = [letter for letter in letters if letter[0] in operand.symbol]
+        top = operand.symbol.rstrip("}").endswith(r"\top")
+        factors = (_as_operand(trace, id, operand, transposed or top) for _, id, transposed in named)
+        factor = next(filter(None, factors), None)
+        if factor is None:
+            return None
+        drawn.append(factor)
+    result = _as_operand(trace, step.id, step.product[2])
+    return None if result is None else [*drawn, replace(result, symbol=_plain(step))]
+
+
+def _as_operand(trace: Trace, id: str, operand: Operand, transposed: bool = False) -> _Drawn | None:
+    """Return a tensor as the matrices that a product reads, `[heads, rows, columns]`; None where its shape is
+    another."""
+    tensor = _first(trace, id)
+    if tensor is None:
+        return None
+    rows, columns = operand.shape
+    last = tensor.shape[-2:]
+    form = ""
+    if last == (rows, columns) and not (rows == columns and transposed):
+        matrices = tensor.reshape(-1, rows, columns)
+    elif last == (columns, rows):
+        form, matrices = " transposed", np.swapaxes(tensor, -2, -1).reshape(-1, rows, columns)
+    elif tensor.ndim == 3 and tensor.shape[1] == rows and tensor.shape[0] * tensor.shape[2] == columns:
+        form, matrices = " of all heads", np.swapaxes(tensor, 0, 1).reshape(1, rows, columns)
+    elif tensor.ndim == 2 and last[0] == rows and last[1] % columns == 0:
+        form, matrices = " by heads", np.swapaxes(tensor.reshape(rows, -1, columns), 0, 1)
+    else:
+        return None
+    return _Drawn(f"{id}{form}", symbol_text(operand.symbol), matrices, operand.symbolic)
+
+
+def _operands(trace: Trace, step: Step, producers: Producers, steps: Mapping[str, Step]) -> list[_Drawn | None]:
+    """Return the operands of a step that other steps computed, and its result."""
+    near = [steps[id] for id in producers.get(step.id, ()) if id in steps][:OPERANDS]
+    return [*filter(None, (_whole(trace, each) for each in near)), _whole(trace, step)]
+
+
+def _whole(trace: Trace, step: Step) -> _Drawn | None:
+    """Return a step's tensor as it is, its leading axes one after the other."""
+    tensor = _first(trace, step.id)
+    if tensor is None:
+        return None
+    symbolic = ("1", *step.symbolic)[-2:]
+    tensor = tensor.reshape(-1, *(1, *tensor.shape)[-2:])
+    return _Drawn(step.id, _plain(step), tensor, (symbolic[0], symbolic[1]))
+
+
+def _plain(step: Step) -> str:
+    """Return the symbol of a step as text."""
+    return symbol_text(step.symbol)
+
+
+def _without_block(symbol: str, block: int) -> str:
+    """Return a symbol without the number of the block, which all symbols inside it share: `Q^(3)` is Q."""
+    return re.sub(rf"\^\w*\({block}\)", "", symbol)
+
+
+def _first(trace: Trace, id: str) -> np.ndarray | None:
+    """Return the tensor of the first input of a batch; None where it is not at hand, or too large to be drawn."""
+    tensor = tensor_of(trace, id)
+    if tensor is None or 0 in tensor.shape or prod(tensor.shape) > VALUES:
+        return None
+    batched = next((step.symbolic[:1] == ("B",) for step in trace.steps if step.id == id), False)
+    return as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
+
+
+def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
+    """Return the bytes of pictures of at most so many rows and columns."""
+    return sum(
+        min(len(drawn.matrices), HEADS)
+        * min(drawn.matrices.shape[1], cells[0])
+        * min(drawn.matrices.shape[2], cells[1])
+        for drawn in pictures
+    )
+
+
+def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: Numbers) -> dict[str, Any]:
+    """Return where the cells of a picture lie, `[heads, rows, columns]`, and how they are read: a byte from 0 to 254 is
+    a share of the way from `low` to `high` of its head."""
+    matrices = drawn.matrices[:HEADS]
+    reduced, box = reduce(matrices, *cells)
+    known = np.where(np.isfinite(reduced), reduced, np.nan)
+    scales = []
+    shares = np.full(reduced.shape, EMPTY, np.uint8)
+    for place, matrix in enumerate(known):
+        low, high = (float(np.nanmin(matrix)), float(np.nanmax(matrix))) if np.isfinite(matrix).any() else (0.0, 0.0)
+        diverging = low < 0 < high
+        edge = max(-low, high)
+        start, end = (-edge, edge) if diverging else (low, high if high > low else low + 1)
+        scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY - 1))
+        shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY).astype(np.uint8)
+        scales.append([start, end, "diverging" if diverging else "sequential", short(start), short(end)])
+    return {
+        "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
+        "axes": list(drawn.axes),
+        "full": list(drawn.matrices.shape[1:]),
+        "heads": len(matrices),
+        "shape": list(reduced.shape[1:]),
+        "box": list(box),
+        "scales": scales,
+        "at": numbers.add_bytes(shares),
+    }
+
+
+def _stops(scale: str) -> list[list[int]]:
+    colours = table(scale, STOPS)
+    return [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
+
+
+def _step_beat(step: Step, block: int, drawn: Sequence[_Drawn | None]) -> dict[str, Any]:
+    """Return the texts of a step."""
+    caption = Caption(step.title, _sentence(step, drawn))
+    label = _without_block(_plain(step), block).replace("_", "")
+    beat = Beat("step", label, caption, step.symbol, step.latex, step.symbolic, step.shape, step,
+                steps=(step.id,))  # fmt: skip
+    return line_facts(beat) | {"id": step.id}
+
+
+def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
+    """Return what the numbers of this run say of a step."""
+    result = drawn[-1]
+    if result is None:
+        return "This run did not keep the tensor of this step."
+    count = f"{prod(step.shape):,} number{'s' * (prod(step.shape) != 1)}"
+    known = result.matrices[np.isfinite(result.matrices)]
+    between = f", from {short(float(known.min()))} to {short(float(known.max()))}" if known.size else ""
+    if step.product is not None and len(drawn) == 3:
+        inner = step.product[0].shape[1]
+        return f"{count}{between}. Each is a sum of {inner:,} products: the lit row on the left, with a column above."
+    sums = result.matrices.sum(-1)
+    if known.size and known.min() >= 0 and np.allclose(sums, 1, atol=1e-3):
+        return f"{count}{between}. Each row adds up to 1."
+    return f"{count}{between}."
