@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracer.export.math_labels import symbol_text
-from tracer.figures.film.message import Numbers, encode, line_facts
+from tracer.figures.film.message import HalfNumbers, encode, line_facts
 from tracer.figures.film.sentences import Caption
 from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.graph.lanes import sources
@@ -67,7 +67,7 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     trace = board.trace
     scenes = list(_scenes(trace, beat.steps))
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
-    numbers = Numbers()
+    numbers = HalfNumbers()
     cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
     packed = [_picture(drawn, beat.number, cells, numbers) for drawn in pictures.values()]
     order = list(pictures)
@@ -198,7 +198,7 @@ def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
     )
 
 
-def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: Numbers) -> dict[str, Any]:
+def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNumbers) -> dict[str, Any]:
     """Return where the cells of a picture lie, `[heads, rows, columns]`, and how they are read: a byte from 0 to 254 is
     a share of the way from `low` to `high` of its head."""
     matrices = drawn.matrices[:HEADS]

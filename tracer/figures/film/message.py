@@ -38,7 +38,7 @@ CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#c
 """Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
 
 
-class Numbers:
+class HalfNumbers:
     """The numbers of a message, in the order in which they were added."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Numbers:
 
 def pack(board: Storyboard, room: int = ROOM) -> bytes:
     """Return the message; `room` is for how many bytes of attention."""
-    trace, numbers = board.trace, Numbers()
+    trace, numbers = board.trace, HalfNumbers()
     snapshots, looks = [], []
     beats = []
     level = _level(board, room)
@@ -111,7 +111,7 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
     return encode(header, numbers)
 
 
-def encode(header: Mapping[str, Any], numbers: Numbers) -> bytes:
+def encode(header: Mapping[str, Any], numbers: HalfNumbers) -> bytes:
     """Return a header and the numbers behind it as the bytes of a message."""
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 4)
@@ -130,7 +130,7 @@ def ids(board: Storyboard) -> list[str]:
     return names
 
 
-def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: Numbers) -> dict[str, Any] | None:
+def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: HalfNumbers) -> dict[str, Any] | None:
     """Return where the rollout of the last tower in a stream lies, `[queries, keys]`, and the lanes of its tokens."""
     beats = [beat for beat in board.beats if beat.stream == index and beat.record is not None and not beat.across]
     if len(beats) < 2:
@@ -220,7 +220,7 @@ def _level(board: Storyboard, room: int) -> str:
     return next((level for level, count in sizes.items() if 2 * count <= room), "mean of one")
 
 
-def _look(board: Storyboard, beat: Beat, level: str, numbers: Numbers) -> dict[str, Any]:
+def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> dict[str, Any]:
     """Return where the weights of one attention lie, `[views, queries, keys]`, and the lanes of its tokens."""
     record = beat.record
     assert record is not None and beat.stream is not None
