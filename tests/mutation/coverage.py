@@ -15,6 +15,7 @@ NODES = (
     *(
         "lowering/test_simplify_positions.py",
         "textbook/test_golden.py",
+        "textbook/test_same_textbook.py",
         "shapes/test_probe.py",
         "shapes/test_probing.py",
         "shapes/test_solver.py",
@@ -29,8 +30,9 @@ NODES = (
     ),
 )
 """The tests of nodes beside PyTorch's own ops: the proof of those that no model above is written with; of formulas that
-are nearly what has a name; of the textbooks of our models, which say what each net is to compute; of sizes and costs
-that none of them has; of scores recomputed in ways that none of them takes; and of what is measured for a sentence."""
+are nearly what has a name; of the textbooks of our models, which say what each net is to compute; of sizes, paddings,
+masks and costs that none of them has; of scores recomputed in ways that none of them takes; and of what is measured for
+a sentence."""
 
 
 class Noting:
