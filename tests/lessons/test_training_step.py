@@ -20,6 +20,7 @@ MODELS = [
     ("llama", {}),
     ("vit-text", {}),
     ("vit-text", {"types": True, "L": 2}),
+    ("hf:gpt2", {}),
 ]
 
 
@@ -93,6 +94,31 @@ def test_each_rule_is_printed_as_it_stands_in_a_textbook(name):
         r" = \begin{cases} \dfrac{\operatorname{softmax}(\mathbf{Z}_i) - \operatorname{onehot}(\mathbf{t}_{i+1})}"
         r"{B\,(T - 1)} & i < T \\ 0 & i = T \end{cases}"
     )
+
+
+def test_a_product_by_addmm_and_a_table_of_positions_have_their_rules():
+    step, model, _ = step_of("hf:gpt2")
+    lines = {line.paths[0]: line for line in step.lines}
+    packed, bias = (lines[f"transformer.h.0.attn.c_attn.{name}"] for name in ("weight", "bias"))
+    right = GRADIENT % r"\mathbf{QKV}^{(\ell)}"
+    assert packed.latex.partition(" = ")[2] == rf"{{\tilde{{\mathbf{{X}}}}^{{(\ell)}}}}^{{\top}}\,{right}"
+    assert packed.symbolic == ("D", "3*D") and packed.shape == tuple(
+        model.net.transformer.h[0].attn.c_attn.weight.shape
+    )
+    assert bias.latex.partition(" = ")[2] == rf"\sum_{{B,\,T}} {right}"
+    positions = lines["transformer.wpe.weight"].latex.partition(" = ")[2]
+    assert positions == (
+        r"{\operatorname{onehot}\left(\mathbf{p}\right)}^{\top}\,\sum_{B} " + GRADIENT % r"\mathbf{X}^{(0)}"
+    )
+
+
+def test_a_table_of_positions_sums_the_texts_of_a_batch():
+    model = tracer.load("hf:gpt2")
+    tokens = torch.randint(model.sizes["V"], (3, 7), generator=torch.Generator().manual_seed(0))
+    trace = tracer.trace(model.net, tokens, prove=False, use_cache=False)
+    step = training_step.training_step(model.net, (tokens,), tokens, trace)
+    (line,) = (line for line in step.lines if line.paths == ("transformer.wpe.weight",))
+    assert line.verdict == "proven" and r"\sum_{3} " in line.latex  # the batch of a run without symbols
 
 
 def with_mistake(monkeypatch, node, run) -> dict[str, str]:

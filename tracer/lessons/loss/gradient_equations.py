@@ -29,7 +29,7 @@ from tracer.expr import (
     statement,
 )
 from tracer.expr.function_call import COMMA
-from tracer.lessons.loss.parameter_uses import ParameterUse
+from tracer.lessons.loss.parameter_uses import PRODUCTS, ParameterUse
 from tracer.record import Step
 from tracer.symbols.notation import parse
 
@@ -82,7 +82,7 @@ class TokenRows(Node):
     needs_parens_in_script = True
 
     def _latex(self, printer) -> str:
-        rows, numbers, _ = map(printer._print, self.args)
+        rows, (numbers, _) = self.args[0].inside(printer), map(printer._print, self.args[1:])
         return rf"{{\operatorname{{onehot}}\left({numbers}\right)}}^{{\top}}\,{rows}"
 
     def infer(self, same, rows, numbers) -> tuple:
@@ -188,7 +188,9 @@ class _Letters:
         name = next(name for name in step.names if name.of == f"parameter {path}")
         self.symbol, self.transposed = name.symbol, name.transposed
         self.axes = [parse(size) for size in step.symbolic]
-        self.result = next((each for each in use.results if tuple(each.shape) == step.shape), None)
+        self.summed = use.call == "embedding" and " + " in step.latex
+        results = use.sums if self.summed else use.results
+        self.result = next((each for each in results if tuple(each.shape) == step.shape), None)
         if self.result is None:
             raise LookupError(f"the line {step.id} has another shape than the result of the call")
 
@@ -203,15 +205,14 @@ class _Letters:
             gradient, lead = MergeHeads(gradient, self.axes[1]), [self.axes[0], self.axes[2]]
         if use.operand is not None:
             values[f"operand {step.id}"] = use.operand
-        if use.call == "linear":
+        if use.call in PRODUCTS:
             operand = self._operand(self._check_linear())
             if use.argument == "bias":
                 return RowsSum(gradient, *lead)
-            return RowsProduct(operand, gradient) if self.transposed else RowsProduct(gradient, operand)
+            stored_transposed = use.call == "linear" and not self.transposed  # its letter is Wᵀ
+            return RowsProduct(gradient, operand) if stored_transposed else RowsProduct(operand, gradient)
         if use.call == "embedding":
-            tokens = next(name.symbol for name in step.names if name.of.startswith("input "))
-            self._check(Lookup(self._parameter(), Tensor(tokens, (), "")))
-            return TokenRows(gradient, self._operand(tokens), parse(shape[0]))
+            return self._of_lookup(gradient, shape)
         if use.call in NORMS:
             operand = self._operand(self._check_norm())
             if use.argument == "bias":
@@ -219,13 +220,29 @@ class _Letters:
             return RowsSum(Times(NORMS[use.call][1](use.eps, operand), gradient), *lead)
         return self._of_sum(gradient, shape)
 
+    def _of_lookup(self, gradient: Node, shape: tuple[str, ...]) -> Node:
+        """Return the term of a table that is read at numbers; where these are the same for each text, as positions are,
+        the rows of all texts are added first."""
+        numbers = self.step.latex.rpartition(r"\left[")[2].removesuffix(r"\right]")
+        lookup = Lookup(self._parameter(), Tensor(numbers, (), ""))
+        if self.summed:
+            self._check_sum(lookup)
+        else:
+            self._check(lookup)
+        if self.summed and self.use.results[0].shape[0] == 1:
+            gradient = RowsSum(gradient, self.axes[0])
+        return TokenRows(gradient, self._operand(numbers), parse(shape[0]))
+
+    def _check_sum(self, part: Node) -> None:
+        """Raise LookupError where the line is not a sum of which `part` is the last term."""
+        text = self.step.latex
+        if not (text.endswith(f" + {latex(part)}") and text.startswith(f"{self.step.symbol} = ")):
+            raise LookupError(f"the line {self.step.id} is not a sum with {self.symbol}")
+
     def _of_sum(self, gradient: Node, shape: tuple[str, ...]) -> Node:
         """Return the term of a parameter that is added to each text, or to each token."""
         used = self._parameter() if self.use.rows is None else Rows(self._parameter(), self.axes[-2])
-        if not self.step.latex.endswith(f" + {latex(used)}") or not self.step.latex.startswith(
-            f"{self.step.symbol} = "
-        ):
-            raise LookupError(f"the line {self.step.id} is not a sum with {self.symbol}")
+        self._check_sum(used)
         total = RowsSum(gradient, *self.axes[: len(self.axes) - len(shape)])
         return total if self.use.rows is None else PaddedRows(total, parse(shape[0]))
 

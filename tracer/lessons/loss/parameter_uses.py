@@ -14,27 +14,31 @@ from tracer.lessons.loss.gradient_flow import SUMS
 
 CALLS = {
     F.linear: ("input", "weight", "bias"),
+    torch.addmm: ("bias", "input", "weight"),
     F.embedding: ("input", "weight"),
     F.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
     F.rms_norm: ("input", "normalized_shape", "weight", "eps"),
 }
 """The calls that take a parameter, with their arguments in order."""
+PRODUCTS = ("linear", "addmm")
+"""The calls that compute XW + b."""
 LAYOUTS = (torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.transpose, torch.transpose)
 SLICE = torch.Tensor.__getitem__
 
 
 class ParameterUse(NamedTuple):
-    """One use of a parameter: `call` is "linear", "embedding", "layer_norm", "rms_norm" or "add", `argument` its name
-    there, and `operand` what else goes in.
+    """One use of a parameter: `call` is "add" or the name of one of `CALLS`, `argument` the parameter's name there, and
+    `operand` what else goes in.
 
-    `results` are what came out, and the same in other layouts, as the code went on with it. `rows` is the number of
-    first rows that were used, None for all.
+    `results` are what came out, and the same in other layouts, as the code went on with it; `sums` are those of a
+    result with another tensor. `rows` is the number of first rows that were used, None for all.
     """
 
     call: str
     argument: str
     operand: torch.Tensor | None
     results: list[torch.Tensor]
+    sums: list[torch.Tensor]
     bias: str = ""
     eps: float = 0.0
     rows: int | None = None
@@ -52,6 +56,7 @@ class ParameterUses(TorchFunctionMode):
         self.of: dict[str, list[ParameterUse]] = {path: [] for path in self.paths.values()}
         self.unknown: set[str] = set()
         self._results: dict[int, list[torch.Tensor]] = {}
+        self._sums: dict[int, list[torch.Tensor]] = {}
         self._slices: dict[int, tuple[str, torch.Tensor]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -65,9 +70,13 @@ class ParameterUses(TorchFunctionMode):
             results = self._results[id(args[0])]
             results.append(result)
             self._results[id(result)] = results
+            self._sums[id(result)] = self._sums[id(args[0])]
             return
         paths = {self._path(value): value for value in (*args, *named.values()) if self._path(value)}
         if not paths:
+            if func in SUMS:
+                for operand in args:
+                    self._sums.get(id(operand), []).append(result)
             return
         if func in CALLS:
             self._record_call(func, dict(zip(CALLS[func], args, strict=False)) | dict(named), result)
@@ -76,26 +85,27 @@ class ParameterUses(TorchFunctionMode):
         elif func in SUMS and len(paths) == 1 and len(args) == 2:
             ((path, part),) = paths.items()
             rows = part.shape[0] if id(part) in self._slices else None
-            self.of[path].append(ParameterUse("add", "", None, self._keep(result), rows=rows))
+            self.of[path].append(ParameterUse("add", "", None, *self._keep(result), rows=rows))
         else:
             self.unknown |= paths.keys()
 
     def _record_call(self, func, arguments: Mapping, result: torch.Tensor) -> None:
         """Note the weight and the bias of a call."""
-        results = self._keep(result)
+        kept = self._keep(result)
         for argument in ("weight", "bias"):
             if path := self.paths.get(id(arguments.get(argument)), ""):
                 bias = self.paths.get(id(arguments.get("bias")), "")
                 eps = arguments.get("eps") or 0.0
-                self.of[path].append(ParameterUse(func.__name__, argument, arguments["input"], results, bias, eps))
+                self.of[path].append(ParameterUse(func.__name__, argument, arguments["input"], *kept, bias, eps))
 
     def _path(self, value) -> str:
         """Return the path of a parameter, or of that of which a tensor has the first rows; "" for any other."""
         return self.paths.get(id(value)) or self._slices.get(id(value), ("", None))[0]
 
-    def _keep(self, result: torch.Tensor) -> list[torch.Tensor]:
-        self._results[id(result)] = results = [result]
-        return results
+    def _keep(self, result: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the lists of a result's layouts and sums, which grow as the forward pass goes on."""
+        self._results[id(result)], self._sums[id(result)] = kept = [result], []
+        return kept
 
 
 def _first_rows(index) -> int | None:

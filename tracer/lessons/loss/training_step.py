@@ -105,7 +105,16 @@ def training_step(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torc
 
 def loss_of(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of the next token, a number."""
-    logits = net(*inputs)
+    return _cross_entropy(_logits(net, inputs), tokens)
+
+
+def _logits(net: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return the logits `[B, T, V]` of a net, which a model of transformers returns in a record."""
+    output = net(*inputs)
+    return getattr(output, "logits", output)
+
+
+def _cross_entropy(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
@@ -116,9 +125,9 @@ def _differentiate(
     parameters, uses = dict(net.named_parameters()), ParameterUses(net)
     with torch.enable_grad():
         with uses:
-            logits = net(*inputs)
-        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-        results = {id(each): each for path in uses.of for use in uses.of[path] for each in use.results}
+            logits = _logits(net, inputs)
+        loss = _cross_entropy(logits, tokens)
+        results = {id(each): each for path in uses.of for use in uses.of[path] for each in (*use.results, *use.sums)}
         wanted = [*parameters.values(), logits, *results.values()]
         computed = torch.autograd.grad(loss, wanted, allow_unused=True)
     derivatives = [
