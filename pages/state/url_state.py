@@ -273,6 +273,10 @@ def keep(**places: object) -> None:
     st.query_params.from_dict({name: query[name] for name in query if places.get(name, "") is not None} | params)
 
 
+WORDS = {"inside": "step"}
+"""Names of positions in the URL that are other words in a sentence."""
+
+
 def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
     """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
     unless another input left it there."""
@@ -283,7 +287,7 @@ def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) 
     if text is None or text in by_text:
         return by_text.get(text, first)
     if say and text != now.places.get((now.page, now.model), {}).get(name):
-        st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected {_among(known)}."))
+        st.warning(texts.escape(f"This page has no {WORDS.get(name, name)} {quote(text)}, expected {_among(known)}."))
     return first
 
 

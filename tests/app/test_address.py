@@ -104,6 +104,7 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
         ("attention", {"scale": "cubic"}, "'linear' or 'log'."),
         ("overview", {"query": "65"}, "0 to 64."),
         ("overview", {"query": "0.65"}, "0.0 to 0.64."),
+        ("overview", {"inside": "block9.norm1"}, "one from block1.norm1 to block6.mlp.residual."),
         ("mask", {"query": "-1"}, "0 to 64."),
         ("mask", {"head": "4"}, "0 to 3."),
         ("mask", {"block": "7"}, "1 to 6."),
@@ -115,7 +116,9 @@ def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
     at = visited(page, **places)
     ((name, value),) = places.items()
     (said,) = [one.value for one in at.main.warning]
-    assert said.startswith(f"This page has no {name} '{value}', expected ") and said.endswith(expected)
+    assert said.startswith(f"This page has no {name.replace('inside', 'step')} '{value}', expected ") and said.endswith(
+        expected
+    )
 
 
 def test_right_places_in_an_address_are_not_quoted():

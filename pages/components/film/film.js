@@ -72,7 +72,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
   me.mount = (at, pinned, head = -1) => {
     root.film?.end();
+    const uri = me.film.photo?.uri;
     player.mount(root, me.film, {
+      photo: me.photo?.ready && me.photo.uri === uri ? me.photo : null, // else it would be gone until it is decoded
       at,
       pinned,
       head,
@@ -84,6 +86,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       },
     });
     me.photo = root.film.photo;
+    if (me.photo) me.photo.uri = uri;
     label();
   };
   me.mountBlock = (film, step) => {

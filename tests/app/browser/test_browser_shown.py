@@ -122,6 +122,11 @@ def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, p
         box = page.locator(part).first.bounding_box()
         assert box and box["y"] >= 0 and box["y"] + box["height"] <= 768, (part, box)
     assert page.evaluate(FIT)
+    if not address:
+        play = page.locator(".film .play").bounding_box()
+        right = [play["x"] + play["width"] - 2, play["y"] + play["height"] / 2]
+        under = "([x, y]) => !!document.elementFromPoint(x, y).shadowRoot?.elementFromPoint(x, y).closest('.play')"
+        assert page.evaluate(under, right), "something lies over Play"
     if address:  # arrow keys and clickers move the query, whatever has the focus
         assert page.locator(".mask .bars .axis").all_inner_texts() == ["score", "mask", "weight"]
         name, tick = (page.locator(f".mask .plot {part}").first.bounding_box() for part in (".axis.down", ".rows span"))

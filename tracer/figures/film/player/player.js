@@ -29,8 +29,8 @@ function asked(event) {
 
 // Shows a film in an element with the player's markup, from a beat on. `heard` says what a key asks for, `moved` is told
 // where the film stands after each choice, with whether more of them may follow at once. A block that is opened is shown
-// at a `head`, with the patches of the film that it is of in `thumbs`. Returns the film's controls.
-export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, heard = asked, moved = () => {} } = {}) {
+// at a `head`, with the patches of the film that it is of in `thumbs`. `photo` is that of a film before, where it is the same. Returns the film's controls.
+export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, photo = null, heard = asked, moved = () => {} } = {}) {
   const find = (name) => root.querySelector(name);
   const canvas = find("canvas");
   const context = canvas.getContext("2d");
@@ -43,7 +43,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   };
   const dwell = Math.max(DWELL[0], Math.min(DWELL[1], LONGEST / film.beats.length));
   const speed = Math.min(MOVE, 0.9 * dwell);
-  const view = { place: null, words: [], lanes: [], theme: null, photo: loadPhoto(film, () => draw(true)) };
+  const view = { place: null, words: [], lanes: [], theme: null, photo: photo ?? loadPhoto(film, () => draw(true)) };
   let [drawn, frame, before, clock, ended] = ["", 0, 0, 0, false];
   film.looks.forEach((look, at) => (look.stream = film.beats.find((beat) => beat.look === at).stream));
   const scales = film.streams.map((_, stream) => ({ like: measure(film, stream, "like"), change: measure(film, stream, "change") }));
