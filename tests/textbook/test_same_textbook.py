@@ -57,6 +57,7 @@ SAME = {
     "padded": lambda x: F.pad(x, (0, 0, 0, 3)),
     "padded to fours": lambda x: F.pad(x, (0, 0, 0, -x.shape[1] % 4)).exp(),
     "padded in front to threes": lambda x: F.pad(x, (0, 0, -x.shape[1] % 3, 0)).exp(),
+    "padded to fours, one of them in front": lambda x: F.pad(x, (0, 0, 1, -(x.shape[1] + 1) % 4)).exp(),
     "all tokens padded to fours": lambda x: F.pad(x.flatten(0, 1), (0, 0, 0, -x[..., 0].numel() % 4)).exp(),
     "a power": lambda x: x**2 + 1,
     "a number near a root": lambda x: x / (8 + 1e-5) ** 0.5,
@@ -305,7 +306,16 @@ def fused(longest):
     return attend
 
 
+def compare_twice(x):
+    """Attention whose mask is left out for two tokens, too, after another comparison that one token decides."""
+    assert x.shape[1] > 1 or x.shape[1] == 1
+    return masked(hide, longest=2)(x)
+
+
 HIDES_NOTHING = {
+    "a causal mask for all heads": masked(
+        lambda scores, rows, columns: torch.where((rows >= columns)[None], scores, -1e9)
+    ),
     "a causal mask of a fused attention": fused(1),
     "a causal mask": masked(lambda scores, rows, columns: torch.where(rows >= columns, scores, -1e9)),
     "a mask of what comes later": masked(hide),
@@ -315,6 +325,7 @@ HIDES = {
     "a token's own place": masked(lambda scores, rows, columns: torch.where(rows > columns, scores, -1e9)),
     "its own place, the other way": masked(lambda scores, rows, columns: scores.masked_fill(columns == rows, -1e9)),
     "a second token": masked(hide, longest=2),
+    "a second token, after the first": compare_twice,
     "a second token of a fused attention": fused(2),
     "other scores of a single token": masked(hide, otherwise=lambda scores: 2 * scores),
     "places that count from the end": masked(

@@ -202,7 +202,7 @@ def solve_padding(
     values = [flatten(entry) for entry in entries]
     for (name, place), formula in solved.items():
         axis, other = -1 - place // 2, (name, place ^ 1)
-        if formula != UNKNOWN or name != "pad" or -axis > len(before) or UNKNOWN in (before[axis], after[axis]):
+        if formula != UNKNOWN or name != "pad" or UNKNOWN in (before[axis], after[axis]):
             continue
         text = f"{after[axis]} - ({before[axis]}) - ({solved.get(other, values[0][other])})"
         if UNKNOWN not in text and all(
