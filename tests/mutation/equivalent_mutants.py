@@ -59,6 +59,8 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "any shape with so many axes: only the cell's place is read",
     ("shapes.probe_sizes.SIZES", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
+    ("size_guards._doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
+    ("shapes._held_batch", "constant: 0 → 1", ""): "one run more is compared, at a batch of 1, if no batch was held",
     (
         "Solver._add",
         "constant: 1 → 2",

@@ -12,7 +12,7 @@ RULES = (
     ),
     code(
         "a gradient before its operand",
-        {"RowsProduct(operand, gradient) if $x else $y": "RowsProduct(gradient, operand) if $x else $y"},
+        {"$y if $x else RowsProduct(operand, gradient)": "$y if $x else RowsProduct(gradient, operand)"},
         within="gradient_equations",
     ),
     code("a mean of rows for their sum", {"$x.sum(0)": "$x.mean(0)"}, within="RowsSum.run"),
@@ -57,7 +57,7 @@ RULES = (
         within="_group",
     ),
     code("a call without a rule for one that has one", {"path in self.uses.unknown": "False"}, within="training_step"),
-    code("a loss at tokens that are not the next", {"$t[:, 1:]": "$t[:, :-1]"}, within="training_step.loss_of"),
+    code("a loss at tokens that are not the next", {"$t[:, 1:]": "$t[:, :-1]"}, within="training_step._cross_entropy"),
     code(
         "an update uphill", {"weights[path] - rate * $g": "weights[path] + rate * $g"}, within="training_step._descend"
     ),
