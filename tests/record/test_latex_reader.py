@@ -21,14 +21,19 @@ from tracer.record.latex_reader.operands import names
 from tracer.record.latex_reader.parser import read
 from tracer.verify.checks.printed.printed_equations import differences, problems
 
-FOREIGN = ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224", "hf:bert", "hf:gpt2", "hf:llama", "hf:vit")
-CASES = [(name, options) for name in (*models.names(), *FOREIGN) for options in choices(models.spec_of(name))]
+KERNELS = [{"attention": "sdpa"}, {"attention": "eager"}]
+FOREIGN = {"torchvision:vit_b_16": [{}], "timm:vit_tiny_patch16_224": [{}]}
+FOREIGN |= dict.fromkeys(("hf:bert", "hf:gpt2", "hf:llama", "hf:vit"), KERNELS)
+"""Models of libraries with their options, stated: to read them takes seconds wherever tests are collected."""
+CASES = [(name, options) for name in models.names() for options in choices(models.spec_of(name))]
+CASES += [(name, options) for name, every in FOREIGN.items() for options in every]
 
 
 def made(name: str, options: dict):
     """The model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
     spec = models.spec_of(name)
     if zoo.is_foreign(name):
+        assert FOREIGN[name] == list(choices(spec))
         return tracer.load(name, **zoo.tiny(name), **options)
     sizes = {} if "text" in spec.takes else {size: spec.probes[0][size] for size in spec.sizes if size[0] != "L"}
     return tracer.load(name, **sizes, **{size: 2 for size in spec.sizes if size[0] == "L"}, **options)

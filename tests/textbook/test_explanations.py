@@ -242,7 +242,6 @@ RUNS = (
     ("nanogpt", {**SMALL, "V": 30, "T_max": 60, "tied": False, "gelu": "tanh"}),
     ("nanogpt", {**SMALL, "V": 31, "T_max": 60}),
     ("nanogpt", {**SMALL, "V": 31, "T_max": 60, "bias": False}),
-    ("hf:llama", {**zoo.tiny("hf:llama"), "attention": "eager"}),
     ("vit-text", {**IMAGE, **SMALL, "V": 19, "mask": "prefix", "types": True}),
     ("segmenter", {**IMAGE, **SMALL, "K": 3}),
     ("mae", {**IMAGE, **SMALL, "L_dec": 1}),
@@ -250,14 +249,16 @@ RUNS = (
     ("transformer", {**SMALL, "R": 3, "positions": "relative", "mask": "causal"}),
     ("transformer", {**SMALL, "positions": "sinusoidal"}),
     ("llama", {**SMALL, "h_kv": 1, "tied": False}),
-    *((name, zoo.tiny(name)) for name in ("hf:bert", "hf:gpt2", "hf:llama", "hf:vit_mae", "hf:clip", "hf:paligemma",
-                                              "torchvision:vit_b_16", "timm:vit_base_patch16_reg4_gap_256")),
-)  # fmt: skip
+)
+TINY = ("hf:bert", "hf:gpt2", "hf:llama", "hf:vit_mae", "hf:clip", "hf:paligemma", "torchvision:vit_b_16",
+        "timm:vit_base_patch16_reg4_gap_256")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[Context]:
-    runs = [lambda name=name, sizes=sizes: tracer.load(name, **sizes).trace(prove=False) for name, sizes in RUNS]
+    tiny = [*((name, zoo.tiny(name)) for name in TINY), ("hf:llama", {**zoo.tiny("hf:llama"), "attention": "eager"})]
+    models = (*RUNS, *tiny)
+    runs = [lambda name=name, sizes=sizes: tracer.load(name, **sizes).trace(prove=False) for name, sizes in models]
     channels = timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)
     runs += [lambda: traced(channels), lambda: traced(lambda: (Pooled(), torch.randn(2, 5, 6)))]
     runs += [lambda: book_of("hf:bert BertModel").trace(prove=False)]
