@@ -228,7 +228,7 @@ def test_letters_that_the_page_names():
     )
 
 
-@pytest.mark.parametrize("name", cases([*models.names(), *FOREIGN], [*models.names(), *FOREIGN[:2]]))
+@pytest.mark.parametrize("name", cases([*models.names(), *FOREIGN], [*models.names(), *list(FOREIGN)[:2]]))
 def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
     said = {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
     for step in made(name, next(choices(models.spec_of(name)))).trace(prove=False).steps:
