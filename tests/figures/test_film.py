@@ -15,7 +15,8 @@ import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
 from tracer.figures.film import film, message
-from tracer.figures.film.storyboard import Beat, Storyboard, storyboard
+from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
+from tracer.verify import small
 
 MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
 
@@ -237,6 +238,99 @@ def test_a_decoder_has_lanes_of_its_own_and_looks_across_at_those_of_the_encoder
         most = weights.mean(0)[0]
         assert f"to token {int(most.argmax()) + 1}." in each.caption.sentence
         assert percents(each.caption.sentence)[0] == pytest.approx(100 * most.max().item(), abs=0.06)
+
+
+@pytest.fixture(scope="module")
+def libraries() -> dict[str, Storyboard]:
+    """Storyboards of models of a library, small ones."""
+    return {name: storyboard(small(name).trace()) for name in ("hf:gemma2", "hf:albert", "hf:vit_mae", "hf:beit")}
+
+
+@pytest.mark.parametrize("name", ["hf:gemma2", "hf:albert", "hf:vit_mae", "hf:beit"])
+def test_a_library_model_has_a_block_for_each_attention_and_every_step_in_a_beat(libraries, name):
+    board = libraries[name]
+    steps = [step.id for step in board.trace.steps]
+    assert sorted(id for each in board.beats for id in each.steps) == sorted(steps)
+    blocks = [each for each in board.beats if each.kind == "block"]
+    assert [each.record for each in blocks] == list(board.trace.attentions)
+    assert all(each.snapshot is not None for each in blocks) and board.beats[-1].kind == "answer"
+    assert len(set(message.ids(board))) == len(board.beats)
+    message.pack(board)
+
+
+def test_a_mask_with_axes_for_batch_and_heads_belongs_to_the_block_that_reads_it(libraries):
+    trace = libraries["hf:gemma2"].trace
+    assert len(trace.step("mask").shape) == 4 and trace.step("mask").layer is None
+    assert "mask2" in beat(libraries["hf:gemma2"], "block", 1).steps  # of a window, in every second block
+    assert "mask" in beat(libraries["hf:gemma2"], "block", 2).steps
+
+
+def test_weights_that_blocks_share_run_in_a_beat_of_each_block(libraries):
+    board = libraries["hf:albert"]
+    first, second = (beat(board, "block", number) for number in (1, 2))
+    assert first.steps[-1].endswith("norm2") or "layer_norm" in first.steps[-1]
+    assert [step for step in second.steps if step.endswith("weights2")] and len(first.steps) == len(second.steps)
+    np.testing.assert_allclose(second.snapshot.vectors, board.trace.value(second.steps[-1])[0].numpy(), rtol=1e-5)
+
+
+def test_the_norm_of_an_embedding_says_how_long_the_vectors_are_now(libraries):
+    board = libraries["hf:albert"]
+    caption, step = beat(board, "norm").caption, board.trace.step(beat(board, "norm").steps[-1])
+    lengths = board.trace.value(step)[0].norm(dim=-1)
+    assert f"from {lengths.min():.3g} to {lengths.max():.3g}" in caption.sentence
+    titles = [each.caption.title for each in board.beats if each.kind == "tokens"]
+    assert titles[0] == "Each token becomes a vector" != titles[1]  # which are projected
+
+
+def test_the_mean_of_the_patches_is_told_from_that_of_all_tokens(libraries):
+    board = libraries["hf:beit"]
+    assert beat(board, "read").caption.sentence == "The mean of 16 tokens goes on."
+    trace = board.trace
+    rows, mean = trace.value(beat(board, "block", 2).steps[-1])[0], trace.value(beat(board, "read").steps[0])[0]
+    assert len(rows) == 17 and torch.allclose(rows[1:].mean(0), mean, atol=1e-5)
+    assert not torch.allclose(rows.mean(0), mean, atol=1e-5)
+
+
+def test_lanes_of_tensors_that_were_not_kept_are_those_of_the_kept_run(boards, vit):
+    trace = vit.trace(keep=2_000_000)
+    board = storyboard(trace)
+    lost = [each for each in board.beats if each.number and trace.value(each.steps[-1]) is None]
+    assert lost
+    for each in lost:
+        kept = beat(boards["vit"], "block", each.number)
+        np.testing.assert_allclose(each.snapshot.vectors, kept.snapshot.vectors, rtol=1e-3, atol=1e-4)
+        assert each.caption.title == kept.caption.title
+
+
+def test_a_model_without_attention_has_lanes_where_its_blocks_leave_a_vector_for_each_word():
+    board = storyboard(small("hf:mamba").trace())
+    (stream,) = board.streams
+    assert [lane.mark for lane in stream.lanes[:3]] == ["T", "h", "e"] and len(stream.lanes) == len(board.trace.words)
+    blocks = [each for each in board.beats if each.number]
+    assert len(blocks) == 2 and all(each.snapshot is not None and each.record is None for each in blocks)
+    assert all("The block moves the token by" in each.caption.sentence for each in blocks)
+    assert "attention" not in " ".join(each.caption.sentence for each in board.beats)
+
+
+def test_what_is_read_took_its_attention_from_tokens_of_its_own_tower():
+    board = storyboard(small("hf:blip").trace())
+    text = [each for each in board.beats if each.stream == 1]
+    read = next(each for each in text if each.kind == "read")
+    last = [each for each in text if each.kind == "block"][-1]
+    assert any(each.kind == "cross" for each in text)
+    place = board.streams[1].slots[read.part].index(board.streams[1].read)
+    own = heads_weights(board.trace, last.record).mean(0)
+    assert read.caption.facts["from others"] == pytest.approx(1 - own[place, place], abs=1e-5)
+
+
+def test_a_tower_projects_before_both_are_compared_and_there_is_one_answer():
+    kinds = [each.kind for each in storyboard(small("hf:clip").trace()).beats]
+    assert kinds.count("answer") == 1 and kinds[-1] == "answer" and kinds.count("project") == 2
+
+
+def test_windows_are_no_lanes_of_a_stream_that_has_other_tokens():
+    board = storyboard(small("hf:swin").trace())
+    assert not board.streams and all(each.record is None and each.snapshot is None for each in board.beats)
 
 
 def test_a_strangers_run_is_text_and_an_empty_one_is_refused():

@@ -1,10 +1,10 @@
 """The steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
 
 A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
-a longer sequence), "position", "visible" (some tokens left out), "block", "cross" (the rest of a block, from its
-attention to another tower on), "return" (tokens put back), "read" (what is taken from the last block), "project" (what
-a tower returns), "answer". What fits none of them is "modules", never left out: steps of stages that no film knows, and
-ops without a step.
+a longer sequence), "position", "norm" (of what enters the blocks), "visible" (some tokens left out), "block", "cross"
+(the rest of a block, from its attention to another tower on), "return" (tokens put back), "read" (what is taken from
+the last block), "project" (what a tower returns), "answer". What fits none of them is "modules", never left out: steps
+of stages that no film knows, and ops without a step.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def chapters(trace: Trace) -> list[Chapter]:
 def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
     """Return the steps of the main way, and before which of them the others belong.
 
-    Those are masks, tables of angles and the like: at most two axes, and made of nothing on the main way.
+    Those are masks, tables of angles and the like: at most two axes, and made of nothing on the main way. A mask may
+    have an axis for the batch and one for the heads besides.
     """
+    layered = any(step.layer is not None for step in trace.steps)
     taken = sources(trace)
     users: dict[str, list[str]] = {}
     for user, operands in taken.items():
@@ -77,7 +79,10 @@ def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
     off: set[str] = set()
     for step in trace.steps:
         operands = [operand for operand in taken.get(step.id, ()) if not operand.startswith("input ")]
-        if step.layer is None and len(step.shape) <= 2 and all(operand in off for operand in operands):
+        masks = layered and step.stage in ("attention", "other")
+        sizes = step.symbolic or ("?",) * len(step.shape)
+        axes = [size for size in sizes if not masks or size not in ("1", "B")]
+        if step.layer is None and len(axes) <= 2 and all(operand in off for operand in operands):
             off.add(step.id)
     main = [step for step in trace.steps if step.id not in off]
     order = {step.id: place for place, step in enumerate(main)}
@@ -102,17 +107,21 @@ def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
     inside = [step.layer is not None for step in steps]
     first = next((place for place, block in enumerate(inside) if block), len(steps))
     last = len(steps) - 1 - next((place for place, block in enumerate(reversed(inside)) if block), len(steps))
-    width, leaving = 0, ""
+    width, leaving, kind = 0, "", ""
     for place, step in enumerate(steps):
         before = steps[place - 1].shape if place else ()
         later = [follower.stage for follower in steps[place + 1 :]]
         if step.layer is not None:
-            width, leaving = step.shape[-1] if step.shape else 0, ""
-            yield "block", step.layer, step
+            width, leaving, kind = step.shape[-1] if 0 < len(step.shape) <= 3 else 0, "", "block"
+            yield kind, step.layer, step
             continue
         ahead = place < last
+        compared = "other" in later and "head" in later  # with what another tower returns
         unread = first > last and any(stage in BLOCK for stage in later)
-        if step.stage in BLOCK or (step.stage == "norm" and unread):
+        enters = kind in ("tokens", "sequence", "position", "norm")
+        if step.stage in BLOCK and first <= last < place:  # attention that gathers what the blocks left
+            kind = "read"
+        elif step.stage in BLOCK or (step.stage == "norm" and unread):
             kind = "block"
             width = step.shape[-1] if step.shape else 0
         elif step.stage in ENTRY:
@@ -121,16 +130,20 @@ def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
                 kind = "sequence" if before[-1] == step.shape[-1] else kind
             if kind == "patches" and before[-1:] == step.shape[-1:] and _tokens(step.shape) < _tokens(before):
                 kind = "visible"
+        elif step.stage == "norm" and enters and ahead and step.shape == before:
+            kind = "norm"
         elif (step.stage == "norm" and place > first and ahead and _stage_after_norms(steps, place) == "decoder") or (
             step.stage == "decoder" and ahead
         ):
             kind = leaving = "return"
         elif step.stage in ("norm", "head", "decoder") and (place > first or width):
             same = step.shape[-1:] == (width,) and len(step.shape) <= 3
-            kind = leaving or ("read" if same else "project" if ahead else "answer")
-            leaving = kind if kind != "read" else ""
+            kind = leaving or ("read" if same else "project" if ahead or compared or step.stage == "norm" else "answer")
+            leaving = leaving if kind == "read" or step.stage == "norm" or compared else kind
         elif step.stage in ("head", "decoder"):
-            kind = "project" if ahead else "answer"
+            kind = "project" if ahead or compared else "answer"
+        elif step.stage == "other" and first <= last < place and "head" in later:
+            kind = "read" if step.shape[-1:] == (width,) else "project"
         else:
             kind = "modules"
         yield kind, None, step
@@ -178,9 +191,10 @@ def _number_repeats(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
         if chapter.kind != "block":
             yield replace(chapter, part=tower)
             continue
-        counts[tower] = counts.get(tower, 0) + 1
-        for part in _split(chapter):
-            yield replace(part, part=tower, number=counts[tower])
+        for once in _passes(chapter):
+            counts[tower] = counts.get(tower, 0) + 1
+            for part in _split(once):
+                yield replace(part, part=tower, number=counts[tower])
 
 
 def _towers(sequence: Sequence[Chapter]) -> dict[int, str]:
@@ -198,6 +212,24 @@ def _towers(sequence: Sequence[Chapter]) -> dict[int, str]:
             tower = f"{base}/{int(number or 1) + 1}"
         towers[place], last = tower, layer
     return towers
+
+
+def _passes(chapter: Chapter) -> list[Chapter]:
+    """Return a block once for each time that it ran: weights that all blocks share run in every one of them."""
+    records = chapter.records
+    if len(records) < 2 or len({(record.queries, record.keys) for record in records}) > 1:
+        return [chapter]
+    steps, cuts = chapter.steps, [0]
+    for record in records[1:]:
+        weights = next((at for at, step in enumerate(steps) if record.op in (step.inside, *step.ops)), 0)
+        while weights and steps[weights - 1].stage in ("attention", "position"):
+            weights -= 1
+        ends = [at + 1 for at, step in enumerate(steps[:weights]) if step.stage == steps[-1].stage]
+        cuts.append(ends[-1] if ends else 0)
+    if sorted(set(cuts)) != cuts:
+        return [chapter]
+    parts = zip(cuts, [*cuts[1:], len(steps)], records, strict=True)
+    return [replace(chapter, steps=steps[start:end], records=(record,)) for start, end, record in parts]
 
 
 def _split(chapter: Chapter) -> list[Chapter]:

@@ -71,6 +71,7 @@ def caption(scene: Scene, shown: Step | None) -> Caption:
         "tokens": _tokens,
         "sequence": _sequence,
         "position": _position,
+        "norm": _norm,
         "visible": _visible,
         "block": _block,
         "cross": _block,
@@ -148,6 +149,10 @@ def _tokens(scene: Scene, shown: Step) -> Caption | None:
         f"Their lengths run from {shortest:.3g} to {longest:.3g}."
     )
     title = "Each patch becomes a token" if image else f"Each {what} becomes a vector"
+    ids = any("int" in operand.dtype for op in _ops(scene.trace, scene.chapter) for operand in op.inputs)
+    joined = scene.after is not None and (before is None or (scene.after.present & ~before).any())
+    if not (joined if image else ids and before is None):
+        title = shown.title  # they were vectors before
     return Caption(title, sentence, facts)
 
 
@@ -173,8 +178,10 @@ def _sequence(scene: Scene, shown: Step) -> Caption | None:
 
 def _position(scene: Scene, shown: Step) -> Caption | None:
     change = scene.after.change if scene.after is not None else None
-    if change is None or np.isnan(change).all():
+    if change is None:
         return None
+    if np.isnan(change).all():
+        return _norm(scene, shown)
     lane, mean = int(np.nanargmax(change)), float(np.nanmean(change))
     facts = {"mean": mean, "largest": float(change[lane]), "lane": lane}
     sentence = (
@@ -182,6 +189,19 @@ def _position(scene: Scene, shown: Step) -> Caption | None:
         f"and {scene.name(lane)} by the most, {percent(float(change[lane]))}."
     )
     return Caption("Each token gets its position", sentence, facts)
+
+
+def _norm(scene: Scene, shown: Step) -> Caption | None:
+    array = tensor(scene.trace, shown)
+    if array is None or array.ndim != 2:
+        return None
+    lengths = np.linalg.norm(array, axis=-1)
+    facts = {"tokens": len(array), "shortest": float(lengths.min()), "longest": float(lengths.max())}
+    sentence = (
+        f"{len(array):,} vectors of {array.shape[1]:,} numbers come out. "
+        f"Their lengths now run from {facts['shortest']:.3g} to {facts['longest']:.3g}."
+    )
+    return Caption(shown.title, sentence, facts)
 
 
 def _visible(scene: Scene, shown: Step) -> Caption | None:
@@ -285,8 +305,9 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
             )
         title = f"Only {name} is read" if alone else f"The answer is read at {name}"
         return Caption(title, sentence, facts)
-    if stream.pooled:
-        return Caption("All tokens are averaged", f"The mean of {total:,} tokens goes on.", {"tokens": total})
+    if stream.mean_of:
+        which, count = ("All tokens" if stream.mean_of == total else "The patches"), stream.mean_of
+        return Caption(f"{which} are averaged", f"The mean of {count:,} tokens goes on.", {"tokens": count})
     array = tensor(scene.trace, shown)
     if array is None or array.ndim != 2:
         return None
@@ -298,10 +319,15 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
 
 def _project(scene: Scene, shown: Step) -> Caption | None:
     array = tensor(scene.trace, shown)
-    if array is None or array.ndim != 1:
+    if array is None or array.ndim not in (1, 2):
         return None
+    if array.ndim == 2:
+        facts = {"tokens": len(array), "width": array.shape[1]}
+        sentence = f"All {len(array):,} vectors go on, with {array.shape[1]:,} numbers each."
+        return Caption(shown.title, sentence, facts)
     facts = {"numbers": len(array), "length": float(np.linalg.norm(array))}
-    sentence = f"The vector that goes on has {len(array):,} numbers and the length {facts['length']:.3g}."
+    count = f"{len(array):,} number{'s' * (len(array) != 1)}"
+    sentence = f"The vector that goes on has {count} and the length {facts['length']:.3g}."
     return Caption(shown.title, sentence, facts)
 
 
@@ -331,7 +357,8 @@ def _result(result: Mapping[str, Any]) -> Caption | None:
         return Caption(f"{title}{first}, {percent(most)}", sentence, facts)
     if kind == "tokens":
         least = float(min(result["probabilities"]))
-        text = shorten("".join(map(str, result["tokens"])), 60)
+        tokens = [str(token) for token in result["tokens"]]
+        text = shorten(("" if all(len(token) == 1 for token in tokens) else " ").join(tokens), 60)
         return Caption(
             f"The answer: {text}",
             f"Each token is the likeliest at its place, the least sure with {percent(least)}.",

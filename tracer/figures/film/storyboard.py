@@ -22,6 +22,7 @@ from tracer.record import AttentionRecord, Step, Trace
 LABELS = {
     "patches": "Patches",
     "position": "Position",
+    "norm": "Norm",
     "visible": "Hide",
     "return": "Return",
     "read": "Read",
@@ -86,7 +87,7 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
     all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
     widths, blocks = _widths(sequence), _counts(sequence)
-    beats, last, looks = _inputs(trace), {}, {}
+    beats, last, own = _inputs(trace), {}, {}
     for chapter, step in zip(sequence, shown, strict=True):
         index = stream_of(all_streams, chapter.part)
         stream = all_streams[index] if index is not None else None
@@ -98,15 +99,16 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             across = _keys(chapter.records[0], all_streams, chapter.part)
             record = chapter.records[0] if across and not chapter.records[0].problem else None
         focus = _focus(trace, stream, chapter.part) if stream else 0
-        if chapter.kind in ("block", "cross"):
-            looks[chapter.part] = mean_weights(trace, record)
+        weights = mean_weights(trace, record) if chapter.kind in ("block", "cross") else own.get(chapter.part)
+        if chapter.kind == "block":
+            own[chapter.part] = weights
         scene = Scene(
             trace,
             chapter,
             stream,
             before,
             after,
-            looks.get(chapter.part),
+            weights,
             focus,
             blocks.get(chapter.part, 0),
             [all_streams[across[0]].lanes[slot] for slot in across[1]] if across else (),

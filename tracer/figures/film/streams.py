@@ -15,6 +15,7 @@ import numpy as np
 from tracer.attention import places, segments, unseen
 from tracer.figures.film.chapters import Chapter
 from tracer.figures.predictions.model_output import visible_token
+from tracer.figures.tensors.cell_payload import tensor_of
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import Segment, Step, Trace
 from tracer.utils.error_text import shorten
@@ -41,8 +42,8 @@ class Stream:
     slots: dict[str, list[int]] = field(default_factory=dict)
     read: int | None = None
     """The lane whose token is read for the answer, found in the tensors; None where it is not one alone."""
-    pooled: bool = False
-    """Whether the mean of the tokens is read."""
+    mean_of: int = 0
+    """Of how many tokens the mean is read; 0 where it is not."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Snapshot:
 
 
 def tensor(trace: Trace, step: Step) -> np.ndarray | None:
-    """Return a step's tensor for the first input of the batch, or None if the run did not keep it."""
-    value = trace.value(step)
+    """Return a step's tensor for the first input of the batch, or None if it is not at hand."""
+    value = tensor_of(trace, step.id)
     if value is None or not value.dim() or value.is_complex():
         return None
     array = as_array(value)
@@ -81,10 +82,8 @@ def tensor(trace: Trace, step: Step) -> np.ndarray | None:
 
 def streams(trace: Trace, sequence: Sequence[Chapter]) -> list[Stream]:
     """Return the streams of a run, one for each tower that does not share the lanes of another."""
-    tokens: dict[str, int] = {}
-    for chapter in sequence:
-        for record in chapter.records:
-            tokens[chapter.part] = max(tokens.get(chapter.part, 0), record.queries)
+    towers = dict.fromkeys(chapter.part for chapter in sequence if chapter.kind == "block")
+    tokens = {tower: count for tower in towers if (count := _count(sequence, tower))}
     out: list[Stream] = []
     fewer, hidden = unseen(trace)
     order = list(tokens)
@@ -98,6 +97,13 @@ def streams(trace: Trace, sequence: Sequence[Chapter]) -> list[Stream]:
     return sorted(out, key=lambda stream: min(order.index(tower) for tower in stream.slots))
 
 
+def _count(sequence: Sequence[Chapter], tower: str) -> int:
+    """Return how many tokens each block of a tower leaves; 0 where these are not as many, or as long, in all."""
+    blocks = [chapter.steps[-1] for chapter in sequence if chapter.part == tower and chapter.kind in ("block", "cross")]
+    shapes = {(_tokens(step), step.shape[-1]) if len(step.shape) == 3 else (0, 0) for step in blocks}
+    return shapes.pop()[0] if len(shapes) == 1 else 0
+
+
 def _fits(lanes: Sequence[Lane], stream: Stream) -> bool:
     return set(lanes) <= set(stream.lanes)
 
@@ -105,7 +111,10 @@ def _fits(lanes: Sequence[Lane], stream: Stream) -> bool:
 def _lanes(trace: Trace, tower: str, tokens: int) -> list[Lane]:
     """Return the lane of each token of a tower."""
     part, _, later = tower.partition("/")
-    patches = {} if later else {token: patch for token, patch in places(trace, part).items() if token < tokens}
+    all_places = {} if later else places(trace, part)
+    if len(all_places) == tokens and max(all_places) >= tokens:  # the others join in a later block
+        all_places = dict(enumerate(all_places[token] for token in sorted(all_places)))
+    patches = {token: patch for token, patch in all_places.items() if token < tokens}
     lanes = [Lane(f"token {token + 1}", str(token + 1)) for token in range(tokens)]
     often = {word for word, count in Counter(trace.words).items() if count > 1}
     parted = () if later else segments(trace, part)
@@ -146,17 +155,20 @@ def snapshot(
     stream = all_streams[index]
     for step in reversed(chapter.steps):
         slots = _slots(stream, chapter.part, step, width)
-        vectors = tensor(trace, step) if slots else None
-        if slots and vectors is not None and vectors.ndim == 2 and vectors.shape == (len(slots), width):
+        if slots:
+            vectors = tensor(trace, step)
             break
     else:
         return None
+    if vectors is None or vectors.shape != (len(slots), width):  # an earlier step is not what the chapter leaves
+        return None
     full = np.full((len(stream.lanes), width), np.nan, np.float32)
-    if before is not None and before.stream == index and chapter.kind in ("tokens", "position", "sequence"):
+    same = before is not None and before.stream == index and before.vectors.shape == full.shape
+    if before is not None and same and chapter.kind in ("tokens", "position", "sequence"):
         full[:] = before.vectors  # the lanes of other tokens go on as they were
     full[slots] = vectors
     change = np.full(len(stream.lanes), np.nan, np.float32)
-    if before is not None and before.stream == index:
+    if before is not None and same:
         with np.errstate(invalid="ignore", divide="ignore"):
             change = np.linalg.norm(full - before.vectors, axis=-1) / np.linalg.norm(before.vectors, axis=-1)
     return Snapshot(index, full, change)
@@ -169,8 +181,12 @@ def _slots(stream: Stream, part: str, step: Step, width: int) -> list[int]:
     slots = stream.slots[part]
     patches = [slot for slot, lane in enumerate(stream.lanes) if lane.patch is not None]
     words = [slot for slot, lane in enumerate(stream.lanes) if lane.word]
-    tokens = step.shape[0] if step.symbolic[1:2] == ("B",) else step.shape[1]
-    return next((chosen for chosen in (slots, patches, words) if len(chosen) == tokens), [])
+    return next((chosen for chosen in (slots, patches, words) if len(chosen) == _tokens(step)), [])
+
+
+def _tokens(step: Step) -> int:
+    """Return the number of tokens in a tensor of three axes, of which the batch may be the first or the second."""
+    return step.shape[0] if step.symbolic[1:2] == ("B",) else step.shape[1]
 
 
 def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[Stream]) -> None:
@@ -178,23 +194,42 @@ def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[S
 
     The mean of all tokens counts as read from all of them.
     """
+    last: dict[str, Step] = {}
     for chapter in sequence:
         index = stream_of(all_streams, chapter.part)
         if index is None or chapter.kind not in ("read", "answer", "block", "cross"):
             continue
-        stream, rows = all_streams[index], None
+        stream, slots = all_streams[index], all_streams[index].slots[chapter.part]
         for step in chapter.steps:
-            array = tensor(trace, step)
-            if array is None:
-                continue
-            if rows is not None and array.shape == rows.shape[1:]:
-                equal = np.flatnonzero((rows == array).all(-1))
-                if equal.size:
-                    stream.read = stream.slots[chapter.part][int(equal[0])]
-                stream.pooled |= not equal.size and bool(np.allclose(rows.mean(0), array, atol=1e-5))
-            rows = array if array.ndim == 2 and len(array) == len(stream.slots[chapter.part]) else rows
+            before = last.get(chapter.part)
+            if len(step.shape) == 2 and before is not None and step.shape[-1] == before.shape[-1]:
+                _find_vector(trace, stream, slots, before, step)
+            if len(step.shape) == 3 and _tokens(step) == len(slots):
+                last[chapter.part] = step
         if chapter.kind == "answer" and stream.read is None:
             stream.read = _row_of_result(trace, chapter, stream)
+
+
+def _find_vector(trace: Trace, stream: Stream, slots: Sequence[int], before: Step, step: Step) -> None:
+    """Note in the stream of which tokens a vector is: one of the vectors before it, or their mean."""
+    rows, array = tensor(trace, before), tensor(trace, step)
+    if rows is None or array is None or rows.shape[1:] != array.shape:
+        return
+    equal = np.flatnonzero((rows == array).all(-1))
+    if not equal.size:  # what was recomputed is not rounded as the run was
+        equal = np.flatnonzero(np.isclose(rows, array, rtol=1e-4, atol=1e-6).all(-1))
+    if equal.size:
+        stream.read = slots[int(equal[0])]
+    elif stream.read is None:
+        stream.mean_of = _pooled(stream, slots, rows, array) or stream.mean_of
+
+
+def _pooled(stream: Stream, slots: Sequence[int], rows: np.ndarray, mean: np.ndarray) -> int:
+    """Return of how many rows a vector is the mean: of all, or of those of the patches alone; 0 where it is of
+    neither."""
+    patches = [token for token, slot in enumerate(slots) if stream.lanes[slot].patch is not None]
+    choices = (rows, rows[patches]) if patches else (rows,)
+    return next((len(chosen) for chosen in choices if np.allclose(chosen.mean(0), mean, atol=1e-5)), 0)
 
 
 def _row_of_result(trace: Trace, chapter: Chapter, stream: Stream) -> int | None:

@@ -40,12 +40,13 @@ class RecomputedValues(Values):
     def _hold(self, key: str) -> torch.Tensor | None:
         return None if self.inside(key) is not None else super().__call__(key)
 
-    def _unkept(self, keys) -> set[str]:
-        """Return those of these steps that were not kept, with all their operands that were not kept."""
+    def _unkept(self, keys, again=()) -> set[str]:
+        """Return those of these steps that were not kept, with all their operands that were not kept, or are in
+        `again`."""
         needed, ahead = set(), list(keys)
         while ahead:
             key = ahead.pop()
-            if key not in needed and key in self.equations and self._hold(key) is None:
+            if key not in needed and key not in again and key in self.equations and self._hold(key) is None:
                 needed.add(key)
                 ahead += [tensor.key for tensor in tensors(self.equations[key])]
         return needed
@@ -56,7 +57,8 @@ class RecomputedValues(Values):
         return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
 
     def _recompute(self, key: str) -> torch.Tensor | None:
-        needed, recomputed = self._unkept([key]), {}
+        known = {key: tensor for key, tensor in self._again.items() if tensor is not None}
+        needed, recomputed = self._unkept([key], known), known
 
         def exact(tensor: Tensor) -> torch.Tensor:
             operand = recomputed[tensor.key] if tensor.key in recomputed else self._hold(tensor.key)
