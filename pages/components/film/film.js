@@ -66,6 +66,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const inside = Boolean(film.pictures);
     find(".into").hidden = !inside && !beat.number;
     find(".into").innerHTML = inside ? "← <span>Back to the</span> film" : "Open <span>this</span> block";
+    find(".into").disabled = false;
     find(".into").title = inside ? "Back to the film of the whole run" : "Go through the steps of this block, one by one";
     find(".open").hidden = !film.beats.some((one) => one.shown);
     find(".hide").hidden = inside || !me.film.photo || !facts.brush;
@@ -178,6 +179,11 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (detail.run !== me.run || detail.beat !== me.wanted?.beat) return;
     const { step } = me.wanted;
     me.wanted = null;
+    if (!detail.bytes.length) {
+      find(".into").disabled = true;
+      find(".into").title = "This block can’t be opened: the file of this run is damaged";
+      return;
+    }
     me.mountBlock(player.unpack(detail.bytes), step);
     if (placeInAddress(PLACE).inside !== step) me.place.moved({ beat: detail.beat, inside: step });
   };

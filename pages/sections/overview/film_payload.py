@@ -16,6 +16,10 @@ from tracer.figures.film.storyboard import Storyboard, storyboard
 from tracer.record import Trace
 
 
+DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a stranger's file may raise."""
+
+
 class Reel(NamedTuple):
     """A film as the browser gets it: its bytes, the names of its beats in addresses, the number of tokens in each of
     its streams, a name of the run, and the beat of each step inside a block."""
@@ -54,10 +58,17 @@ def open_block(trace: Trace, reel: Reel) -> None:
     wanted = (st.session_state.get(Key.BLOCK_FILM) or {}).get("wanted")
     asked = str(wanted.get("beat")) if isinstance(wanted, Mapping) and wanted.get("run") == reel.run else ""
     beat = asked or reel.blocks.get(st.query_params.get("inside", ""), "")
-    packed = b""
-    if beat in reel.blocks.values():
-        packed = of(trace, ("block film", beat), lambda: block_film.pack(_board(trace), beat, reel.beats))
-    components.block_film({"run": reel.run, "beat": beat if packed else None}, packed)
+    known = beat in reel.blocks.values()
+    packed = of(trace, ("block film", beat), lambda: _pack_block(trace, beat, reel)) if known else b""
+    components.block_film({"run": reel.run, "beat": beat if known else None}, packed)
+
+
+def _pack_block(trace: Trace, beat: str, reel: Reel) -> bytes:
+    """Return the message of a block, nothing where its file is damaged so that it has none."""
+    try:
+        return block_film.pack(_board(trace), beat, reel.beats)
+    except DAMAGED:
+        return b""
 
 
 def _pack(trace: Trace) -> Reel | None:
@@ -70,5 +81,5 @@ def _pack(trace: Trace) -> Reel | None:
             step: name for name, beat in zip(names, board.beats, strict=True) if beat.number for step in beat.steps
         }
         return Reel(message.pack(board), names, tokens, secrets.token_hex(8), blocks)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # out of a stranger's file
+    except DAMAGED:
         return None

@@ -203,7 +203,7 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
     a share of the way from `low` to `high` of its head."""
     matrices = drawn.matrices[:HEADS]
     reduced, box = reduce(matrices, *cells)
-    known = np.where(np.isfinite(reduced), reduced, np.nan)
+    known = np.where(np.isfinite(reduced), reduced, np.nan).astype(np.float64)  # the largest float32 has no double
     scales = []
     shares = np.full(reduced.shape, EMPTY, np.uint8)
     for place, matrix in enumerate(known):
