@@ -15,7 +15,6 @@ from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
 from tracer.record import Trace
 
-
 DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a stranger's file may raise."""
 
