@@ -76,6 +76,7 @@ _TOO = {
     "noted": 64,
     "hidden": 256,
     "survey": 32,
+    "costs": 64,
 }
 _too = {what: Cache(most) for what, most in _TOO.items()}
 

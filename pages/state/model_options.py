@@ -16,6 +16,7 @@ FLOPS = 20e9
 """Of a run at sizes that a visitor chose, at most: about a second on two cores."""
 NUMBERS = 60e6
 """Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
+DOING = "Deriving formulas from a run of the model"
 LARGEST = 10**9
 """Of a size that is put into a formula."""
 
@@ -41,26 +42,25 @@ def bare(model: str, options: run_cache.Options) -> run_cache.Options:
 
 
 def scaling(model: str, options: run_cache.Options) -> Scaling:
-    """Return the formulas of a model with these options, from a run at its default sizes; those of the cache from the
-    run that reads the last token after it, of a model that writes."""
-    from pages.jobs.render_cache import of
+    """Return the formulas of a model with these options, from a run at its default sizes, computed once for all
+    visitors; those of the cache from the run that reads the last token after it, of a model that writes."""
+    plain = bare(model, options)
+    return run_cache.of_sample_too("costs", (model, plain), lambda: _scaling(model, plain), DOING)
+
+
+def _scaling(model: str, options: run_cache.Options) -> Scaling:
     from tracer.record import key_value_cache
     from tracer.record.cost_scaling import scaling as formulas  # loads sympy
 
-    plain = bare(model, options)
-    run = run_cache.of_sample(model, plain, run_cache.first_sample(model))
-
-    def compute() -> Scaling:
-        costs = formulas(run)
-        if models.spec_of(model).decoder is None:
-            return costs
-        try:
-            cached = run_cache.load(model, plain).trace(cache=True, prove=False)
-        except ValueError:  # with a mask that looks ahead, keys of earlier tokens change with each new one
-            return costs
-        return replace(costs, cache=key_value_cache.elements_of_whole(run, cached))
-
-    return of(run, "scaling", compute)
+    loaded, run = run_cache.in_line(model, options)
+    costs = formulas(run)
+    if models.spec_of(model).decoder is None:
+        return costs
+    try:
+        cached = loaded.trace(cache=True, prove=False)
+    except ValueError:  # with a mask that looks ahead, keys of earlier tokens change with each new one
+        return costs
+    return replace(costs, cache=key_value_cache.elements_of_whole(run, cached))
 
 
 def impossible(model: str, options: run_cache.Options, formulas: Scaling) -> str:

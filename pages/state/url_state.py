@@ -316,6 +316,21 @@ def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) ->
     return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
 
 
+def count(name: str, first: int, most: int) -> dict:
+    """Return the bounds, the key and the callback of an input for a whole number from 1 to `most`, which stores it in
+    the URL. Any other value there is quoted in a warning, unless another input left it there."""
+    key, text, now = f"place {name}", st.query_params.get(name), visitor()
+    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
+    places = now.places.setdefault((now.page, now.model), {})
+    if text is not None and known:
+        places[name] = text
+    elif text is not None and text != places.get(name):
+        st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected one from 1 to {most:,}."))
+    st.session_state[key] = int(text) if text is not None and known else first
+    keep_number = lambda: keep(**{name: st.session_state[key]})  # noqa: E731
+    return {"min_value": 1, "max_value": most, "key": key, "on_change": keep_number}
+
+
 def last_step(trace: Trace) -> str | None:
     """Return the step that was chosen last on any page, or the first step where this run has no such step."""
     known, last = [step.id for step in trace.steps], visitor().step

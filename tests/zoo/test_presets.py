@@ -5,23 +5,24 @@ import pytest
 import tracer
 from tests.support.sweeping import cases
 from tracer.zoo.hf import presets
+from tracer.zoo.hf.published_models import published_models
 
 ALWAYS = (
     "gpt2", "gpt3-175b", "llama-2-7b", "llama-3.1-405b", "mixtral-8x7b", "deepseek-v3", "vit-b-16", "vit-gigantic-14",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", cases(presets.published_models(), ALWAYS))
+@pytest.mark.parametrize("name", cases(published_models(), ALWAYS))
 def test_the_published_number_of_parameters_is_met(name):
-    entry = presets.published_models()[name]
+    entry = published_models()[name]
     assert entry.agrees(presets.count(name)), f"{presets.count(name):,} are not {entry.parameters}"
     assert entry.source and entry.title
 
 
 def test_a_count_that_differs_by_one_is_not_the_published_one():
-    entry = presets.published_models()["llama-3.1-405b"]
+    entry = published_models()["llama-3.1-405b"]
     assert entry.agrees(405_853_388_800) and not entry.agrees(405_853_388_801)
-    rounded = presets.published_models()["gpt3-175b"]
+    rounded = published_models()["gpt3-175b"]
     assert rounded.agrees(174_600_000_000) and not rounded.agrees(174_400_000_000)
 
 

@@ -10,12 +10,11 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import render_cache, run_cache
-from pages.sections.lessons import any_model_sizes
+from pages.sections.lessons import cost_figures
 from pages.state import model_options, session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer import models
-from tracer.export.math_labels import amount
 from tracer.symbols import notation
 
 if TYPE_CHECKING:
@@ -48,7 +47,11 @@ def show(model: str) -> None:
     scaling = model_options.scaling(model, session.options())
     now = current_sizes(scaling, model)
     refused = st.session_state.get(WHY.format(model)) or Refusal({}, {})
-    _costs(scaling, now, refused)
+    if refused.before:
+        sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
+        st.warning(f"The numbers here still belong to {sizes_text}, because no model has the sizes that you chose.")
+    cost_figures.show_costs(scaling, now, cost_figures.memory_controls())
+    cost_figures.show_formulas(scaling)
     _presets(model, scaling)
     _controls(model, scaling, now, refused)
     _curves(scaling, now)
@@ -79,48 +82,6 @@ def _random(model: str, options: run_cache.Options) -> bool:
 def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
     """Return all sizes as they are chosen now."""
     return scaling.complete(model_options.chosen_sizes(model, session.options()))
-
-
-def _costs(scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
-    """Show parameters, arithmetic and memory at the chosen sizes."""
-    memory, numbers = any_model_sizes.memory_controls(), scaling.numbers(now)
-    held = {name: None if count is None else memory.width * count for name, count in numbers.items()}
-    caches = scaling.cache != "0"
-    facts = (
-        ("Parameters", numbers["params"], ""),
-        ("FLOPs of one forward pass", numbers["flops"], ""),
-        ("Memory of the weights", held["params"], "B"),
-        *([("Memory of the cache", held["cache"], "B")] if caches else []),
-        ("Memory of the activations", held["tensors"], "B"),
-    )
-    with st.container(key="facts"):
-        for label, value, unit in facts:
-            st.metric(label, "?" if value is None else amount(value, unit))
-    any_model_sizes.show_fit(held["params"], held["cache"], memory)
-    if caches and (crossing := any_model_sizes.cache_text(scaling, now)):
-        st.markdown(crossing)
-    flops = numbers["flops"]
-    flops_text = (
-        "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
-    )
-    if refused.before:
-        sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
-        st.warning(f"The numbers here still belong to {sizes_text}, because no model has the sizes that you chose.")
-    bytes_text = "1 byte" if memory.width == 1 else f"{memory.width} bytes"
-    st.caption(f"{flops_text}Norms, softmax and sums are not counted. A number in {memory.dtype} takes {bytes_text}.")
-    with st.expander("The formulas", expanded=False):
-        formulas = {
-            "Parameters": scaling.params,
-            "FLOPs of one forward pass": scaling.flops,
-            **({"Numbers in the cache of keys and values": scaling.cache} if caches else {}),
-            "Numbers in all activations, the tensors that the steps compute": scaling.tensors,
-        }
-        lines = [f"**{label}**\n\n$$\n{notation.flowing(formula)}\n$$" for label, formula in formulas.items()]
-        follows = ", ".join(
-            f"${notation.latex(name)} = {notation.latex(equals)}$" for name, equals in scaling.derived.items()
-        )
-        lines += [f"Where {follows}."] if follows else []
-        st.markdown("\n\n".join(lines))
 
 
 def _presets(model: str, scaling: Scaling) -> None:
