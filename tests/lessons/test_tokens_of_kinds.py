@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.support.proven import assert_comments
+from tracer.figures.media import series as series_charts
 from tracer.figures.media.sound import envelope
 from tracer.inputs.audio import MADE, lesson
 from tracer.inputs.model_inputs import Inputs
@@ -216,3 +217,10 @@ def test_a_drawn_wave_has_the_heights_of_the_sound():
     assert len(times) == len(heights) <= 520 and times[-1] < 1.03
     assert heights.max() == pytest.approx(CHIRP.max(), abs=1e-3)
     assert heights.min() == pytest.approx(CHIRP.min(), abs=1e-3)
+
+
+@pytest.mark.parametrize(("count", "ticks"), [(3, [1, 2, 3]), (96, [1, 20, 40, 60, 80]), (9, [1, 2, 4, 6, 8])])
+def test_the_axis_of_time_steps_begins_with_the_first_one(count, ticks):
+    values = np.sin(np.arange(count))
+    assert list(series_charts.draw_patches(values, 3, 0).layout.xaxis.tickvals) == ticks
+    assert list(series_charts.draw_bins(values, values, values, 0).layout.xaxis.tickvals) == ticks

@@ -201,7 +201,7 @@ def test_the_cache_of_a_decoder_is_on_its_page():
     metrics = {one.label: one.value for one in at.main.metric}
     assert metrics["Memory of the cache"] == "57.3 kB"
     assert "Weights and cache take" in at.main.info[0].value
-    at.main.button_group(key="dtype").set_value("float32").run()
+    at.main.button_group(key="place dtype").set_value("float32").run()
     assert {one.label: one.value for one in at.main.metric}["Memory of the cache"] == "115 kB"
 
 

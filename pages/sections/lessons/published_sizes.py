@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -35,6 +36,7 @@ def choose() -> str | None:
         "A published model",
         list(known),
         format_func=lambda name: known[name].title,
+        index=None,
         placeholder="Choose one instead of the model of the sidebar",
         width=420,
         **at,
@@ -98,21 +100,24 @@ def _shapes(run: PublishedRun, now: dict[str, int]) -> None:
     )
     st.caption(
         f"The code of transformers ran at {ran} and the published sizes on tensors without values, so no equation was "
-        f"executed at this size.{depth} Shapes in symbols were solved from runs at other sizes; the numbers follow from "
+        f"executed at this size.{depth} Shapes in symbols were solved from runs at other sizes; numbers follow from "
         f"them. {texts.escape(run.proven)}"
     )
-    head = "| tensor | | shape | at these sizes | blocks |\n|---|---|---|---|---|"
-    st.markdown("\n".join([head, *(_row(line, now) for line in run.lines)]))
+    for blocks, lines in groupby(run.lines, key=lambda line: line.blocks):
+        if blocks:
+            st.markdown(f"**In the blocks** ${blocks}$")
+        head = "| tensor | what it is | shape |\n|---|---|---|"
+        st.markdown("\n".join([head, *(_row(line, now) for line in lines)]))
 
 
 def _row(line: ShapeLine, now: dict[str, int]) -> str:
+    """Return a row of a table: a tensor, and its shape in symbols above that in numbers."""
     from tracer.record.cost_scaling import evaluate  # loads sympy
 
     values = [evaluate(size, now) for size in line.symbolic]
-    numbers = " × ".join("?" if value is None else f"{value:,}" for value in values) or "a number"
-    blocks = f"${line.blocks}$" if line.blocks else ""
-    title = texts.escape(line.title)
-    return f"| ${line.symbol}$ | {title} | ${notation.shape_latex(line.symbolic)}$ | {numbers} | {blocks} |"
+    numbers = r",\ ".join("?" if value is None else cost_figures.whole(value) for value in values)
+    shape = rf"\begin{{array}}{{l}}{notation.shape_latex(line.symbolic)}\\ {{[{numbers}]}}\end{{array}}"
+    return f"| ${line.symbol}$ | {texts.escape(line.title)} | ${shape}$ |"
 
 
 def show_all() -> None:

@@ -11,6 +11,9 @@ from tracer.figures.svg_layout import CLEAR, PLAIN, title
 BANDS = 40
 """Bins whose edges are drawn at most: more would be one grey field."""
 
+TICKS = 8
+"""Ticks of the axis of time steps at most, besides the first."""
+
 
 def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one, from 0, is marked."""
@@ -20,7 +23,7 @@ def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     shapes = [{**line, "x0": edge, "x1": edge} for edge in edges]
     marked = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": edges[chosen], "x1": edges[chosen + 1]}
     shade = {**marked, "fillcolor": stage_colour("attention"), "opacity": 0.3, "line": {"width": 0}}
-    return _figure([_values(series)], [*shapes, shade])
+    return _figure(len(series), [_values(series)], [*shapes, shade])
 
 
 def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, chosen: int) -> go.Figure:
@@ -46,7 +49,7 @@ def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, ch
         showlegend=False,
         hoverinfo="skip",
     )
-    return _figure([_values(series), steps, point], shapes)
+    return _figure(len(series), [_values(series), steps, point], shapes)
 
 
 def _values(series: np.ndarray) -> go.Scatter:
@@ -61,9 +64,15 @@ def _values(series: np.ndarray) -> go.Scatter:
     )
 
 
-def _figure(lines: list[go.Scatter], shapes: list[dict]) -> go.Figure:
+def ticks(count: int) -> list[int]:
+    """Return the ticks of an axis of `count` values, which count from 1: the first, and multiples of a round number."""
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if count <= TICKS * step or step == 1000)
+    return [1, *range(max(step, 2), count + 1, step)]
+
+
+def _figure(count: int, lines: list[go.Scatter], shapes: list[dict]) -> go.Figure:
     layout = {
-        "xaxis": {"title": title("time step", 14), **PLAIN},
+        "xaxis": {"title": title("time step", 14), "tickvals": ticks(count), **PLAIN},
         "yaxis": {"title": title("value", 14), **PLAIN},
         "height": 320,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
