@@ -103,11 +103,12 @@ def _shapes(run: PublishedRun, now: dict[str, int]) -> None:
         f"executed at this size.{depth} Shapes in symbols were solved from runs at other sizes; numbers follow from "
         f"them. {texts.escape(run.proven)}"
     )
-    for blocks, lines in groupby(run.lines, key=lambda line: line.blocks):
-        if blocks:
-            st.markdown(f"**In the blocks** ${blocks}$")
-        head = "| tensor | what it is | shape |\n|---|---|---|"
-        st.markdown("\n".join([head, *(_row(line, now) for line in lines)]))
+    head = "| tensor | what it is | shape |\n|---|---|---|"
+    with st.container(key="shapes"):
+        for blocks, lines in groupby(run.lines, key=lambda line: line.blocks):
+            if blocks:
+                st.markdown(f"**In the blocks** ${blocks}$")
+            st.markdown("\n".join([head, *(_row(line, now) for line in lines)]))
 
 
 def _row(line: ShapeLine, now: dict[str, int]) -> str:
@@ -117,7 +118,8 @@ def _row(line: ShapeLine, now: dict[str, int]) -> str:
     values = [evaluate(size, now) for size in line.symbolic]
     numbers = r",\ ".join("?" if value is None else cost_figures.whole(value) for value in values)
     shape = rf"\begin{{array}}{{l}}{notation.shape_latex(line.symbolic)}\\ {{[{numbers}]}}\end{{array}}"
-    return f"| ${line.symbol}$ | {texts.escape(line.title)} | ${shape}$ |"
+    title = texts.escape(line.title).replace(".", ".\u200b")  # a path may break after each part
+    return f"| ${line.symbol}$ | {title} | ${shape}$ |"
 
 
 def show_all() -> None:

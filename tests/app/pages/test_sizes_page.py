@@ -1,4 +1,4 @@
-"""The page Sizes with a published model: the choice in its address, shapes and costs at a batch, a length and a dtype."""
+"""The page Sizes with a published model: its address, its shapes and its costs at a batch, a length and a dtype."""
 
 import pytest
 
