@@ -16,6 +16,7 @@ from pages.ui import texts
 from tracer import zoo
 from tracer.export.math_labels import amount
 from tracer.symbols import notation
+from tracer.utils.limits import limits
 from tracer.zoo.hf.published_models import PublishedModel, published_models
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ LONGEST = 2048
 
 
 def choose() -> str | None:
-    """Draw the choice of a published model, and return its name; None for the model of the sidebar."""
-    if not zoo.available("hf"):
+    """Draw the choice of a published model, and return its name; None for the model of the sidebar, and on a server
+    that offers listed models alone."""
+    if not zoo.available("hf") or limits().models(()) is not None:
         return None
     known = published_models()
     at = url_state.widget("published", list(known), None, length=None)

@@ -48,6 +48,12 @@ def test_an_unknown_published_model_is_refused():
     assert "This page has no published 'gpt-9', expected one from gpt2 to vit-gigantic-14." in page
 
 
+def test_a_server_of_listed_models_offers_no_published_one(monkeypatch):
+    monkeypatch.setenv("TRACER_HOSTED", "1")
+    at = visited("sizes", model="nanogpt", published="gpt2")
+    assert metrics(at)["Parameters"] == "818 k" and "A published model" not in [box.label for box in at.selectbox]
+
+
 def test_the_formulas_of_a_published_run_count_what_the_run_counts():
     run = presets.run("gpt3-small")
     numbers = run.scaling.numbers({"B": 3, "T": 100})

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tracer import zoo
 from tracer.record import Step
 from tracer.record.cost_scaling import Scaling, scaling
 from tracer.record.repeats import at_any, repeats
@@ -70,15 +71,13 @@ def count(name: str) -> int:
 
 def run(name: str) -> PublishedRun:
     """Run a published model on the device `meta`, and return its shapes and the formulas of its costs."""
-    import tracer
-
     config, blocks = configuration(name), published_models()[name].blocks
     depth = config.num_hidden_layers
     if blocks:
         config.num_hidden_layers = blocks
     with TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        trace = tracer.load(f"hf:{folder}", values=False).trace(values=False)
+        trace = zoo.load(f"hf:{folder}", values=False).trace(values=False)
     costs, params = scaling(trace), count(name)
     if blocks:
         unknown = "?"
