@@ -10,6 +10,7 @@ import tracer
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
 from tracer.figures.tensors.heatmap import reduce
+from tracer.verify import small
 
 MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
 MOST = 250_000
@@ -98,6 +99,38 @@ def test_the_factors_of_a_product_multiply_to_its_result_up_to_bias_and_scale(bo
         assert alike > 0.999, (step.id, alike)
         tried += 1
     assert tried >= 6
+
+
+@pytest.mark.parametrize("name", ["hf:gpt2", "hf:gemma2", "hf:albert", "hf:mamba", "hf:siglip"])
+def test_each_block_of_a_library_model_opens(name):
+    board = storyboard(small(name).trace())
+    steps = {step.id: step for step in board.trace.steps}
+    for block in blocks(board):
+        header, _ = unpacked(board, block)
+        assert [each["id"] for each in header["beats"]] == list(board.beats[message.ids(board).index(block)].steps)
+    scalars = [id for each in board.beats if each.number for id in each.steps if steps[id].shape == ()]
+    assert bool(scalars) == (name in ("hf:gpt2", "hf:gemma2"))  # one, for a mask
+
+
+@pytest.mark.parametrize("name", ["hf:deepseek_v3"])
+def test_a_factor_that_is_joined_of_parts_is_not_drawn_as_one_of_them(name):
+    board = storyboard(small(name).trace())
+    beat = board.beats[message.ids(board).index("block1")]
+    drawn = next(drawn for step, drawn in block_film._scenes(board.trace, beat.steps) if step.id.endswith("scores"))
+    step = board.trace.step(next(id for id in beat.steps if id.endswith("scores")))
+    assert step.product is not None and r"\left[" in step.product[0].symbol
+    for each in drawn[:-1]:  # each is drawn as the tensor that it is
+        tensor = board.trace.value(each.id)
+        assert each.matrices.shape[-2:] == tuple(tensor.shape[-2:])
+    header, _ = unpacked(board, "block1")
+    entry = next(each for each in header["beats"] if each["id"] == step.id)
+    assert not entry["product"] and "products" not in entry["sentence"]
+
+
+def test_a_block_of_many_steps_keeps_to_its_size():
+    board = storyboard(small("hf:convnext").trace())
+    header, _ = unpacked(board, blocks(board)[-1], room=4_000)
+    assert sum(np.prod(each["shape"]) * each["heads"] for each in header["pictures"]) <= 4_000
 
 
 def test_a_step_says_what_its_numbers_are(boards):

@@ -451,3 +451,52 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     assert len(set(stops)) <= 8 and "play" in stops
     assert not errors
     context.close()
+
+
+PAPER = """() => [...document.querySelectorAll(".sheet")].map((sheet) => ({
+  head: sheet.querySelector(".head").innerText,
+  photo: Boolean(sheet.querySelector(".head canvas")),
+  frames: [...sheet.querySelectorAll(".frame")].map((frame) => {
+    const canvas = frame.querySelector("canvas");
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    return {
+      title: frame.querySelector(".title").textContent,
+      texts: ["sentence", "proof"].map((name) => frame.querySelector(`.${name}`).textContent),
+      equations: frame.querySelectorAll(".equation math").length,
+      shape: frame.querySelector(".shape").textContent,
+      painted: pixels.filter((value, at) => at % 4 === 3 && value).length,
+      wide: [...frame.querySelectorAll(".equation, .shape")].every((line) => line.scrollWidth <= line.clientWidth + 1),
+    };
+  }),
+}))"""
+
+
+def test_twelve_frames_print_with_model_photo_and_address_on_each_sheet(boards, browser, tmp_path):
+    board = boards["vit"]
+    path = tmp_path / "film.html"
+    film(board.trace).save(path)
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelector('.film').film.photo.ready")
+    page.keyboard.press("ArrowRight")
+    printed = page.pdf(path=tmp_path / "film.pdf", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2
+    shown = page.evaluate(SHOWN)
+    assert (shown["beat"], shown["scrolls"], shown["outside"]) == (1, False, [])  # as it was
+    assert not page.query_selector(".sheets") and not page.evaluate("document.querySelector('.film').style.width")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    sheets = page.evaluate(PAPER)
+    context.close()
+    frames = [each for sheet in sheets for each in sheet["frames"]]
+    numbers = [int(each["title"].split(".")[0]) for each in frames]
+    assert len(frames) == 12 and numbers[0] == 1 and numbers[-1] == len(board.beats) == 13
+    assert numbers == sorted(set(numbers)) and max(np.diff(numbers)) <= 2
+    for each, number in zip(frames, numbers, strict=True):
+        own = board.beats[number - 1]
+        assert each["title"] == f"{number}. {own.caption.title}"
+        assert each["texts"] == [own.caption.sentence, message.proof(own.shown, own.also)]
+        assert each["shape"].endswith(str(list(own.shape))) and each["equations"] >= 1
+        assert each["painted"] > 5_000 and each["wide"]
+    for sheet in sheets:
+        assert sheet["photo"] and sheet["head"].startswith("vit") and path.as_uri() in sheet["head"]

@@ -7,6 +7,7 @@ tensor, one byte for each cell. A picture that several steps read is packed once
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,16 +28,24 @@ from tracer.figures.tensors.heatmap import as_array, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.error_text import quote
 
+MOST = 250_000
+"""Bytes of a message."""
 ROOM = 225_000
-"""Bytes of pictures in a message."""
-CELLS = ((96, 128), (80, 80), (64, 64), (48, 32), (24, 24), (12, 12))
+"""Bytes of pictures in a message, at most."""
+REST, PER_PICTURE = 8_000, 400
+"""Bytes of a message beside its pictures and the texts of its steps, and of what a picture says of itself."""
+CELLS = ((96, 128), (80, 80), (64, 64), (48, 32), (24, 24), (12, 12), (8, 8), (4, 4))
 """Rows and columns of a picture at most: the first at which all pictures fit into the room."""
 HEADS = 16
 """Matrices of one tensor that are packed, at most."""
 OPERANDS = 3
 """Operands beside a result that is no matrix product, at most."""
+PART = re.compile(r"\\left\[|_\{\[[^\]]*:")
+"""What a symbol has of a factor that is a part of a tensor, or several joined: no tensor of the run is it."""
 STOPS = 32
 """Colours of a scale in the header."""
+CLOSED = 1e30
+"""From this size on, a number stands for one without an end: masks of libraries have the smallest of their dtype."""
 EMPTY = 255
 """The byte of a cell that is not finite, such as one that a mask closes."""
 
@@ -68,6 +77,8 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     scenes = list(_scenes(trace, beat.steps))
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
     numbers = HalfNumbers()
+    texts = [_step_beat(step, beat.number, drawn) for step, drawn in scenes]
+    room = min(room, MOST - REST - len(json.dumps(texts, ensure_ascii=False).encode()) - PER_PICTURE * len(pictures))
     cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
     packed = [_picture(drawn, beat.number, cells, numbers) for drawn in pictures.values()]
     order = list(pictures)
@@ -83,11 +94,11 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         ] if lanes else [],
         "slots": list(slots),
         "beats": [
-            _step_beat(step, beat.number, drawn)
+            entry
             | {"drawn": [order.index(each.id) if each else None for each in drawn],
-               "product": step.product is not None and drawn[0] is not None and len(drawn) == 3,
+               "product": _is_product(step, drawn),
                "stream": 0 if lanes else None, "focus": beat.focus}
-            for step, drawn in scenes
+            for entry, (step, drawn) in zip(texts, scenes, strict=True)
         ],
         "snapshots": [],
         "looks": [],
@@ -120,6 +131,8 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
     letters += [(name.symbol, name.of, name.transposed) for name in step.names]
     drawn: list[_Drawn | None] = []
     for operand in step.product[:2]:
+        if PART.search(operand.symbol):
+            return None
         named = [letter for letter in letters if letter[0] in operand.symbol]
         top = operand.symbol.rstrip("}").endswith(r"\top")
         factors = (_as_operand(trace, id, operand, transposed or top) for _, id, transposed in named)
@@ -129,6 +142,14 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
         drawn.append(factor)
     result = _as_operand(trace, step.id, step.product[2])
     return None if result is None else [*drawn, replace(result, symbol=_plain(step))]
+
+
+def _is_product(step: Step, drawn: Sequence[_Drawn | None]) -> bool:
+    """Return whether what is drawn of a step are the factors of its product and the result."""
+    if step.product is None or any(PART.search(factor.symbol) for factor in step.product[:2]):
+        return False
+    shapes = [each.matrices.shape[1:] for each in drawn if each is not None]
+    return shapes == [operand.shape for operand in step.product]
 
 
 def _as_operand(trace: Trace, id: str, operand: Operand, transposed: bool = False) -> _Drawn | None:
@@ -164,8 +185,8 @@ def _whole(trace: Trace, step: Step) -> _Drawn | None:
     tensor = _first(trace, step.id)
     if tensor is None:
         return None
-    symbolic = ("1", *step.symbolic)[-2:]
-    tensor = tensor.reshape(-1, *(1, *tensor.shape)[-2:])
+    symbolic = ("1", "1", *step.symbolic)[-2:]
+    tensor = tensor.reshape(-1, *(1, 1, *tensor.shape)[-2:])
     return _Drawn(step.id, _plain(step), tensor, (symbolic[0], symbolic[1]))
 
 
@@ -185,7 +206,8 @@ def _first(trace: Trace, id: str) -> np.ndarray | None:
     if tensor is None or 0 in tensor.shape or prod(tensor.shape) > VALUES:
         return None
     batched = next((step.symbolic[:1] == ("B",) for step in trace.steps if step.id == id), False)
-    return as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
+    array = as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
+    return np.where(np.abs(array) < CLOSED, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
 
 
 def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
@@ -248,7 +270,7 @@ def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
     count = f"{prod(step.shape):,} number{'s' * (prod(step.shape) != 1)}"
     known = result.matrices[np.isfinite(result.matrices)]
     between = f", from {short(float(known.min()))} to {short(float(known.max()))}" if known.size else ""
-    if step.product is not None and len(drawn) == 3:
+    if step.product is not None and _is_product(step, drawn):
         inner = step.product[0].shape[1]
         return f"{count}{between}. Each is a sum of {inner:,} products: the lit row on the left, with a column above."
     sums = result.matrices.sum(-1)

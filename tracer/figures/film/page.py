@@ -15,11 +15,13 @@ from tracer.export.to_html import text
 
 PLAYER = Path(__file__).parent / "player"
 STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
-MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "player")
+MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
 """The modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }
 html, body { margin: 0; height: 100%; }
 h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+@page { margin: 12mm; }
+@media print { :root { color-scheme: light; } html, body { height: auto; } h1 { display: none; } }
 """
 """Styles of a page that the film has to itself; its heading is for those who hear it."""
 IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
@@ -48,7 +50,8 @@ def markup() -> str:
 def page(message: bytes, title: str) -> str:
     """Return the film as one HTML file that ends with a newline."""
     data = base64.b64encode(message).decode()
-    start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)));"
+    start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)), "
+    start += "{ paper: true });"
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,7 +1,7 @@
 // The texts of a beat: title, sentence, equation, shape and proof.
 
 // Sizes the equation down until it fits on its line.
-function fit(node) {
+export function fit(node) {
   node.style.fontSize = "";
   const full = parseFloat(getComputedStyle(node).fontSize);
   for (let size = full; size > 0.5 * full && node.scrollWidth > node.clientWidth + 1; size -= 1) {

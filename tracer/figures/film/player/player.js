@@ -2,6 +2,7 @@
 
 import { answerView } from "./answer.js";
 import { captionView } from "./captions.js";
+import { printing } from "./frames.js";
 import { choices, eyeOf } from "./looks.js";
 import { measure, themeOf } from "./stage/colours.js";
 import { chips, largeChips, loadPhoto } from "./stage/input.js";
@@ -29,8 +30,9 @@ function asked(event) {
 
 // Shows a film in an element with the player's markup, from a beat on. `heard` says what a key asks for, `moved` is told
 // where the film stands after each choice, with whether more of them may follow at once. A block that is opened is shown
-// at a `head`, with the patches of the film that it is of in `thumbs`. `photo` is that of a film before, where it is the same. Returns the film's controls.
-export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, photo = null, heard = asked, moved = () => {} } = {}) {
+// at a `head`, with the patches of the film that it is of in `thumbs`. `photo` is that of a film before, where it is the
+// same. With `paper` it prints as frames on sheets. Returns the film's controls.
+export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, photo = null, heard = asked, moved = () => {}, paper = false } = {}) {
   const find = (name) => root.querySelector(name);
   const canvas = find("canvas");
   const context = canvas.getContext("2d");
@@ -241,6 +243,25 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     if (on) play(false);
     draw();
   }
+  // Draws a beat as it is printed: all of it, in the light theme; and then again what is on screen.
+  function paperView() {
+    let kept = null;
+    const show = (at) => {
+      kept ??= { at: state.at, part: state.part, theme: root.dataset.theme };
+      root.dataset.theme = "light";
+      Object.assign(state, { at, part: 1 });
+      draw(true);
+    };
+    const back = () => {
+      Object.assign(state, { at: kept.at, part: kept.part });
+      if (kept.theme) root.dataset.theme = kept.theme;
+      else delete root.dataset.theme;
+      kept = null;
+      draw(true);
+    };
+    return { show, back };
+  }
+  const unprinted = paper ? printing(root, film, view.photo, paperView()) : () => {};
   const end = () => {
     ended = true;
     cancelAnimationFrame(frame);
@@ -249,6 +270,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     root.removeEventListener("transitionend", themed);
     removeEventListener("keydown", onKey);
     deaf();
+    unprinted();
   };
   return (root.film = { go, play, stand, keep, hide, end, state, film, eye, photo: view.photo, kept, place: () => view.place });
 }

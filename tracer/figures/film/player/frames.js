@@ -1,0 +1,93 @@
+// The film on paper: twelve frames on sheets, each with the model, the photo and the address.
+
+import { fit } from "./captions.js";
+
+const FRAMES = 12;
+const SHEET = 6; // frames on a sheet of paper
+const PICTURE = [680, 560]; // pixels of the film while its frames are drawn, whatever the screen is
+const WIDE = 330; // pixels of a frame on paper
+const HIGH = 940; // pixels of a sheet at most, which Letter and A4 have inside usual margins
+
+// The beats of the frames, chosen evenly: the first and the last are always among them.
+function printedBeats(count) {
+  const frames = Math.min(FRAMES, count);
+  return [...Array(frames).keys()].map((frame) => Math.round((frame * (count - 1)) / Math.max(1, frames - 1)));
+}
+
+const part = (name, className, text = "") => Object.assign(document.createElement(name), { className, textContent: text });
+
+// A copy of what a canvas or an image shows, which is there at once.
+function copyOf(source, width, height) {
+  const copy = Object.assign(document.createElement("canvas"), { width, height });
+  copy.getContext("2d").drawImage(source, 0, 0, width, height);
+  return copy;
+}
+
+// The stage as it stands, with the answer on it.
+function stageCopy(stage) {
+  const canvas = stage.querySelector("canvas");
+  const copy = part("div", "stage");
+  const drawn = copyOf(canvas, canvas.width, canvas.height);
+  copy.append(drawn, stage.querySelector(".answer").cloneNode(true));
+  Object.assign(copy.style, { width: `${stage.clientWidth}px`, height: `${stage.clientHeight}px`, zoom: WIDE / stage.clientWidth });
+  return copy;
+}
+
+function frameOf(beat, number, stage) {
+  const frame = part("article", "frame");
+  const [equation, shape, proof] = [part("div", "equation"), part("div", "shape"), part("p", "proof", beat.proof)];
+  equation.innerHTML = beat.equation; // MathML of the library's own printer
+  shape.innerHTML = beat.shape;
+  proof.dataset.verdict = beat.verdict;
+  frame.append(stageCopy(stage), part("h2", "title", `${number}. ${beat.title}`), part("p", "sentence", beat.sentence), equation, shape, proof);
+  return frame;
+}
+
+function sheetHead(film, photo, address) {
+  const head = part("div", "head");
+  if (photo?.ready) {
+    const scale = 56 / Math.max(photo.image.naturalWidth, photo.image.naturalHeight);
+    head.append(copyOf(photo.image, photo.image.naturalWidth, photo.image.naturalHeight));
+    Object.assign(head.firstChild.style, { width: `${photo.image.naturalWidth * scale}px`, height: `${photo.image.naturalHeight * scale}px` });
+  }
+  const words = part("p", "");
+  words.append(part("b", "", film.model), part("span", "", [film.weights, film.proofs].filter(Boolean).join(". ")), part("span", "address", address));
+  head.append(words);
+  return head;
+}
+
+// Puts the sheets into an element before it is printed, and takes them away after it. `show` draws a beat in the size
+// and the theme of paper, `back` as it was. Returns what stops it.
+export function printing(root, film, photo, { show, back }) {
+  const remove = () => root.querySelector(".sheets")?.remove();
+  const before = () => {
+    remove();
+    const stage = root.querySelector(".stage");
+    const beats = printedBeats(film.beats.length);
+    Object.assign(root.style, { width: `${PICTURE[0]}px`, height: `${PICTURE[1]}px`, transition: "none" });
+    const frames = beats.map((at) => {
+      show(at);
+      return frameOf(film.beats[at], at + 1, stage);
+    });
+    Object.assign(root.style, { width: "", height: "" });
+    back();
+    root.style.transition = "";
+    const sheets = part("div", "sheets");
+    for (let start = 0; start < frames.length; start += SHEET) {
+      const sheet = part("section", "sheet");
+      const grid = part("div", "grid");
+      grid.append(...frames.slice(start, start + SHEET));
+      sheet.append(sheetHead(film, photo, location.href), grid);
+      sheets.append(sheet);
+    }
+    root.append(sheets);
+    for (const line of sheets.querySelectorAll(".equation, .shape")) fit(line);
+    for (const sheet of sheets.children) sheet.style.zoom = Math.min(1, HIGH / sheet.offsetHeight);
+  };
+  addEventListener("beforeprint", before);
+  addEventListener("afterprint", remove);
+  return () => {
+    removeEventListener("beforeprint", before);
+    removeEventListener("afterprint", remove);
+  };
+}
