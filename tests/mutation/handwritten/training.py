@@ -15,6 +15,16 @@ RULES = (
         {"$y if $x else RowsProduct(operand, gradient)": "$y if $x else RowsProduct(gradient, operand)"},
         within="gradient_equations",
     ),
+    code(
+        "the weight of an addmm as that of a linear map, which is stored transposed",
+        {'$c == "linear" and not $t': "not $t"},
+        within="gradient_equations",
+    ),
+    code(
+        "positions that are not summed over texts",
+        {"RowsSum(gradient, self.axes[0])": "gradient"},
+        within="_Letters._of_lookup",
+    ),
     code("a mean of rows for their sum", {"$x.sum(0)": "$x.mean(0)"}, within="RowsSum.run"),
     code(
         "rows added to the token after theirs",
