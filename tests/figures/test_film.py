@@ -282,6 +282,15 @@ def test_the_norm_of_an_embedding_says_how_long_the_vectors_are_now(libraries):
     assert titles[0] == "Each token becomes a vector" != titles[1]  # which are projected
 
 
+def test_an_answer_of_many_tokens_is_as_long_as_there_is_room_beside_the_lanes(libraries, boards):
+    board = libraries["hf:albert"]
+    header, _ = unpacked(message.pack(board))
+    *shown, end = header["answer"]["tokens"]
+    assert shown == board.trace.result["tokens"][: len(shown)] and end == "…" and 40 < len("".join(shown)) <= 64
+    header, _ = unpacked(message.pack(boards["transformer"]))
+    assert len(header["answer"]["tokens"]) == len(boards["transformer"].trace.result["tokens"])
+
+
 def test_the_mean_of_the_patches_is_told_from_that_of_all_tokens(libraries):
     board = libraries["hf:beit"]
     assert beat(board, "read").caption.sentence == "The mean of 16 tokens goes on."

@@ -32,6 +32,8 @@ PHOTO = 420
 """Pixels of the longer side of the part of the photo that the model gets."""
 WHOLE = 640
 """Pixels of the longer side of the whole photo, at most."""
+WRITTEN = 64
+"""Characters of the tokens that a model answers with: as many as stand beside the lanes."""
 BARS = 10
 """Bars of the answer."""
 CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2")
@@ -284,7 +286,10 @@ def _drawn(result: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = result.get("kind")
     if kind == "tokens":
         tokens = [visible_token(str(token)) for token in result["tokens"]]
-        return {"tokens": tokens, "bars": []}
+        room = next(
+            (count for count in range(len(tokens)) if sum(map(len, tokens[: count + 1])) > WRITTEN), len(tokens)
+        )
+        return {"tokens": tokens[:room] + ["…"] * (room < len(tokens)), "bars": []}
     if kind == "reconstruction":
         pixels = np.asarray(result["pixels"], float)
         pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels

@@ -242,7 +242,7 @@ def _label(chapter: Chapter, scene: Scene, several: bool) -> str:
         return f"{chapter.number}×" if chapter.kind == "cross" else str(chapter.number)
     if chapter.kind == "tokens":
         words = scene.stream is not None and any(lane.word for lane in scene.stream.lanes)
-        return "Embed" if words and not _of_patches(chapter) else "Tokens"
+        return "Embed" if scene.stream is None or (words and not _of_patches(chapter)) else "Tokens"
     if chapter.kind == "sequence" and scene.after is not None and scene.before is not None:
         new = np.flatnonzero(scene.after.present & ~scene.before.present)
         return scene.name(int(new[0])) if new.size == 1 else "Join"

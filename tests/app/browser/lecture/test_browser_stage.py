@@ -1,0 +1,65 @@
+"""The stage of the film in a real browser: few Tab stops before it, swipes, and cuts where less motion is asked for."""
+
+import pytest
+
+from tests.app.browser.test_browser import FILM, SLOW, quiet, settled, until
+
+pytestmark = pytest.mark.browser
+STOPS = 8
+"""Tab stops before the stage, at most."""
+FOCUS = f"""() => {{
+  let at = document.activeElement;
+  while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
+  const name = at?.getAttribute("aria-label") || at?.textContent.trim().slice(0, 40) || at?.tagName;
+  return {{ film: {FILM}.contains(at), name }};
+}}"""
+SWIPE = f"""([dx, dy, pointerType]) => {{
+  const canvas = {FILM}.querySelector("canvas"), box = canvas.getBoundingClientRect();
+  const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+  const send = (name, clientX, clientY) =>
+    canvas.dispatchEvent(new PointerEvent(name, {{ clientX, clientY, pointerType, bubbles: true }}));
+  send("pointerdown", x, y);
+  send("pointerup", x + dx, y + dy);
+}}"""
+STATE = f"(({{ at, part }}) => ({{ at, part }}))({FILM}.film.state)"
+
+
+def test_the_stage_is_near_swipes_turn_it_and_less_motion_cuts(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.goto("/?beat=block2")
+    settled(page)
+    until(page, f"{FILM}.film.state.part === 1")
+    start = page.evaluate(STATE)["at"]
+
+    page.keyboard.press("Tab")
+    stops = [page.evaluate(FOCUS)["name"]]
+    assert stops == ["Skip to main content"]
+    page.keyboard.press("Enter")
+    while len(stops) <= STOPS:
+        page.keyboard.press("Tab")
+        seen = page.evaluate(FOCUS)
+        if seen["film"]:
+            break
+        stops.append(seen["name"])
+    assert len(stops) <= STOPS and page.evaluate(FOCUS)["film"], stops
+
+    for move, pointer, by in (
+        ((-120, 10), "touch", 1),
+        ((120, -10), "touch", 0),
+        ((-60, 80), "touch", 0),  # a scroll
+        ((-120, 0), "mouse", 0),
+    ):
+        page.evaluate(SWIPE, [*move, pointer])
+        assert page.evaluate(STATE)["at"] == start + by, (move, pointer)
+    until(page, f"{FILM}.film.state.part === 1")
+
+    page.evaluate(SWIPE, [-120, 0, "touch"])
+    assert page.evaluate(STATE) == {"at": start + 1, "part": pytest.approx(0, abs=0.9)}  # it moves
+    until(page, f"{FILM}.film.state.part === 1")
+    page.emulate_media(reduced_motion="reduce")
+    page.evaluate(SWIPE, [-120, 0, "touch"])
+    assert page.evaluate(STATE) == {"at": start + 2, "part": 1}  # it is there at once
+    page.wait_for_url("**beat=block4*")
+    page.emulate_media(reduced_motion="no-preference")
+    quiet(page)
