@@ -58,13 +58,14 @@ def show_costs(scaling: Scaling, now: Mapping[str, int], memory: Memory) -> None
     _show_fit(held["params"], held["cache"], memory)
     if caches and (crossing := _cache_text(scaling, now)):
         st.markdown(crossing)
-    sentences = (
-        "" if flops is None else f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each.",
-        "Norms, softmax and sums are not counted." if flops is not None else "",
-        f"A number in {memory.dtype} takes {memory.width} byte{'s' if memory.width > 1 else ''}.",
-        "Activations are all tensors that the steps compute. A program that frees each of them needs far less.",
+    counted = ""
+    if flops is not None:
+        counted = f"{amount(flops)} FLOPs are {amount(flops // 2)} multiply-adds, at 2 FLOPs each. "
+        counted += "Norms, softmax and sums are not counted. "
+    st.caption(
+        f"{counted}A number in {memory.dtype} takes {memory.width} byte{'s' if memory.width > 1 else ''}. "
+        + "Activations are all tensors that the steps compute. A program that frees each of them needs far less."
     )
-    st.caption(" ".join(filter(None, sentences)))
 
 
 def _show_fit(params: int | None, cache: int | None, memory: Memory) -> None:

@@ -10,7 +10,7 @@ from tracer.figures.palette import DIVERGING, table
 
 pytestmark = pytest.mark.browser
 SCORES = "block3.attention.scores"
-STILL = f"{FILM}.film.film.pictures && {FILM}.film.state.part === 1"
+STILL = f"{FILM}?.film?.film.pictures && {FILM}.film.state.part === 1"
 PIXELS = f"""cells => {{
   const film = {FILM}.film, canvas = {FILM}.querySelector("canvas");
   const {{ box, index }} = film.place().boxes.at(-1), picture = film.film.pictures[index];
