@@ -222,7 +222,7 @@ def test_rollout_over_one_block_says_so(page):
     assert "propagated through the one block. " in page.locator(".tokens .share").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.sweep)])
 def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.goto("/attention?model=nanogpt")
