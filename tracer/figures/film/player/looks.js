@@ -1,6 +1,7 @@
 // What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
 
 import { rgb, shade } from "./stage/colours.js";
+import { headOf } from "./stage/tensors.js";
 import { percent, rowOf } from "./message.js";
 
 const LANES = 400; // lanes that a list offers at most
@@ -118,8 +119,7 @@ export function choices(root, film, state, eye, scales, changed) {
     const picture = film.pictures[film.beats[state.at].drawn.at(-1)];
     find(".legend").hidden = !picture;
     if (!picture) return;
-    const head = Math.min(picture.heads - 1, Math.floor((Math.max(0, state.head) * picture.heads) / film.heads));
-    const [, , scale, least, most] = picture.scales[head];
+    const [, , scale, least, most] = picture.scales[headOf(picture, state.head, film.heads)];
     find(".legend .what").textContent = `${film.beats[state.at].label}:`;
     find(".legend .least").textContent = least;
     find(".legend .most").textContent = most;

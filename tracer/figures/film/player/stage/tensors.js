@@ -11,7 +11,8 @@ const LARGEST = 18; // pixels of a cell at most
 const THIN = 3; // pixels of a picture's shorter side at least
 const PHASES = [0.3, 0.45]; // of a beat: when operands stand in their places, and when the result begins to fill
 
-const headOf = (picture, head, heads) => Math.min(picture.heads - 1, Math.floor((Math.max(0, head) * picture.heads) / heads));
+// The matrix of a picture that belongs to a chosen head; keys and values may have fewer heads than queries.
+export const headOf = (picture, head, heads) => Math.min(picture.heads - 1, Math.floor((Math.max(0, head) * picture.heads) / heads));
 
 // Where the pictures of a beat stand in an area: two factors at the sides of their product, or one beside the other.
 function placePictures(film, beat, area) {
