@@ -55,12 +55,11 @@ Producers = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class _Drawn:
-    """A tensor as matrices `[heads, rows, columns]`, with the names of its rows and columns in symbols."""
+    """A tensor as matrices `[heads, rows, columns]`."""
 
     id: str
     symbol: str
     matrices: np.ndarray
-    axes: tuple[str, str]
 
 
 def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -> bytes:
@@ -171,7 +170,7 @@ def _as_operand(trace: Trace, id: str, operand: Operand, transposed: bool = Fals
         form, matrices = " by heads", np.swapaxes(tensor.reshape(rows, -1, columns), 0, 1)
     else:
         return None
-    return _Drawn(f"{id}{form}", symbol_text(operand.symbol), matrices, operand.symbolic)
+    return _Drawn(f"{id}{form}", symbol_text(operand.symbol), matrices)
 
 
 def _operands(trace: Trace, step: Step, producers: Producers, steps: Mapping[str, Step]) -> list[_Drawn | None]:
@@ -185,9 +184,8 @@ def _whole(trace: Trace, step: Step) -> _Drawn | None:
     tensor = _first(trace, step.id)
     if tensor is None:
         return None
-    symbolic = ("1", "1", *step.symbolic)[-2:]
     tensor = tensor.reshape(-1, *(1, 1, *tensor.shape)[-2:])
-    return _Drawn(step.id, _plain(step), tensor, (symbolic[0], symbolic[1]))
+    return _Drawn(step.id, _plain(step), tensor)
 
 
 def _plain(step: Step) -> str:
@@ -238,7 +236,6 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
         scales.append([start, end, "diverging" if diverging else "sequential", short(start), short(end)])
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
-        "axes": list(drawn.axes),
         "full": list(drawn.matrices.shape[1:]),
         "heads": len(matrices),
         "shape": list(reduced.shape[1:]),
