@@ -311,24 +311,48 @@ def check(**known: Sequence[Choice]) -> None:
 def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
     """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
     positions named in `others` are removed at another choice."""
-    key = f"place {name}"
-    st.session_state[key] = choice(name, known, first)
-    return {"key": key, "on_change": lambda: keep(**{name: st.session_state[key]}, **others)}
+    key = _show(name, choice(name, known, first))
+    return {"key": key, "on_change": lambda: _keep_value(name, key, **others)}
+
+
+def _show(name: str, value: object) -> str:
+    """Set the value of the widget that chooses a position, and return the key of the widget.
+
+    The key changes when something else than the widget has moved the position. The browser may send the widget's old
+    value once more, with a rerun that it asked for before it received the new one; under the old key, nobody takes that
+    for a choice of the visitor's.
+    """
+    versions = visitor().widget_versions
+    key = _versioned(name, versions.get(name, 0))
+    if key in st.session_state and st.session_state[key] != value:
+        versions[name] = versions.get(name, 0) + 1
+        key = _versioned(name, versions[name])
+    st.session_state[key] = value
+    return key
+
+
+def _keep_value(name: str, key: str, **others: None) -> None:
+    """Store the value of a widget in the URL, unless the widget has been replaced since."""
+    if key == _versioned(name, visitor().widget_versions.get(name, 0)):
+        keep(**{name: st.session_state[key]}, **others)
+
+
+def _versioned(name: str, version: int) -> str:
+    return f"place {name}" + (f" {version}" if version else "")
 
 
 def count(name: str, first: int, most: int) -> dict:
     """Return the bounds, the key and the callback of an input for a whole number from 1 to `most`, which stores it in
     the URL. Any other value there is quoted in a warning, unless another input left it there."""
-    key, text, now = f"place {name}", st.query_params.get(name), visitor()
+    text, now = st.query_params.get(name), visitor()
     known = text is not None and text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
     places = now.places.setdefault((now.page, now.model), {})
     if text is not None and known:
         places[name] = text
     elif text is not None and text != places.get(name):
         st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected one from 1 to {most:,}."))
-    st.session_state[key] = int(text) if text is not None and known else first
-    keep_number = lambda: keep(**{name: st.session_state[key]})  # noqa: E731
-    return {"min_value": 1, "max_value": most, "key": key, "on_change": keep_number}
+    key = _show(name, int(text) if text is not None and known else first)
+    return {"min_value": 1, "max_value": most, "key": key, "on_change": lambda: _keep_value(name, key)}
 
 
 def last_step(trace: Trace) -> str | None:

@@ -114,6 +114,7 @@ class Visitor:
     the photo that was taken from it last, with its number there, `readable` the last input that the model could read.
     `url_input` is the input that a URL names, `url_params` the parameters in the URL now, `written_for` their input.
     `page` is the one on screen, and `places` the last choice of each position on a page, of a model, as in URLs.
+    `widget_versions` counts how often something else than its widget moved a position, by its name.
     `reported_place` is the page and the position on it that the browser moved to by itself since the last run of a
     script, `at` the last step that it reported or was sent to, and `turn` counts the times that it was sent to one.
     `checking` is the model, with its options, whose background check the page on screen waits for. `back` is the model,
@@ -142,6 +143,7 @@ class Visitor:
     step: str | None = None
     page: str = ""
     places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    widget_versions: dict[str, int] = field(default_factory=dict)
     reported_place: tuple[str, dict[str, str]] | None = None
     at: str | None = None
     turn: int = 0

@@ -83,3 +83,15 @@ def test_formulas_stay_for_all_visitors_when_their_run_has_left_the_cache(monkey
     monkeypatch.setattr(model_options, "_scaling", lambda *_: pytest.fail("derived again"))
     assert model_options.scaling("nanogpt", options) is first
     assert model_options.scaling("nanogpt", (*options, ("L", 2))) is first
+
+
+def test_a_widget_is_another_one_after_something_else_moved_its_position():
+    """The browser may still send the value that the widget had; nobody must take it for a choice."""
+    at = visited("sizes", published="gpt2")
+    at.selectbox(key="place published").set_value("llama-3.1-8b").run()
+    assert at.selectbox(key="place published").value == "llama-3.1-8b"  # its own choice leaves it as it is
+    at.query_params["published"] = "gpt2"
+    at.run()
+    assert at.selectbox(key="place published 1").value == "gpt2"
+    at.selectbox(key="place published 1").set_value("llama-3.1-8b").run()
+    assert at.query_params["published"] == "llama-3.1-8b"
