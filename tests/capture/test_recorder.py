@@ -1,7 +1,9 @@
 """The contracts of the recorder, each on the model that endangers it."""
 
 import gc
+import inspect
 import random
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -221,6 +223,8 @@ def test_every_op_has_the_models_own_source_line():
     assert {op.source.file.rsplit("/")[-1] for op in trace.ops} == {"hazards.py"}
     texts = [op.source.text for op in trace.ops if op.op == "addmm"]
     assert texts == ["x = self.first(x)", "return self.second(x)"]
+    code = inspect.getsource(sys.modules[InPlace.__module__]).splitlines()
+    assert all(code[op.source.line - 1].strip() == op.source.text for op in trace.ops)
 
 
 def test_a_plain_torch_module_has_no_source_of_its_own():

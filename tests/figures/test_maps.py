@@ -125,6 +125,14 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert len(rest) - 768 == header["jpeg"]
 
 
+def test_the_browser_gets_each_head_and_their_mean_under_its_name():
+    trace = tracer.load("nanogpt", D=12, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
+    heads = trace.attention(0)[0].numpy()
+    assert np.abs(np.diff(heads[[0, 1, 2, 0]], axis=0)).max((1, 2)).min() > 1e-3  # no head is like another
+    _, weights, *_ = unpacked(attention_payload.pack(trace, [0], views=["2", "0", "mean", "1"]))
+    assert np.array_equal(weights[0], np.stack([heads[2], heads[0], heads.mean(0), heads[1]]))
+
+
 def test_the_browser_gets_the_mask_that_ran():
     trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
     header, weights, masks, rest = unpacked(attention_payload.pack(trace, [0, 1]))

@@ -12,7 +12,7 @@ from tests.mutation import ROOT
 from tracer.utils.python_source import parse
 
 TESTS = ROOT / "tests"
-STEPS, MOST = 4, 6
+STEPS, MOST = 4, 8
 """How many imports lie between a test file and what it guards at most, and how many test files are tried."""
 
 APART = ("mutation/test_mutation.py", "project/test_architecture.py", "project/test_installed.py")
@@ -22,16 +22,19 @@ APART = ("mutation/test_mutation.py", "project/test_architecture.py", "project/t
 def guards(file: str) -> tuple[str, ...]:
     """Return the names of the test files that guard a file such as `"tracer/figures/palette.py"`, the nearest first.
 
-    Those at the least number of imports; tests that need a browser are not among them.
+    Those at the least number of imports; of them first those in the folder of tests that mirrors the file's package.
+    Tests that need a browser are not among them.
     """
     if not file.endswith(".py"):
         return ()
     module, graph = _module(file), _graph()
+    package = module.split(".")[1:2]
     reached = {module}
     for _ in range(STEPS):
         tests = [name for name, modules in _tests().items() if modules & reached]
         if tests:
-            return tuple(sorted(tests, key=lambda name: (len(_tests()[name]), name)))[:MOST]
+            order = sorted(tests, key=lambda name: (name.split("/")[:1] != package, len(_tests()[name]), name))
+            return tuple(order[:MOST])
         above = {name for name, modules in graph.items() if modules & reached}
         while not above and module:  # what a folder finds by itself nobody imports
             module = module.rpartition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,3 +52,69 @@ def _overloads(name: str) -> list:
     return [
         schema for packet in (name, f"{name}_") for schema in torch._C._jit_get_schemas_for_operator(f"aten::{packet}")
     ]
+
+
+MEANINGS = {
+    "Sum": lambda x, y: x + y,
+    "Difference": lambda x, y: x - y,
+    "Element-wise product": lambda x, y: x * y,
+    "Element-wise quotient": lambda x, y: x / y,
+    "Power": lambda x, y: x**y,
+    "Element-wise maximum": lambda x, y: np.maximum(x, y),
+    "Element-wise minimum": lambda x, y: np.minimum(x, y),
+    "Integer division": lambda x, y: x // y,
+    "Angle": lambda y, x: np.arctan2(y, x),
+    "Equal": lambda x, y: x == y,
+    "Not equal": lambda x, y: x != y,
+    "Less than": lambda x, y: x < y,
+    "Less or equal": lambda x, y: x <= y,
+    "Greater than": lambda x, y: x > y,
+    "Greater or equal": lambda x, y: x >= y,
+    "Matrix product": lambda x, y: x @ y,
+    "Outer product": lambda x, y: x[:, None] * y,
+    "Dot product": lambda x, y: (x * y).sum(),
+    "Exponential": lambda x: np.exp(x),
+    "Logarithm": lambda x: np.log(x),
+    "Square root": lambda x: np.sqrt(x),
+    "Reciprocal": lambda x: 1 / x,
+    "Reciprocal square root": lambda x: 1 / np.sqrt(x),
+    "Square": lambda x: x * x,
+    "Negative": lambda x: -x,
+    "Absolute value": lambda x: np.where(x < 0, -x, x),
+    "Floor": lambda x: x // 1,
+    "Ceiling": lambda x: -(-x // 1),
+    "ReLU": lambda x: np.where(x > 0, x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1),
+    "SiLU": lambda x: x / (1 + np.exp(-x)),
+}
+"""What a title says of an op, in NumPy."""
+SIGNED = {"Negative", "Absolute value", "Floor", "Ceiling", "ReLU", "Sigmoid", "Tanh", "SiLU", "Integer division"}
+"""Titles that are tried with negative numbers, too."""
+SHAPES = {
+    "mm": [(3, 4), (4, 5)],
+    "bmm": [(2, 3, 4), (2, 4, 5)],
+    "dot": [(5,), (5,)],
+    "inner": [(5,), (5,)],
+    "vdot": [(5,), (5,)],
+    "ger": [(3,), (4,)],
+    "outer": [(3,), (4,)],
+}
+"""Shapes of the operands of ops that are not element-wise."""
+EXCHANGED = {"rsub"}
+"""Ops whose second operand comes first."""
+MORE = {"baddbmm"}
+"""Ops that compute something more than the title says."""
+TITLED = [op for op in OPS if op.title in MEANINGS and op.name not in MORE and hasattr(torch.ops.aten, op.name)]
+
+
+@pytest.mark.parametrize("op", TITLED, ids=lambda op: op.name)
+def test_a_title_says_what_the_op_computes(op):
+    meaning, generator = MEANINGS[op.title], torch.Generator().manual_seed(0)
+    shapes = SHAPES.get(op.name, [(4, 4)] * meaning.__code__.co_argcount)
+    operands = [torch.rand(shape, generator=generator, dtype=torch.float64) + 0.1 for shape in shapes]
+    operands = [4 * x - 2 for x in operands] if op.title in SIGNED else operands
+    operands[-1].view(-1)[0] = operands[0].view(-1)[0]  # equal numbers, too
+    computed = getattr(torch.ops.aten, op.name)(*operands).numpy()
+    expected = np.asarray(meaning(*[x.numpy() for x in operands][:: -1 if op.name in EXCHANGED else 1]))
+    assert computed.shape == expected.shape and np.allclose(computed, expected, rtol=1e-12)
