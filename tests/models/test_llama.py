@@ -31,7 +31,7 @@ def test_shape_comments_are_what_the_trace_solved():
 
 def test_the_book_is_that_of_the_papers():
     said = {step.id: step.latex for step in tracer.load("llama", **SMALL).trace(T=7, prove=False).steps}
-    assert said["block1.attention.turned query"].endswith(
+    assert said["block1.attention.rotated query"].endswith(
         r"\mathbf{Q}^{(1)} \odot \mathbf{c} + \operatorname{rotate\_half}\left(\mathbf{Q}^{(1)}\right) \odot \mathbf{s}"
     )
     assert (

@@ -170,8 +170,8 @@ MISTAKES = [
     ("gpt2", "transformer.h.0.attention.key", "D:2", "0:2"),
     ("llama", "angles", r"\ ,\ ", r"\ ;\ "),
     ("llama", "model.layers.0.norm1", "^2", ""),
-    ("llama", "model.layers.0.attention.turned query", r"\operatorname{rotate\_half}", ""),
-    ("llama", "model.layers.0.attention.turned key", r"\mathbf{c}", r"\mathbf{s}"),
+    ("llama", "model.layers.0.attention.rotated query", r"\operatorname{rotate\_half}", ""),
+    ("llama", "model.layers.0.attention.rotated key", r"\mathbf{c}", r"\mathbf{s}"),
     ("llama", "model.layers.0.attention.scores", r"\operatorname{repeat}_{h}", ""),
 ]
 

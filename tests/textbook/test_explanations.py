@@ -345,15 +345,15 @@ def test_what_is_said_of_heads_that_are_turned_in_part_holds(partial):
 
 
 @pytest.mark.parametrize("what", ["query", "key"])
-def test_heads_that_are_turned_in_part_are_neither_stretched_nor_those_of_others(partial, what):
+def test_heads_that_are_rotated_in_part_are_neither_stretched_nor_those_of_others(partial, what):
     steps = [step.id for step in partial[2].steps if step.layer == 0]
-    turned, *own = [id for role in (f"turned {what}", what) for id in steps if id.endswith(f"attention.{role}")]
-    assert "Each pair" in refuted(partial, turned, lambda value: 1.1 * value)
-    assert "Each pair" in refuted(partial, turned, lambda value: value.flip(-2))
-    for id in own:  # all that is not turned stands in the product, too
+    rotated, *own = [id for role in (f"rotated {what}", what) for id in steps if id.endswith(f"attention.{role}")]
+    assert "Each pair" in refuted(partial, rotated, lambda value: 1.1 * value)
+    assert "Each pair" in refuted(partial, rotated, lambda value: value.flip(-2))
+    for id in own:  # all that is not rotated stands in the product, too
         said = "This is"
         assert said not in refuted(partial, id, lambda value: value.clone())
-        assert said in refuted(partial, turned, lambda value: value + 0.1 * value.roll(1, -1))
+        assert said in refuted(partial, rotated, lambda value: value + 0.1 * value.roll(1, -1))
         assert said in refuted(partial, id, lambda value: torch.cat([value[..., :-1], 2 + value[..., -1:]], -1))
 
 

@@ -170,13 +170,13 @@ MISTAKES: dict[str, tuple[str, str, str, Callable[[torch.Tensor, Values], torch.
     "leaks": (
         "parallel", "mlp.activation", "ReLU keeps", lambda x, of: nn.functional.leaky_relu(of("mlp.hidden"), 0.01),
     ),
-    "not turned": ("gated", "attention.turned query", TURNED, lambda x, of: heads(of, 0, 8)),
-    "not turned in part": ("parallel", "attention.turned key", TURNED, lambda x, of: heads(of, 1, 4)),
-    "stretched": ("gated", "attention.turned key", TURNED, lambda x, of: 1.1 * x),
-    "stretched in part": ("parallel", "attention.turned query", TURNED, lambda x, of: 1.1 * x),
-    "of other tokens": ("gated", "attention.turned key", TURNED, lambda x, of: x.flip(-2)),
-    "turned across pairs": ("gated", "attention.turned query", TURNED, lambda x, of: swap_pairs(x)),
-    "turned across pairs in part": ("parallel", "attention.turned key", TURNED, lambda x, of: swap_pairs(x)),
+    "not turned": ("gated", "attention.rotated query", TURNED, lambda x, of: heads(of, 0, 8)),
+    "not turned in part": ("parallel", "attention.rotated key", TURNED, lambda x, of: heads(of, 1, 4)),
+    "stretched": ("gated", "attention.rotated key", TURNED, lambda x, of: 1.1 * x),
+    "stretched in part": ("parallel", "attention.rotated query", TURNED, lambda x, of: 1.1 * x),
+    "of other tokens": ("gated", "attention.rotated key", TURNED, lambda x, of: x.flip(-2)),
+    "turned across pairs": ("gated", "attention.rotated query", TURNED, lambda x, of: swap_pairs(x)),
+    "turned across pairs in part": ("parallel", "attention.rotated key", TURNED, lambda x, of: swap_pairs(x)),
 }  # fmt: skip
 """Mistakes in the tensor of a line of the first block: (net, line, the sentence that is then false, the tensor)."""
 

@@ -134,7 +134,7 @@ class Shapes:
         self.remarks: dict[str, None] = {}
         """Remarks on the numbers that were printed since this was last emptied."""
         self._shapes: dict[str, tuple[sympy.Expr, ...]] = {}
-        rolled = (call for call in graph.calls if call.name in ("turns", "experts"))
+        rolled = (call for call in graph.calls if call.name in ("scan", "experts"))
         self._repeated = frozenset(
             op for call in rolled for inner_call in call.inner for op in range(inner_call.first, inner_call.last)
         )
@@ -153,14 +153,14 @@ class Shapes:
     def _solve_loops(self) -> None:
         """Set the shapes of what loops carry: the shape in one iteration, and the number of iterations."""
         for call in self._graph.calls:
-            if call.name == "turns" and (key := call.outputs[0].key) not in self.solved:
-                turn = call.arguments["turn"]
+            if call.name == "scan" and (key := call.outputs[0].key) not in self.solved:
+                body = call.arguments["body"]
                 solved = self.solved.get(key.partition(JOIN)[0])
-                axes = ((of, axis) for _, what, axis, of, _ in turn.places if what in PARTS)
+                axes = ((of, axis) for _, what, axis, of, _ in body.places if what in PARTS)
                 counts = [self.solved[of][axis] for of, axis in axes if of in self.solved]
                 if solved is not None:
-                    behind = solved[turn.axis + 1 :] if turn.keepdim else solved[turn.axis :]
-                    self.solved[key] = (*solved[: turn.axis], counts[0] if counts else UNKNOWN, *behind)
+                    behind = solved[body.axis + 1 :] if body.keepdim else solved[body.axis :]
+                    self.solved[key] = (*solved[: body.axis], counts[0] if counts else UNKNOWN, *behind)
 
     def _solve_expert_lists(self) -> None:
         """Set the shapes of stacked experts' parameters: the number of experts and the shape of one."""

@@ -6,7 +6,7 @@ from tracer.capture.composite_calls import Call, CallLog, Ref
 from tracer.expr import Node, Scan, Slice, Tensor, infer, latex
 from tracer.expr.function_call import Scalar, tight
 from tracer.expr.layout.concat_stack_pad import Full
-from tracer.expr.nn.scan import CARRY, INIT, INVARIANT, PARTS, turn
+from tracer.expr.nn.scan import CARRY, INIT, INVARIANT, PARTS, placeholder
 from tracer.graph.dataflow import Graph
 from tracer.lowering.aten import has_lowering
 from tracer.symbols.notation import SizePrinter
@@ -24,12 +24,12 @@ class NoSteps:
 
 def lower_loop(writer, call: Call) -> Node:
     """Lower the call of a rolled loop to a `Scan`."""
-    body = call.arguments["turn"]
-    values = [writer.value(ref.key) for ref in call.arguments["given"]]
+    body = call.arguments["body"]
+    values = [writer.value(ref.key) for ref in call.arguments["operands"]]
     own = writer.own(call.outputs[0].key)
     length = writer.shapes.of(call.outputs[0].key)[body.axis]
     operands, places, parts = [], [], {}
-    whole = {ref.key: node for ref, node in zip(call.arguments["given"], values, strict=True)}
+    whole = {ref.key: node for ref, node in zip(call.arguments["operands"], values, strict=True)}
     for key, what, axis, of, start in body.places:
         operand = own if of == body.own else whole[of]
         matrix = what == INVARIANT and isinstance(operand, Tensor) and _is_matrix(key, body)
@@ -42,9 +42,9 @@ def lower_loop(writer, call: Call) -> Node:
             shape = (*shape[:axis], *([1] if body.keepdim else []), *shape[axis + 1 :])
         text = latex(operand) if isinstance(operand, Tensor) else f"{{{tight(operand, SizePrinter())}}}"
         shape = shape[::-1] if matrix else shape
-        parts[key] = turn(text, len(operands) - 1, what, shape, length, matrix, body.back)
+        parts[key] = placeholder(text, len(operands) - 1, what, shape, length, matrix, body.back)
     first = len(operands)
-    operands += [_initial_state(writer.value(ref.key), body) for ref in call.arguments["starts"]]
+    operands += [_initial_state(writer.value(ref.key), body) for ref in call.arguments["initial"]]
     places = [(what, axis, first + start if what == CARRY else 0) for what, axis, start in places]
     places += [(INIT, 0, 0)] * (len(operands) - first)
     return Scan(_lower_body(writer, body, parts), length, body.axis, (body.back, body.keepdim), places, *operands)

@@ -152,7 +152,8 @@ HINTS = (
         why=(
             *WHY["row of a table"],
             Claim(
-                "No position is added here: positions enter when queries and keys are rotated.", so.has_part("turned Q")
+                "No position is added here: positions enter when queries and keys are rotated.",
+                so.has_part("rotated Q"),
             ),
         ),
     ),

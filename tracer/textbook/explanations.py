@@ -352,7 +352,7 @@ WHY: dict[str, Why] = {
               "plane.",
               so.has(Sine)),
     ),
-    "turned": (
+    "rotated": (
         (
             Claim("Each pair of numbers is rotated by the angle of its position. The product of a query and a key "
                   "then depends on the distance between the two, but not on their positions.",

@@ -230,7 +230,7 @@ class ExpressionBuilder:
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         if call.name == "overwrite":
             return self._lower_overwrite(call)
-        if call.name == "turns":
+        if call.name == "scan":
             return lower_loop(self, call)
         expression = node(self._bind(call, position, name in BROADCASTING))
         if name in BROADCASTING and not self._as_stated(expression, key):

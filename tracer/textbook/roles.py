@@ -95,7 +95,7 @@ class Roles:
     def last_name(self, key: str) -> str:
         """Return the name of the call that a line ends with: of a loop, the last call of an iteration."""
         call = self.call(key)
-        return base(call.arguments["turn"].calls[-1].name) if call and call.name == "turns" else self.name(key)
+        return base(call.arguments["body"].calls[-1].name) if call and call.name == "scan" else self.name(key)
 
     def module(self, key: str) -> str:
         return (self.call(key) or self.graph.call_of(key)).module
@@ -521,7 +521,7 @@ def _find_loops(roles: Roles) -> None:
     """Assign roles to the states of loops, their factors and inputs, as in state-space models."""
     lines = {roles.graph.root(line): line for line in roles.plan.lines}
     turns = {
-        key: call.arguments["turn"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "turns"
+        key: call.arguments["body"] for key in roles.plan.lines if (call := roles.call(key)) and call.name == "scan"
     }
     states = {of for turn in turns.values() for _, what, _, of, _ in turn.places if what == CARRY}
     _cells(roles, turns, states)

@@ -47,8 +47,8 @@ SAID = {
     "Q": StepLabel("attention", "Queries", "attention.query"),
     "K": StepLabel("attention", "Keys", "attention.key"),
     "V": StepLabel("attention", "Values", "attention.value"),
-    "turned Q": StepLabel("position", "Rotate queries (RoPE)", "attention.turned query"),
-    "turned K": StepLabel("position", "Rotate keys (RoPE)", "attention.turned key"),
+    "rotated Q": StepLabel("position", "Rotate queries (RoPE)", "attention.rotated query"),
+    "rotated K": StepLabel("position", "Rotate keys (RoPE)", "attention.rotated key"),
     "S": StepLabel("attention", "Scores", "attention.scores"),
     "masked S": StepLabel("attention", "Scores", "attention.scores"),
     "A": StepLabel("attention", "Attention weights", "attention.weights"),
@@ -121,7 +121,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
     if role == "norm" or (plain == "X" and nth):
         return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
     if plain in ("Q", "K") and {"cosine", "sine"} & around:
-        return f"turned {plain}"
+        return f"rotated {plain}"
     if len(roles.shared_letters.get(key, "")) > 1:
         return f"shared {roles.shared_letters[key]}"
     if key in roles.linear:

@@ -101,7 +101,7 @@ class StepPlan:
     def _name(self, key: str) -> None:
         """Give a computed value a line, named at the end of a chain that all users share, with the batch first."""
         graph, path, end = self.graph, [key], key
-        if graph.call_of(key).name == "turns":  # its name has a t below
+        if graph.call_of(key).name == "scan":  # its name has a t below
             self.named[key] = "step"
             return
         outputs = {ref.key for ref in graph.outputs}
@@ -292,7 +292,7 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
     if name in UNINITIALISED or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
-    if any(_turned_over(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
+    if any(_is_scanned(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
         return False
     if not consumers or returned:
         return False
@@ -322,7 +322,7 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
         return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
     consumer = graph.calls[consumers[0]]
     other_name = base(consumer.name)
-    if not has_lowering(other_name) and other_name not in (ATTENTION, "overwrite", "turns"):
+    if not has_lowering(other_name) and other_name not in (ATTENTION, "overwrite", "scan"):
         return False
     beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
     if name in ACTIVATIONS and not leaf and other_name == "mul" and _of_map(graph, index):
@@ -384,9 +384,9 @@ def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> b
     return chosen or base(graph.calls[index].name) == "scatter"
 
 
-def _turned_over(graph: Graph, key: str, call) -> bool:
+def _is_scanned(graph: Graph, key: str, call) -> bool:
     """Return whether a call is a loop that slices a value."""
-    operands = call.arguments.get("given", ()) if call.name == "turns" else ()
+    operands = call.arguments.get("operands", ()) if call.name == "scan" else ()
     return any(graph.root(ref.key) == key for ref in operands)
 
 
@@ -399,7 +399,7 @@ def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
 def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
     """Return whether a call computes only zeros, or other constants, that loops start from."""
     calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "turns" for call in calls)
+    return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "scan" for call in calls)
 
 
 def _gates(graph: Graph, key: str, index: int) -> bool:

@@ -70,7 +70,7 @@ class StepSymbols:
         self.of: dict[str, str] = {}
         self._taken: set[str] = set()
         names = {roles.name(key) for key in roles.plan.lines}
-        self._convolves = bool(names & CONVOLUTIONS) and not roles.plan.sites and not names & {"embedding", "turns"}
+        self._convolves = bool(names & CONVOLUTIONS) and not roles.plan.sites and not names & {"embedding", "scan"}
         for key in roles.plan.lines:
             letter, below, above = self._line(key)
             if hint_letters := hints[key].letter:

@@ -1,4 +1,4 @@
-"""Complex numbers, as some rotary codes turn pairs: two numbers on the last axis are one."""
+"""Complex numbers, as some rotary codes rotate pairs: two numbers on the last axis are one."""
 
 from __future__ import annotations
 

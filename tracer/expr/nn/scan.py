@@ -1,9 +1,9 @@
 r"""A loop over time as one line, `\mathbf{h}_{t} = \mathbf{A}_{t} \odot \mathbf{h}_{t-1} + \mathbf{B}_{t}`, for each t.
 
 In such a line `x_t` is the part of x at t along the axis that t runs over, counted from 0. Where a state is carried on,
-the line says what it starts from. It is executed turn by turn, each on the state that the run had before it. A loop
-that goes from the last part to the first has its states from t + 1, and one over the parts in another order than that
-of its results has `x_{T-1-t}`.
+the line says what it starts from. It is executed one iteration at a time, each on the state that the run had before it.
+A loop that goes from the last part to the first has its states from t + 1, and one over the parts in another order than
+that of its results has `x_{T-1-t}`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 from tracer.expr.function_call import COMMA, encode
 from tracer.expr.node import Node, Shape, Tensor, below, execute, infer, latex
 
-OPERAND = "turn "
-"""The keys of the operands of one turn: `turn 0`, `turn 1` … in order."""
-TRANSPOSED_OPERAND = "turned "
+OPERAND = "iteration "
+"""The keys of the operands of one iteration: `iteration 0`, `iteration 1` … in order."""
+TRANSPOSED_OPERAND = "transposed "
 """The same of a matrix `[in, out]`, that the model keeps as `[out, in]`."""
 INVARIANT, SCANNED, CARRY, INIT, REVERSED = 0, 1, 2, 3, 4
 """The kinds of operands of an iteration: all of the operand, its part at t, that of the previous iteration, that
@@ -26,10 +26,12 @@ PARTS = SCANNED, REVERSED
 
 
 class Scan(Node):
-    """`Scan(body, length, axis, (back, keepdim), places, *operands)`: what `body` gives at each t, along `axis`;
-    `places` says for each operand what a turn has of it, along which axis, and for what is carried on which operand
-    it starts from. `back`: t goes from the last to the first. `keepdim`: the parts that a turn has keep their axis,
-    of size 1."""
+    """`Scan(body, length, axis, (back, keepdim), places, *operands)`: the results of `body` at each t, along `axis`.
+
+    `places` has for each operand the part that an iteration reads, the axis of that part, and the operand that a
+    carried state starts from. `back`: t goes from the last index to the first. `keepdim`: the parts keep their axis, of
+    size 1.
+    """
 
     def __new__(cls, body: Node, length, axis: int, way, places, *operands: Node):
         axis, way, places = sympy.Integer(axis), encode(tuple(map(int, way))), encode(tuple(places))
@@ -51,7 +53,7 @@ class Scan(Node):
 
     @property
     def body(self) -> Node:
-        """One turn."""
+        """The body of one iteration."""
         return self.args[0]
 
     @property
@@ -108,7 +110,7 @@ class Scan(Node):
         return tensor.narrow(axis, t, 1) if self.keeps_axis else tensor.select(axis, t)
 
 
-def turn(
+def placeholder(
     text: str, number: int, what: int, shape: tuple, length, transposed: bool = False, back: bool = False
 ) -> Tensor:
     """Return the placeholder for an operand's part in one iteration, printed as `text`."""

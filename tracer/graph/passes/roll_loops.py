@@ -73,8 +73,8 @@ class _Loop:
         ((self.mirrored, self.keepdim),) = self.ways
         self.back = self.mirrored
 
-    def call_at(self, turn: int, j: int) -> Call:
-        return self.graph.calls[self.start + turn * self.period + j]
+    def call_at(self, iteration: int, j: int) -> Call:
+        return self.graph.calls[self.start + iteration * self.period + j]
 
     def locate(self, key: str) -> tuple[int, int, int] | None:
         """Return the iteration in which a value was computed, the call's index in it, and the output's; None outside
@@ -82,28 +82,28 @@ class _Loop:
         index = self.graph.producer.get(key)
         if index is None or not self.start <= index < self.stop:
             return None
-        turn, j = divmod(index - self.start, self.period)
-        return turn, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
+        iteration, j = divmod(index - self.start, self.period)
+        return iteration, j, next(n for n, ref in enumerate(self.graph.calls[index].outputs) if ref.key == key)
 
     def _compare(self, j: int) -> None:
         """Compare one call in all iterations. Raise Unlike if these differ structurally."""
-        turns = [self.call_at(turn, j) for turn in range(self.count)]
-        first = turns[0]
-        for call in turns:
+        iterations = [self.call_at(iteration, j) for iteration in range(self.count)]
+        first = iterations[0]
+        for call in iterations:
             same = (call.name, call.func, call.module) == (first.name, first.func, first.module)
             if not same or call.name == "overwrite" or call.arguments.keys() != first.arguments.keys():
                 raise NotALoop
             if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
                 raise NotALoop
-        if (slices := self._match_slices(turns)) is not None:
-            self.parts[turns[1].outputs[0].key] = slices
+        if (slices := self._match_slices(iterations)) is not None:
+            self.parts[iterations[1].outputs[0].key] = slices
             return
         for name in first.arguments:
-            self._compare_arguments([call.arguments[name] for call in turns])
+            self._compare_arguments([call.arguments[name] for call in iterations])
 
-    def _match_slices(self, turns: list[Call]) -> tuple[Ref, int] | None:
+    def _match_slices(self, iterations: list[Call]) -> tuple[Ref, int] | None:
         """Return the tensor that these calls slice, one index each, and the axis; None for other calls."""
-        source, slices = next(iter(turns[0].arguments.values())), [match_slice(call) for call in turns]
+        source, slices = next(iter(iterations[0].arguments.values())), [match_slice(call) for call in iterations]
         first = slices[0]
         if first is None or self.locate(source.key) is not None or source.shape[first.axis] != self.count:
             return None
@@ -138,7 +138,7 @@ class _Loop:
         if len(places) < len(later):
             raise NotALoop
         positions = {place[1:] for place in places}
-        behind = {turn - place[0] for turn, place in enumerate(places, 1)} | ({-first[0]} if first else set())
+        behind = {iteration - place[0] for iteration, place in enumerate(places, 1)} | ({-first[0]} if first else set())
         if len(positions) > 1 or behind not in ({0}, {1}):
             raise NotALoop
         if behind == {1}:
@@ -177,7 +177,7 @@ class _Loop:
     def _state_keys(self, state: tuple[int, int]) -> list[str]:
         """Return the values of a state, by iteration."""
         j, output = state
-        return [self.call_at(turn, j).outputs[output].key for turn in range(self.count)]
+        return [self.call_at(iteration, j).outputs[output].key for iteration in range(self.count)]
 
     def _find_collected(self, group: set[int]) -> dict[tuple[int, int], tuple[Ref, int, int]]:
         """Return the stacked results: by state, the result, its axis, and the call."""
@@ -297,18 +297,16 @@ class _Loop:
                 waiting += [ref.key for ref in refs(calls[located[1]].arguments)]
         mine = sorted(inside - owned)
         owned |= inside
-        ops = [self.call_at(turn, k) for turn in range(self.count) for k in mine]
+        ops = [self.call_at(iteration, k) for iteration in range(self.count) for k in mine]
         ops += [self.graph.calls[collected[state][2]]] if state in collected else []
         chosen = tuple(calls[k] for k in sorted(inside) if calls[k].outputs[0].key not in self.parts)
         if self.keepdim and not all(is_rowwise(state_place, axis) for state_place in chosen):
             raise NotALoop
-        turn = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.keepdim)
+        body = LoopBody(chosen, key, axis, self.count, tuple(places), sequence.key, self.back, self.keepdim)
         arguments = {
-            "turn": turn,
-            "given": tuple(ref for ref in operands if ref.key != sequence.key),
-            "starts": tuple(starts),
+            "body": body,
+            "operands": tuple(ref for ref in operands if ref.key != sequence.key),
+            "initial": tuple(starts),
         }
         first = self.call_at(0, j)
-        return Call(
-            FUNC, "turns", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops)
-        )
+        return Call(FUNC, "scan", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops))

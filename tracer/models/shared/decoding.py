@@ -51,7 +51,9 @@ HINTS = (
     ),
     Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),
     Hint("*.attention.value", title="Append values to the cache", why=APPENDED),
-    Hint("*.rope", id="attention.turned key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"),
+    Hint(
+        "*.rope", id="attention.rotated key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"
+    ),
     *(
         Hint(
             at,

@@ -168,7 +168,7 @@ def _is_recorded(line: MeasuredLine, what: str) -> bool:
     users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
     return any(
         any(alike(value, tensor) for value in (line.value, *users))
-        or any(_turned_in_part(line.value, value, tensor) for value in users)
+        or any(_rotated_in_part(line.value, value, tensor) for value in users)
         for tensor in recorded
     )
 
@@ -179,7 +179,7 @@ def _has_matrix(line: MeasuredLine) -> bool:
     return any("*" in path or path not in known or known[path].dim() > 1 for path in line.parameters)
 
 
-def _turned_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recorded: np.ndarray) -> bool:
+def _rotated_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recorded: np.ndarray) -> bool:
     """Return whether the first or the last features of each head in `recorded` are those of `rotated`, and the others
     those of `whole`, unchanged."""
     features = recorded.shape[-1]
