@@ -68,6 +68,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "names", [("ten thousand times the rounding",), pytest.param(tuple(CAUGHT), marks=pytest.mark.sweep)]
 )

@@ -10,6 +10,7 @@ import torch
 import tracer
 from pages.ui import texts
 from tests.record.test_serialization import rewritten
+from tests.support.sweeping import cases
 from tracer import models
 from tracer.record import serialization
 from tracer.record.latex_reader.proof_worker import outcomes
@@ -35,7 +36,7 @@ def changed(data: bytes, id: str, **fields) -> tracer.Trace:
     return tracer.open(rewritten(data, change))
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", cases(models.names(), ("vit", "mae", "transformer")))
 def test_every_line_of_our_models_is_proven_again(name):
     spec = models.spec_of(name)
     sizes = {size: value for size, value in spec.probes[0].items() if size in spec.sizes} if name == "vit-note" else {}

@@ -88,6 +88,7 @@ def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
     assert " 4: " in lead.inner_text()
 
 
+@pytest.mark.sweep
 def test_numbers_of_a_colour_bar_stand_at_their_places(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
@@ -171,6 +172,7 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_keys_and_numbers_skip_hidden_patches(page):
     visible = set(tracer.load("mae").inputs()[1][0].tolist())
     page.goto("/attention?model=mae")
@@ -196,6 +198,7 @@ def test_keys_and_numbers_skip_hidden_patches(page):
     assert column.input_value() == str(seen[-1] + 1)
 
 
+@pytest.mark.sweep
 def test_the_decoder_marks_its_mask_tokens(page):
     visible = set(tracer.load("mae").inputs()[1][0].tolist())
     page.goto("/attention?model=mae")
@@ -211,6 +214,7 @@ def test_the_decoder_marks_its_mask_tokens(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_rollout_over_one_block_says_so(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
@@ -241,6 +245,7 @@ def luminance(rgb: np.ndarray) -> float:
     return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
+@pytest.mark.sweep
 def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
     model = tracer.load("vit")
     (image,), patches = model.inputs(), model.trace().value("patches")

@@ -13,7 +13,8 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
-@pytest.mark.parametrize("given", [pytest.param("", marks=pytest.mark.sweep), "model=nanogpt&text=To+be"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("given", ["", "model=nanogpt&text=To+be"])
 def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     place = f"?{given}" if given else ""
     page.goto(f"/{place}")

@@ -43,7 +43,7 @@ def walk(page, key: str) -> list[int]:
     raise AssertionError(f"{key} has come to {MOST} stops on {page.url}")
 
 
-@pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("", "trace")))
+@pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("",)))
 def test_tab_goes_through_a_page_and_back(page, address):
     opened(page, address)
     forward = walk(page, "Tab")
@@ -96,6 +96,7 @@ def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_photo(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_pointing_at_the_film_changes_the_query_for_as_long_as_one_points(page):
     opened(page, "")
     point, before = page.locator(".film .point"), page.url

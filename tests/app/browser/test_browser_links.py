@@ -70,6 +70,7 @@ def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_mask_query_and_zoom_are_in_the_address_and_back_undoes_them(page):
     page.goto("/mask?model=nanogpt&mask=bidirectional&query=3")
     page.get_by_text("The mask is bidirectional").wait_for()
@@ -204,6 +205,7 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_tab_of_the_overview_is_in_its_address_and_back_undoes_it(page):
     page.goto("/?query=3")
     tab = page.get_by_role("tab", name="What the model sees")

@@ -101,6 +101,7 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_photo_and_tokens_share_block_head_and_query(page):
     go(page)
     choose(page, "vit-text")
@@ -151,6 +152,7 @@ def test_the_matrix_of_a_text_is_readable_and_says_what_is_closed(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_no_block_or_head_is_out_of_sight(page):
     page.goto("/attention?model=nanogpt")
     page.locator(".lead").wait_for()

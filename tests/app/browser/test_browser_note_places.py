@@ -198,6 +198,7 @@ def is_seen(line: dict, place: Place, seen: Seen) -> bool:
 FEW = "000", True
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("note", "few"), cases((FEW, *((note, False) for note in TITLES)), (FEW,)))
 def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     """With `few`, each page is visited with the first model alone that a line leads to."""

@@ -110,6 +110,7 @@ def test_trace_says_and_draws_each_step_of_a_block(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_terms_of_scores_add_up_on_the_scale_that_is_said(page):
     trace = run("transformer")
     opened(page, "trace?model=transformer&step=block1.attention.scores&index=0.1", ".stepper .maps canvas")

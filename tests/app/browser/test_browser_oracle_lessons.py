@@ -22,6 +22,7 @@ def patience(page) -> None:
     page.set_viewport_size({"width": 1400, "height": 1000})
 
 
+@pytest.mark.sweep
 def test_learned_positions_are_as_alike_as_is_said(page):
     table = (
         next(p for name, p in tracer.load("vit").net.named_parameters() if p.shape[-2:] == (65, 128)).detach().double()
@@ -216,6 +217,7 @@ def test_every_operation_stands_in_the_table_with_its_shapes_and_its_cost(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_curves_of_sizes_go_through_the_run(page):
     trace = run("vit")
     opened(page, "sizes", ".js-plotly-plot .legend, .js-plotly-plot .scatterlayer")
@@ -288,6 +290,7 @@ def check_tooltips(page, sizes: dict[str, int]) -> None:
         assert len(seen) > CELLS // 4
 
 
+@pytest.mark.sweep
 def test_pieces_and_ids_of_tokens_spell_the_sentence(page):
     sentence = "My lord, the naïve 🍕 ate."
     opened(page, f"tokens?sentence={sentence}", ".cut .pieces")

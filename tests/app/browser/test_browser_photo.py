@@ -243,6 +243,7 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_block_that_did_not_fit_is_fetched(page, tmp_path):
     """Of 626 tokens one map has 1.6 MB, and no two go in one message."""
     looking_elsewhere(25, 25, layers=2).save(path := tmp_path / "long.safetensors")

@@ -159,6 +159,7 @@ def test_paper_has_no_controls_and_cuts_nothing(page, address):
     )
 
 
+@pytest.mark.sweep
 def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(page):
     page.goto(f"/loss?model=nanogpt&text={'to be or not '.replace(' ', '+') * 6}")
     page.get_by_text("The same data as a table").click()
@@ -212,7 +213,7 @@ CHOSEN = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("address", "marks"), cases(FORCED, FORCED[:2]))
+@pytest.mark.parametrize(("address", "marks"), cases(FORCED, FORCED[:1]))
 def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, marks):
     page.goto(f"/{address}")
     page.locator("[data-testid=stMain] h1").wait_for()

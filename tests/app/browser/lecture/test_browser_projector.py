@@ -22,7 +22,7 @@ def on_screen(page, selector: str) -> None:
     assert box["y"] >= 0 and box["y"] + box["height"] <= 768 and box["x"] + box["width"] <= 1024.5, (selector, box)
 
 
-@pytest.mark.parametrize("model", ["vit", "nanogpt"])
+@pytest.mark.parametrize("model", ["vit", pytest.param("nanogpt", marks=pytest.mark.sweep)])
 def test_map_scale_block_and_head_are_on_one_screen(page, model):
     page.goto(f"/attention?model={model}")
     settled(page)

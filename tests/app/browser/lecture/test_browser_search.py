@@ -34,7 +34,13 @@ def search(page, words: str) -> None:
 @pytest.mark.parametrize(
     ("start", "words", "address", "heading"),
     [
-        ("/attention", "why divide by root d", "**/trace?step=block1.attention.scores", "Scores"),
+        pytest.param(
+            "/attention",
+            "why divide by root d",
+            "**/trace?step=block1.attention.scores",
+            "Scores",
+            marks=pytest.mark.sweep,
+        ),
         pytest.param("/mask", "softmax", "**/trace?step=*", None, marks=pytest.mark.sweep),
         ("/operations", "QKV", "**/trace?step=block1.attention.query", "Queries"),
     ],
