@@ -104,7 +104,7 @@ LARGE = {
 
 MORE = (
     "1,200 tokens", "10,000 patches", "9,000 operations", "a scalar", "a class of 90,000 letters", "a large drawing",
-    "a map of long names", "a long text", "700 tokens, 64 blocks", "an empty tensor", "a map of many classes",
+    "a map of long names", "a long text", "700 tokens, 64 blocks", "3,000 steps", "a map of many classes",
     "120 tokens, 1,024 blocks", "2,000 steps that take what came before",
 )  # fmt: skip
 """Those that only the sweep tries: another like it is tried always."""

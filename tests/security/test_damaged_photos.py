@@ -207,7 +207,7 @@ def rows_of_zeros(width: int, height: int, colour: int, channels: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
 
 
-ALWAYS = "PNG, clear", "PNG, one pixel wide", "HEIC", "JPEG, progressive, all colours"
+ALWAYS = "PNG, clear", "PNG, one pixel wide", "AVIF", "JPEG, progressive, all colours"
 FAST = {"chroma": "420", "enc_params": {"preset": "ultrafast", "tune": "psnr"}}
 HUGE = {  # the largest of each kind that is opened, and what says why the others are not
     "PNG, clear": (lambda: rows_of_zeros(10_000, 5000, 6, 4), "(960, 480)"),

@@ -5,7 +5,7 @@
 
 from tests.fuzz import command
 
-COUNT = 70
+COUNT = 90
 
 
 def test_no_input_raises_executes_or_takes_too_much():

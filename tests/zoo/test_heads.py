@@ -151,7 +151,8 @@ def paligemma():
     return transformers.PaliGemmaForConditionalGeneration(config)
 
 
-@pytest.mark.parametrize("made", cases((llava, paligemma), (llava,)), ids=["llava", "paligemma"])
+@pytest.mark.sweep
+@pytest.mark.parametrize("made", (llava, paligemma), ids=["llava", "paligemma"])
 def test_a_language_model_inside_another_keeps_its_own_width_of_heads_and_no_cache(made, tmp_path):
     made().save_pretrained(tmp_path)
     model = tracer.load(f"hf:{tmp_path}")

@@ -56,6 +56,7 @@ def test_a_link_leads_to_pages_that_are_there(page, place, link):
     assert note_statements.link(Finding("", "", page=page, place=tuple(place.items())), "000").strip() == link
 
 
+@pytest.mark.sweep
 def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
     assert note_statements._about("nanogpt", run) == note_statements._about("vit-note", run) == ""
     assert note_statements._about("nanogpt-single", run) == "A run of nanogpt with h = 1, whose weights are random."
