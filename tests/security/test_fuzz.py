@@ -15,5 +15,5 @@ def test_no_input_raises_executes_or_takes_too_much():
     assert not tally.wrong, "\n".join(map(command.told, tally.wrong))
     assert tally.count == COUNT
     for kind in ("saved run", "photo", "checkpoint", "sound"):  # neither all junk nor all sound
-        assert tally.ended[kind]["refused"] > 1 and tally.ended[kind]["shown"] > 1, kind
+        assert tally.ended[kind]["refused"] > 0 and tally.ended[kind]["shown"] > 0, kind
     assert tally.ended["address"]["shown"] > 0
