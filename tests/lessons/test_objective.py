@@ -11,7 +11,7 @@ import tracer
 from pages.state import session
 from tests.app.test_app import text, visited
 from tracer.figures.predictions.token_loss import colour_text
-from tracer.lessons.loss.gradient_flow import highway
+from tracer.lessons.loss.gradient_flow import find_blocks, highway
 from tracer.lessons.loss.next_token_loss import loss
 
 
@@ -63,7 +63,7 @@ def backwards(net, tokens, residual: bool) -> list[float]:
 
 def test_the_gradient_is_that_of_a_pass_that_is_written_out_and_leaves_nothing_behind(run):
     made, tokens, logits = run
-    found = highway(made.net, (tokens,), tokens)
+    found = highway(made.net, (tokens,), tokens, made.net.blocks)
     assert found.whole == pytest.approx(backwards(made.net, tokens, True), rel=1e-4)
     assert found.branches == pytest.approx(backwards(made.net, tokens, False), rel=1e-4)
     assert found.whole[0] > found.branches[0] and found.whole[-1] == found.branches[-1]
@@ -72,12 +72,41 @@ def test_the_gradient_is_that_of_a_pass_that_is_written_out_and_leaves_nothing_b
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in made.net.modules())
 
 
-@pytest.mark.parametrize("model", ["llama", "vit-text"])
-def test_other_blocks_have_a_highway_too(model):
-    made = tracer.load(model, L=2)
-    inputs = tuple(made.inputs())
-    found = highway(made.net, inputs, inputs[-1])
-    assert len(found.whole) == 3 and found.branches[0] < found.whole[0] / 2
+@pytest.mark.parametrize("name", ["llama", "vit-text"])
+def test_other_blocks_have_a_highway_too(name):
+    model = tracer.load(name, L=2)
+    inputs = tuple(model.inputs())
+    norms = highway(model.net, inputs, inputs[-1], find_blocks(model.net, model.trace(prove=False)))
+    assert len(norms.whole) == 3 and norms.branches[0] < norms.whole[0] / 2
+
+
+@pytest.mark.parametrize("name", ["hf:gpt2", "hf:llama", "hf:opt"])
+def test_blocks_of_a_library_have_one_that_is_a_pass_without_the_streams_in_the_sums(name):
+    model = tracer.load(name)
+    (tokens,) = model.inputs()
+    paths = find_blocks(model.net, model.trace(prove=False))
+    norms = highway(model.net, (tokens,), tokens, paths)
+    assert len(paths) == 2 and len(norms.whole) == len(norms.branches) == 3
+    last = model.net.get_submodule(paths[-1])
+    with torch.enable_grad():
+        kept = []
+        hook = last.register_forward_hook(lambda module, args, output: kept.append(output))
+        logits = model.net(tokens).logits
+        hook.remove()
+        stream = kept[0][0] if isinstance(kept[0], tuple) else kept[0]
+        mean = F.cross_entropy(logits[0, :-1], tokens[0, 1:])
+        (gradient,) = torch.autograd.grad(mean, [stream])
+    assert norms.whole[-1] == norms.branches[-1] == pytest.approx(float(gradient.norm()), rel=1e-4)
+    assert norms.branches[0] != norms.whole[0] and norms.loss == pytest.approx(float(mean.detach()), rel=1e-5)
+
+
+def test_blocks_whose_sums_have_two_branches_are_refused_in_a_sentence():
+    model = tracer.load("hf:gpt_neox")
+    (tokens,) = model.inputs()
+    with pytest.raises(ValueError, match=r"0 sums add a branch .* in its 2 blocks, expected 4"):
+        highway(model.net, (tokens,), tokens, find_blocks(model.net, model.trace(prove=False)))
+    with pytest.raises(ValueError, match="no blocks with attention"):
+        highway(model.net, (tokens,), tokens, ())
 
 
 def test_colours_say_the_loss_and_no_text_becomes_markup():
@@ -104,6 +133,15 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     assert not other.exception and not other.info and other.sidebar.selectbox[0].value == "nanogpt"
     assert "This page shows nanogpt" not in text(other)
     assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value
+
+
+def test_a_decoder_of_a_library_has_its_loss_its_highway_and_the_gradients_of_its_parameters():
+    at = visited("loss", model="hf:gpt2")
+    next(button for button in at.button if button.label == "Load it").click().run()
+    page = text(at)
+    assert not at.exception and not at.info
+    assert page.count("proven, largest difference") == 5 and "the same, up to rounding" in page
+    assert "times larger with the residual path" in page and "equations: 28 of 28 proven" in page
 
 
 @pytest.mark.sweep

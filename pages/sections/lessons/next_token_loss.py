@@ -33,11 +33,10 @@ SMALL = 1e-3
 
 
 class TextLoss(NamedTuple):
-    """The loss of a text, its tokens, and the gradient that flows back; or why there is none."""
+    """The loss of a text, its tokens, and the gradient that flows back; or a sentence on why there is none."""
 
-    loss: Loss | None
-    highway: GradientNorms | None
-    problem: str = ""
+    loss: Loss | str
+    highway: GradientNorms | str
 
 
 def lesson() -> None:
@@ -45,8 +44,8 @@ def lesson() -> None:
     run = next_token_run("Your model does not predict the next token", _suits)
     trace = run.trace
     losses = render_cache.of(trace, "loss", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
-    if losses.loss is None or losses.highway is None:
-        st.info(plain(f"There is no loss: {losses.problem}."))
+    if isinstance(losses.loss, str):
+        st.info(plain(f"There is no loss: {losses.loss}."))
         page_frame.leave()
     _text(trace, losses.loss)
     if dict(run.options).get("mask") == "bidirectional":
@@ -63,23 +62,28 @@ def lesson() -> None:
 
 
 def _suits(name: str) -> bool:
-    """Return whether a model is one of ours that reads text, so that it may have blocks to follow the gradient by."""
-    return name in models.names() and "text" in models.takes(name)
+    """Return whether a model reads text, so that it may predict the next token."""
+    return "text" in models.takes(name)
 
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:
     """Return the loss of a run and its gradient; does not use the session."""
-    from tracer.lessons.loss.gradient_flow import highway  # both load torch
+    from tracer.lessons.loss.gradient_flow import find_blocks, highway  # both load torch
     from tracer.lessons.loss.next_token_loss import loss
 
-    model, logits = run_cache.load(name, options), cast("Any", trace.output)
+    model, output = run_cache.load(name, options), cast("Any", trace.output)
+    logits = output["logits"] if isinstance(output, dict) else output  # as a model of transformers returns them
     inputs = tuple(
         tensor[:1] for tensor in model.inputs(**session.inputs(model, chosen, options))
     )  # the first of a batch
     try:
-        return TextLoss(loss(logits[:1], inputs[-1]), highway(model.net, inputs, inputs[-1]))
+        text_loss = loss(logits[:1], inputs[-1])
     except ValueError as error:
-        return TextLoss(None, None, str(error))
+        return TextLoss(str(error), str(error))
+    try:
+        return TextLoss(text_loss, highway(model.net, inputs, inputs[-1], find_blocks(model.net, trace)))
+    except ValueError as error:
+        return TextLoss(text_loss, str(error))
 
 
 def _nats(loss: float) -> str:
@@ -131,9 +135,12 @@ def _text(trace: Trace, loss: Loss) -> None:
         )
 
 
-def _gradient(trace: Trace, highway: GradientNorms) -> None:
+def _gradient(trace: Trace, highway: GradientNorms | str) -> None:
     """Draw the norm of the gradient on its way back."""
     st.header("The gradient highway")
+    if isinstance(highway, str):
+        st.info(plain(f"The gradient is not followed back: {highway}."))
+        return
     whole, branches = highway.whole, highway.branches
     figure = render_cache.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
     lines = {"With the residual path": whole, "through attention and MLPs only": branches}

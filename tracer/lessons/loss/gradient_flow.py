@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
+from tracer.lessons.loss.parameter_uses import SUMS
+from tracer.lessons.loss.training_step import loss_of
+from tracer.record import Trace
 
 
 class GradientNorms(NamedTuple):
@@ -26,72 +27,96 @@ class GradientNorms(NamedTuple):
     loss: float
 
 
-def highway(net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> GradientNorms:
-    """Return one backward pass each, from the mean loss of the next token of `tokens` `[1, T]`, of a net with `blocks`.
+def find_blocks(net: nn.Module, trace: Trace) -> tuple[str, ...]:
+    """Return the paths of the blocks of a net: its own `blocks`, else the items of lists of modules with an attention
+    in a run."""
+    if isinstance(own := getattr(net, "blocks", None), Sequence):
+        return tuple(own)
+    paths = (_find_item(net, record.module) for record in trace.attentions)
+    return tuple(dict.fromkeys(filter(None, paths)))
+
+
+def _find_item(net: nn.Module, path: str) -> str:
+    """Return the path of the innermost item of a list of modules that has a module in it; "" if there is none."""
+    while path:
+        parent = path.rpartition(".")[0]
+        if isinstance(net.get_submodule(parent), nn.ModuleList):
+            return path
+        path = parent
+    return ""
+
+
+def highway(
+    net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor, blocks: Sequence[str]
+) -> GradientNorms:
+    """Return one backward pass each, from the mean loss of the next token of `tokens` `[1, T]`, through the `blocks`.
 
     The second is of the same forward pass, number by number; but at a sum of a block the gradient goes back through the
     result of attention or the MLP alone. It runs a copy: the net's own gradients and hooks stay as they are, also for
-    other users.
+    other users. Raise ValueError, in a sentence, for blocks of other than two sums.
     """
+    if not blocks:
+        raise ValueError("the run has no blocks with attention to follow the gradient through")
     copy = deepcopy(net).requires_grad_(False)
-    whole, loss = _norms(copy, inputs, tokens, cut=False)
-    branches, _ = _norms(copy, inputs, tokens, cut=True)
+    whole, loss = _norms(copy, inputs, tokens, blocks, cut=False)
+    branches, _ = _norms(copy, inputs, tokens, blocks, cut=True)
     return GradientNorms(whole, branches, loss)
 
 
 def _norms(
-    net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor, cut: bool
+    net: nn.Module, inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor, paths: Sequence[str], cut: bool
 ) -> tuple[tuple[float, ...], float]:
     """Return the norms at the streams, and the loss; with `cut` no gradient goes past a branch."""
-    blocks = [net.get_submodule(name) for name in net.blocks]
+    blocks = [net.get_submodule(path) for path in paths]
     streams: list[torch.Tensor] = []
-    streams_list: list[torch.Tensor] = []
+    branches: list[torch.Tensor] = []
 
     def begin(module: nn.Module, args: tuple) -> tuple:
+        if not args or not isinstance(args[0], torch.Tensor):
+            raise ValueError(f"the first argument of {paths[0]} is not the residual stream")
         streams.append(args[0].detach().requires_grad_())
         return (streams[0], *args[1:])
 
-    def end(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        streams.append(output)
+    def end(module: nn.Module, args: tuple, output: torch.Tensor | tuple) -> None:
+        streams.append(_first(output))
 
-    def branch(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        streams_list.append(output)
+    def branch(module: nn.Module, args: tuple, output: torch.Tensor | tuple) -> None:
+        branches.append(_first(output))
 
     hooks = [blocks[0].register_forward_pre_hook(begin), *(block.register_forward_hook(end) for block in blocks)]
     hooks += [part.register_forward_hook(branch) for block in blocks for part in block.children()]
     try:
-        with torch.enable_grad(), _cutting(streams_list) if cut else _nothing():
-            logits = net(*inputs)
-        with torch.enable_grad():
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-            gradients = torch.autograd.grad(loss, streams)
+        with torch.enable_grad(), _Cut(branches) if cut else nullcontext() as mode:
+            loss = loss_of(net, inputs, tokens)
+        if mode is not None and mode.count != (expected := 2 * len(blocks)):
+            raise ValueError(
+                f"{mode.count} sums add a branch to the residual stream in its {len(blocks)} blocks, expected "
+                f"{expected}: one of attention and one of the MLP in each"
+            )
+        gradients = torch.autograd.grad(loss, streams)
     finally:
         for hook in hooks:
             hook.remove()
     return tuple(float(gradient.norm()) for gradient in gradients), float(loss.detach())
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _cutting(cut_streams: list[torch.Tensor]) -> Iterator[None]:
-    """Send gradients of sums of a stream and a block's result back to the latter alone, in this thread."""
-    with _Cut(cut_streams):
-        yield
+def _first(output: torch.Tensor | tuple) -> torch.Tensor:
+    """Return the tensor of a module that returns it beside others."""
+    return output[0] if isinstance(output, tuple) else output
 
 
 class _Cut(TorchFunctionMode):
-    def __init__(self, streams: list[torch.Tensor]):
+    """Send gradients of sums of a stream and a branch back to the latter alone, in this thread; count these sums."""
+
+    def __init__(self, branches: list[torch.Tensor]):
         super().__init__()
-        self.streams = streams
+        self.branches, self.count = branches, 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in SUMS and len(args) == 2:
-            parts = [any(argument is branch for branch in self.streams) for argument in args]
+            parts = [any(argument is branch for branch in self.branches) for argument in args]
             if sum(parts) == 1:
+                self.count += 1
                 args = tuple(
                     argument if part else argument.detach() for argument, part in zip(args, parts, strict=True)
                 )

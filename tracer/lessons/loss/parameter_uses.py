@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from tracer.lessons.loss.gradient_flow import SUMS
-
 CALLS = {
     F.linear: ("input", "weight", "bias"),
     torch.addmm: ("bias", "input", "weight"),
@@ -20,6 +18,8 @@ CALLS = {
     F.rms_norm: ("input", "normalized_shape", "weight", "eps"),
 }
 """The calls that take a parameter, with their arguments in order."""
+SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
+"""Functions that add two tensors."""
 PRODUCTS = ("linear", "addmm")
 """The calls that compute XW + b."""
 LAYOUTS = (torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.transpose, torch.transpose)
