@@ -21,6 +21,7 @@ MODELS = [
     ("vit-text", {}),
     ("vit-text", {"types": True, "L": 2}),
     ("hf:gpt2", {}),
+    ("hf:llama", {}),
 ]
 
 
@@ -119,6 +120,21 @@ def test_a_table_of_positions_sums_the_texts_of_a_batch():
     step = training_step.training_step(model.net, (tokens,), tokens, trace)
     (line,) = (line for line in step.lines if line.paths == ("transformer.wpe.weight",))
     assert line.verdict == "proven" and r"\sum_{3} " in line.latex  # the batch of a run without symbols
+
+
+def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_disproven_with_another_operand(monkeypatch):
+    path = "model.layers.0.input_layernorm.weight"
+    lines = {line.paths[0]: line for line in step_of("hf:llama")[0].lines}
+    x = r"\mathbf{X}^{(\ell-1)}"
+    assert lines[path].latex.partition(" = ")[2] == (
+        rf"\sum_{{B,\,T}} \left(\frac{{{x}}}{{\sqrt{{\operatorname{{mean}}({{{x}}}^2) + 10^{{-6}}}}}} \odot "
+        + GRADIENT % r"\tilde{\mathbf{X}}^{(\ell)}"
+        + r"\right)"
+    )
+    find = gradient_equations._Letters._find_norm_operand
+    monkeypatch.setattr(gradient_equations._Letters, "_find_norm_operand", lambda *args: find(*args).roll(1, -1))
+    verdicts = {line.paths[0]: line.verdict for line in step_of("hf:llama")[0].lines}
+    assert verdicts[path] == "disproven" and verdicts["model.layers.0.self_attn.q_proj.weight"] == "proven"
 
 
 def with_mistake(monkeypatch, node, run) -> dict[str, str]:

@@ -7,6 +7,7 @@ uses has the sum over them. Source: Goodfellow et al. 2016, Deep Learning, secti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import sympy
@@ -214,11 +215,32 @@ class _Letters:
         if use.call == "embedding":
             return self._of_lookup(gradient, shape)
         if use.call in NORMS:
-            operand = self._operand(self._check_norm())
+            operand = self._operand(self._check_norm(NORMS[use.call][0], use.eps))
             if use.argument == "bias":
                 return RowsSum(gradient, *lead)
             return RowsSum(Times(NORMS[use.call][1](use.eps, operand), gradient), *lead)
+        if use.call == "mul":
+            eps = self._read_eps()
+            letter = self._check_norm(RMSNorm, eps)
+            node = NormalisedRMS(eps, self._operand(letter))
+            values[f"operand {step.id}"] = self._find_norm_operand(node)
+            return RowsSum(Times(node, gradient), *lead)
         return self._of_sum(gradient, shape)
+
+    def _read_eps(self) -> float:
+        """Return the ε of an RMS norm that the code writes out."""
+        number = re.search(r" \+ (?:([\d.]+) \\cdot )?10\^\{(-\d+)\}\}\} \\odot ", self.step.latex)
+        if number is None:
+            raise LookupError(f"the line {self.step.id} reads {self.step.latex}, which is no norm with a factor")
+        return float(f"{number[1] or 1}e{number[2]}")
+
+    def _find_norm_operand(self, norm: NormalisedRMS) -> torch.Tensor:
+        """Return the tensor that was normalised before a factor was multiplied to it."""
+        normalised = self.use.operand
+        for tensor in self.use.before:
+            if torch.allclose(norm.run(float, tensor.detach()), normalised.detach(), rtol=1e-5, atol=1e-6):
+                return tensor
+        raise LookupError(f"no call before it has the operand of the norm in the line {self.step.id}")
 
     def _of_lookup(self, gradient: Node, shape: tuple[str, ...]) -> Node:
         """Return the term of a table that is read at numbers; where these are the same for each text, as positions are,
@@ -267,13 +289,12 @@ class _Letters:
         self._check(SplitHeads(node, self.axes[1]) if self._split() else node)
         return left.symbol
 
-    def _check_norm(self) -> str:
+    def _check_norm(self, whole: type[Node], eps: float) -> str:
         """Return the letter of X where the line is the norm of X, times γ, plus β."""
-        whole = NORMS[self.use.call][0]
         inner = self.step.latex.removeprefix(rf"{self.step.symbol} = \frac{{")
         letter = inner.partition(r" - \mu(")[0] if whole is LayerNorm else inner.partition(r"}{\sqrt{")[0]
         rest = [Tensor(name.symbol, (), "") for name in self.step.names if name.of.startswith("parameter ")]
-        self._check(whole(self.use.eps, Tensor(letter, (), ""), *rest))
+        self._check(whole(eps, Tensor(letter, (), ""), *rest))
         return letter
 
     def _check(self, node: Node) -> None:

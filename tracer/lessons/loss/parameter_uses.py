@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,18 +21,23 @@ CALLS = {
 """The calls that take a parameter, with their arguments in order."""
 SUMS = (torch.Tensor.add, torch.Tensor.__add__, torch.add)
 """Functions that add two tensors."""
+FACTORS = (torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul)
+"""Functions that multiply two tensors cell by cell."""
 PRODUCTS = ("linear", "addmm")
 """The calls that compute XW + b."""
+NORM_OPERANDS = 12
+"""How many operands of the last calls are kept: of those that a norm in several calls has, and a few more."""
 LAYOUTS = (torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.transpose, torch.transpose)
 SLICE = torch.Tensor.__getitem__
 
 
 class ParameterUse(NamedTuple):
-    """One use of a parameter: `call` is "add" or the name of one of `CALLS`, `argument` the parameter's name there, and
-    `operand` what else goes in.
+    """One use of a parameter: `call` is "add", "mul" or the name of one of `CALLS`, `argument` the parameter's name
+    there, and `operand` the other operand.
 
     `results` are what came out, and the same in other layouts, as the code went on with it; `sums` are those of a
-    result with another tensor. `rows` is the number of first rows that were used, None for all.
+    result with another tensor. `rows` is the number of first rows that were used, None for all. `before` are operands
+    of the calls before a product, of the shape of its result.
     """
 
     call: str
@@ -42,6 +48,7 @@ class ParameterUse(NamedTuple):
     bias: str = ""
     eps: float = 0.0
     rows: int | None = None
+    before: tuple[torch.Tensor, ...] = ()
 
 
 class ParameterUses(TorchFunctionMode):
@@ -58,11 +65,13 @@ class ParameterUses(TorchFunctionMode):
         self._results: dict[int, list[torch.Tensor]] = {}
         self._sums: dict[int, list[torch.Tensor]] = {}
         self._slices: dict[int, tuple[str, torch.Tensor]] = {}
+        self._last: deque[torch.Tensor] = deque(maxlen=NORM_OPERANDS)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         if isinstance(result, torch.Tensor) and result.requires_grad:
             self._record(func, args, kwargs or {}, result)
+            self._last.extend(value for value in args if isinstance(value, torch.Tensor))
         return result
 
     def _record(self, func, args: tuple, named: Mapping, result: torch.Tensor) -> None:
@@ -86,6 +95,11 @@ class ParameterUses(TorchFunctionMode):
             ((path, part),) = paths.items()
             rows = part.shape[0] if id(part) in self._slices else None
             self.of[path].append(ParameterUse("add", "", None, *self._keep(result), rows=rows))
+        elif func in FACTORS and len(paths) == 1 and all(isinstance(value, torch.Tensor) for value in args):
+            ((path, parameter),) = paths.items()
+            (operand,) = (value for value in args if value is not parameter)
+            before = tuple(tensor for tensor in self._last if tensor.shape == result.shape)
+            self.of[path].append(ParameterUse("mul", "", operand, *self._keep(result), before=before))
         else:
             self.unknown |= paths.keys()
 
