@@ -163,10 +163,10 @@ def _sums():
     routes = held([[0, 1], [2, 0], [1, 2], [0, 2], [1, 0]])
     yield _example(e.Experts(expert, X, Y, Z, V), real(5, 2), real(5, 2), routes, real(3, 2, 4), exact=False)
     yield _example(e.AllExperts(expert, 3, X, Y, Z), real(5, 2), real(5, 3), real(3, 2, 4), exact=False)
-    body = e.Plus(Tensor("x", (2,), "turn 0"), Tensor("y", (2,), "turn 1"))
+    body = e.Plus(Tensor("x", (2,), "iteration 0"), Tensor("y", (2,), "iteration 1"))
     turns = e.Scan(body, 3, 0, (False, False), [(1, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
     yield _example(turns, real(3, 2), real(3, 2), real(2), exact=False)
-    body = e.Plus(Tensor("x", (1, 2), "turn 0"), Tensor("y", (1, 2), "turn 1"))
+    body = e.Plus(Tensor("x", (1, 2), "iteration 0"), Tensor("y", (1, 2), "iteration 1"))
     turns = e.Scan(body, 3, 0, (True, True), [(4, 0, 0), (2, 0, 2), (3, 0, 0)], X, Y, Z)
     yield _example(turns, real(3, 2), real(3, 2), real(2), exact=False)
     wide = {"before": (1, 2), "after": (2, 0), "stride": (2, 1), "dilation": (1, 2)}
