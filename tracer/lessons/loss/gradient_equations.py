@@ -219,11 +219,11 @@ class _Letters:
             if use.argument == "bias":
                 return RowsSum(gradient, *lead)
             return RowsSum(Times(NORMS[use.call][1](use.eps, operand), gradient), *lead)
-        if use.call == "mul":
+        if use.call == "mul" and use.operand is not None:
             eps = self._read_eps()
             letter = self._check_norm(RMSNorm, eps)
             node = NormalisedRMS(eps, self._operand(letter))
-            values[f"operand {step.id}"] = self._find_norm_operand(node)
+            values[f"operand {step.id}"] = self._find_norm_operand(node, use.operand)
             return RowsSum(Times(node, gradient), *lead)
         return self._of_sum(gradient, shape)
 
@@ -234,9 +234,8 @@ class _Letters:
             raise LookupError(f"the line {self.step.id} reads {self.step.latex}, which is no norm with a factor")
         return float(f"{number[1] or 1}e{number[2]}")
 
-    def _find_norm_operand(self, norm: NormalisedRMS) -> torch.Tensor:
-        """Return the tensor that was normalised before a factor was multiplied to it."""
-        normalised = self.use.operand
+    def _find_norm_operand(self, norm: NormalisedRMS, normalised: torch.Tensor) -> torch.Tensor:
+        """Return the tensor whose norm is `normalised`."""
         for tensor in self.use.before:
             if torch.allclose(norm.run(float, tensor.detach()), normalised.detach(), rtol=1e-5, atol=1e-6):
                 return tensor
