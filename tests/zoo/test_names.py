@@ -276,3 +276,10 @@ def test_the_figures_are_printed_by_the_command(capsys, monkeypatch):
     )
     status, out, _ = run(capsys, "verify", "--names", "timm", "--json")
     assert status == 1 and json.loads(out)["timm"][0]["reason"] == "no"
+    monkeypatch.setattr(
+        survey_names,
+        "survey",
+        lambda given: iter([survey_names.NameOutcome(name, ops=3, findings=("axes mixed: so",)) for name in given]),
+    )
+    status, out, _ = run(capsys, "verify", "--names", "timm")
+    assert status == 1 and "timm: 2 of 2 opened (100.0 %)\n  timm:a: axes mixed: so" in out

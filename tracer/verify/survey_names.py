@@ -27,6 +27,8 @@ from tracer import zoo
 from tracer.utils.devices import use_one_thread
 from tracer.utils.error_text import reason, shorten
 
+LIGHT = 50_000_000
+"""Parameters up to which a run is searched for findings, whose rules run the model again."""
 HEAVY = 300_000_000
 """Parameters from which on a net is run without values."""
 SECONDS = 120
@@ -41,13 +43,14 @@ TURNS = 20
 
 class NameOutcome(NamedTuple):
     """The outcome of a name: the number of operations that ran, or the reason for none; `model` is False for an inner
-    part."""
+    part. `findings` are those that nobody acknowledged, a sentence each."""
 
     name: str
     ops: int = 0
     reason: str = ""
     seconds: float = 0.0
     model: bool = True
+    findings: tuple[str, ...] = ()
 
 
 def list_names(library: str) -> list[str]:
@@ -72,6 +75,7 @@ def open_name(name: str) -> NameOutcome:
         net, inputs = _ready(name)
         with torch.no_grad():
             trace = tracer.trace(net, *inputs, prove=False, **inputs.named)
+            findings = trace.findings if sum(weight.numel() for weight in net.parameters()) <= LIGHT else ()
     except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
         plain = isinstance(error, ValueError)
         message = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
@@ -79,7 +83,8 @@ def open_name(name: str) -> NameOutcome:
         return NameOutcome(
             name, reason=message or type(error).__name__, seconds=time.process_time() - start, model=model
         )
-    return NameOutcome(name, ops=len(trace.ops), seconds=time.process_time() - start)
+    sentences = tuple(f"{finding.kind}: {finding.message}" for finding in findings)
+    return NameOutcome(name, ops=len(trace.ops), seconds=time.process_time() - start, findings=sentences)
 
 
 def _ready(name: str):
@@ -149,7 +154,7 @@ def _end(worker: subprocess.Popen | None) -> None:
 
 
 def summary(library: str, outcomes: list[NameOutcome], most: int = 12) -> list[str]:
-    """Return how many of a library's names opened, and the commonest reasons of the rest."""
+    """Return how many of a library's names opened, the commonest reasons of the rest, and all findings."""
     ok, models = sum(not outcome.reason for outcome in outcomes), sum(outcome.model for outcome in outcomes)
     lines = [f"{library}: {ok} of {models} opened ({100 * ok / max(1, models):.1f} %)"]
     lines += [f"  {len(outcomes) - models} more are not models by themselves"] if models < len(outcomes) else []
@@ -158,6 +163,7 @@ def summary(library: str, outcomes: list[NameOutcome], most: int = 12) -> list[s
         names = [outcome.name for outcome in rest if _kind(outcome) == why]
         more = f" and {len(names) - 4} others" if len(names) > 4 else ""
         lines.append(f"  {count:4}  {shorten(why, 160)}  ({', '.join(names[:4])}{more})")
+    lines += [f"  {outcome.name}: {sentence}" for outcome in outcomes for sentence in outcome.findings]
     return lines
 
 
