@@ -13,7 +13,7 @@ from tests.mutation.rules import inside, qualified
 from tests.mutation.runner import Trial, tried
 from tracer.utils.error_text import quote
 
-BAR = 0.9
+BAR = 0.95
 """The least share of the mistakes that were drawn which has to be caught; of those that are listed all."""
 
 
