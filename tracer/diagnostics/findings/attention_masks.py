@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -24,6 +25,9 @@ FILLS = (0, 1)
 """Ids that fill up a short text where no table of embeddings says which does."""
 
 
+TRUE = torch.tensor(True)
+
+
 class MaskCells(NamedTuple):
     """The mask of one attention: which keys each query sees, `[B, S_q, S_k]`, in the first head, and the queries from
     which it hides everything by finite numbers, `[B, S_q]`."""
@@ -39,6 +43,11 @@ def masks(run: RunView) -> Iterator[MaskCells]:
         if record.problem or record.over != "tokens" or record.queries * record.keys * record.heads > MOST:
             continue
         if record.q not in run.trace.values or record.k not in run.trace.values:
+            continue
+        if record.mask == "none":
+            samples = max(1, prod(run.trace.values[record.q].shape[:-2]) // record.heads)
+            cells = TRUE.expand(samples, record.queries, record.keys)
+            yield MaskCells(record, cells, ~cells[..., 0])
             continue
         try:
             cells, rows = open_cells(run.trace, record)[:, 0], hidden_rows(run.trace, record)[:, 0]
