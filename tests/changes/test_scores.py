@@ -1,13 +1,16 @@
 """Scores computed again without their mask or their scale, wherever a model's code has these."""
 
 import pytest
+import sympy
 import torch
 from torch import nn
 
 import tracer
 from tests.support.loaded_models import load
 from tests.support.sweeping import cases
+from tracer.expr import Tensor as Node
 from tracer.record import split_id
+from tracer.tracing import score_equations
 
 SIZE = 5
 CAUSAL = torch.ones(SIZE, SIZE).tril().bool()
@@ -109,6 +112,14 @@ def test_masks_of_models_are_opened(name, change):
 def test_sizes_that_no_operand_has_alone_are_read_from_the_lines_before():
     trace = tracer.load("hf:codegen").trace(change={"*.attention.scores": "unscale"})
     assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+
+
+def test_a_size_follows_from_a_length_that_has_it_in_a_linear_formula():
+    n, m, h, d = sympy.symbols("N M H D")
+    tensor = Node("x", (n + 1, 2 * d, m**2, sympy.floor(h / 2), n + h, sympy.Integer(3)), "")
+    assert score_equations._known_sizes(tensor) == {n, d}
+    trace = tracer.load("hf:vit_mae").trace(change={"vit.layers.0.attention.scores": "unscale"}, prove=False)
+    assert "\\sqrt{d_k}" not in trace.step("vit.layers.0.attention.weights").latex
 
 
 def test_scores_without_a_mask_or_a_scale_say_so():

@@ -53,9 +53,9 @@ class ScoreEquation:
     def read_sizes(self, earlier: Sequence[Tensor]) -> ScoreEquation | str:
         """Return the equation with those of the `earlier` lines that have the sizes which its own operands lack, or in
         a sentence which size no line has."""
-        known = {size for tensor in (self.scores, *tensors(self.equation)) for size in tensor.shape}
+        known = set().union(*map(_known_sizes, (self.scores, *tensors(self.equation))))
         missing = sorted(self.equation.free_symbols - known, key=str)
-        sized = {size: next((tensor for tensor in earlier if size in tensor.shape), None) for size in missing}
+        sized = {size: next((tensor for tensor in earlier if size in _known_sizes(tensor)), None) for size in missing}
         if unsized := next((size for size, tensor in sized.items() if tensor is None), None):
             return NO_SIZE.format(unsized)
         return replace(self, sized=tuple(dict.fromkeys(filter(None, sized.values()))))
@@ -65,14 +65,27 @@ class ScoreEquation:
         sizes: dict[str, int] = {}
         for tensor in (self.scores, *tensors(self.equation), *self.sized):
             shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
-            sizes |= {
-                str(n): size for n, size in zip(shape, values_by_key[tensor.key].shape, strict=True) if n.is_Symbol
-            }
+            for formula, size in zip(shape, values_by_key[tensor.key].shape, strict=True):
+                if _follows(formula):
+                    (symbol,) = formula.free_symbols
+                    sizes[str(symbol)] = size if formula == symbol else int(sympy.solve(formula - size, symbol)[0])
 
         def size(expression: sympy.Expr) -> float:
             return float(expression) if expression.is_number else value_of(str(expression), sizes)
 
         return execute(self.equation, lambda tensor: values_by_key[tensor.key], size)
+
+
+def _known_sizes(tensor: Tensor) -> set[sympy.Expr]:
+    """Return the sizes that follow from the shape of a tensor: those that an axis has alone, such as N of N + 1."""
+    return {size for formula in tensor.shape if _follows(formula) for size in formula.free_symbols}
+
+
+def _follows(formula: sympy.Expr) -> bool:
+    """Return whether a length has one size, in a linear formula, so that the size follows from the length."""
+    sizes = formula.free_symbols
+    linear = len(sizes) == 1 and formula.is_polynomial(*sizes) and sympy.Poly(formula, *sizes).degree() == 1
+    return formula.is_Symbol or linear
 
 
 def unmask(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:
