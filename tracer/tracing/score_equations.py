@@ -65,10 +65,10 @@ class ScoreEquation:
         sizes: dict[str, int] = {}
         for tensor in (self.scores, *tensors(self.equation), *self.sized):
             shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
-            for formula, size in zip(shape, values_by_key[tensor.key].shape, strict=True):
+            for formula, length in zip(shape, values_by_key[tensor.key].shape, strict=True):
                 if _follows(formula):
                     (symbol,) = formula.free_symbols
-                    sizes[str(symbol)] = size if formula == symbol else int(sympy.solve(formula - size, symbol)[0])
+                    sizes[str(symbol)] = length if formula == symbol else int(sympy.solve(formula - length, symbol)[0])
 
         def size(expression: sympy.Expr) -> float:
             return float(expression) if expression.is_number else value_of(str(expression), sizes)
