@@ -37,6 +37,7 @@ class SidebarSlots(NamedTuple):
 def choices(pages: list, page: str) -> SidebarSlots:
     """Draw the links to all pages, and the choice of model and input. Messages and questions stand above the page of
     this address. Return the containers that `run` fills."""
+    visitor().instead = ""  # of the page before
     for style in STYLES:
         components.style(style)
     _forget(page)
@@ -73,7 +74,6 @@ def choices(pages: list, page: str) -> SidebarSlots:
         library_models.asking()
     url_state.write(page)
     toolbar.show()
-    visitor().instead = ""
     return slots
 
 

@@ -129,6 +129,8 @@ def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     other = visited("loss", model="vit")
     assert "this page shows nanogpt on its sample" in other.info[0].value
     assert not other.sidebar.button_group and "This page shows nanogpt on its sample" in text(other)
+    front = visited("loss", model="vit").switch_page("pages/overview.py").run()
+    assert front.sidebar.button_group[0].label == "Sample" and "This page shows" not in text(front)
     next(button for button in other.main.button if button.label == "Choose nanogpt").click().run()
     assert not other.exception and not other.info and other.sidebar.selectbox[0].value == "nanogpt"
     assert "This page shows nanogpt" not in text(other)
