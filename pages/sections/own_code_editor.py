@@ -119,7 +119,7 @@ def _run(text: str, factory: str) -> None:
 
 def _result(result: own_run.OwnRun, text: str) -> None:
     if result.file is not None:
-        st.success("It runs to its end. This run is on screen on the other pages now.", icon=":material/check:")
+        st.success("It runs to the end. This run is on screen on the other pages now.", icon=":material/check:")
         with st.container(horizontal=True):
             for page, label in (("overview", "Overview"), ("trace", "Trace"), ("operations", "Operations")):
                 st.page_link(f"pages/{page}.py", label=label, query_params=url_state.of(page))
@@ -168,7 +168,7 @@ def _fix(number: int, fix: dict[str, Any], ran: str, text: str) -> None:
         f'<span class="{kind}" data-line="{at}">{html.escape(line[indent:])}</span>' for kind, at, line in lines
     )
     sizes = " and at ".join(", ".join(f"{name}={value}" for name, value in at.items()) for at in fix["sizes"] if at)
-    where = f"The forward runs to its end{f' at {sizes}' if sizes else ''}." if fix["sizes"] else "Not tried."
+    where = f"The forward pass then runs to the end{f' at {sizes}' if sizes else ''}." if fix["sizes"] else "Not tried."
     with st.container(border=True):
         sentence = fix["message"]
         st.html(

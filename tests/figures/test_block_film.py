@@ -164,3 +164,19 @@ def test_what_is_no_block_does_not_open(boards):
         block_film.pack(boards["vit"], "block9", names)
     with pytest.raises(ValueError, match="the beat 'photo' is no block"):
         block_film.pack(boards["vit"], "photo", names)
+
+
+def test_a_product_that_is_scaled_or_has_a_bias_says_so(boards):
+    header, _ = unpacked(boards["vit"], "block1")
+    said = {each["id"].removeprefix("block1."): each["sentence"] for each in header["beats"]}
+    products = "products, of the lit row on the left with a column above"
+    assert said["attention.scores"].endswith(f"Each is a sum of 32 {products}, divided by {32**0.5:.3g}.")
+    assert said["attention.context"].endswith(f"Each is a sum of 65 {products}.")
+    assert said["mlp.hidden"].endswith(f"Each is a sum of 128 {products}, plus the bias of its column.")
+    left, right = np.ones((1, 3, 4)), np.arange(8.0).reshape(1, 4, 2)
+    beyond = {"": 1.0, ", times 3": 3.0, ", divided by 4": 0.25}
+    assert all(
+        block_film._beyond_product(left, right, scale * (left @ right)) == text for text, scale in beyond.items()
+    )
+    other = left @ right + np.arange(6.0).reshape(1, 3, 2) ** 2
+    assert block_film._beyond_product(left, right, other) == ", changed by the rest of the equation"

@@ -208,7 +208,7 @@ def test_a_failure_is_explained_repaired_and_then_on_screen(enabled):
     assert "Linear(3·D, D)" in shown and "self.down = nn.Linear(3 * D, D)" in shown
     next(button for button in at.button if button.label == "Apply it and run").click().run()
     assert not at.exception and "self.down = nn.Linear(3 * D, D)" in at.text_area[0].value
-    assert "It runs to its end" in text(at)
+    assert "It runs to the end" in text(at)
     trace = at.session_state[KEY].user_input.trace
     assert trace.model == "my_code:model" and trace.steps[-1].symbolic == ("B", "T", "D")
 

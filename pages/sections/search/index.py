@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pages.state import page_registry, url_state
+from tracer.attention import layers
 from tracer.export.math_labels import shape_numbers, symbol_text
 from tracer.figures.graph import glossary
 from tracer.lessons.notes import statements
@@ -41,7 +42,9 @@ ALIASES = {
 }
 """What learners and libraries call a step, by the last part of its id."""
 PAGES = {
-    "attention": "attention map heads rollout output_attentions is None need_weights=False returns no weights",
+    "attention": "attention map heads rollout output_attentions is None need_weights=False returns no weights "
+    "what if experiment shuffle positions patches hide patches switch off no division by root d_k "
+    "is the map what it used",
     "mask": "causal mask padding triangle why can't it see the future",
     "operations": "aten ops kernels flash attention sdpa scaled_dot_product_attention fused memory FLOPs",
     "trace": "steps equations shapes walk through",
@@ -60,6 +63,8 @@ MACROS = {
     "infty": "infinity",
 }
 """Signs of equations in words."""
+MOST_HEADS = 200
+"""Heads that can be found."""
 MOST = 400
 """Letters of a text that are searched."""
 
@@ -82,8 +87,15 @@ def _address(page: str, **place: object) -> str:
 
 def _plain(text: str) -> str:
     """Return a text without the signs of Markdown, and LaTeX in it as plain letters."""
-    text = re.sub(r"\$([^$]*)\$", lambda match: symbol_text(match[1]), text)
-    return re.sub(r"[*`]|\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"\$([^$]*)\$", lambda match: symbol_text(_on_one_line(match[1])), text)
+    text = re.sub(r"[*`]|\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"\\([^\w\s])", r"\1", text)
+
+
+def _on_one_line(latex: str) -> str:
+    """Return LaTeX with roots and fractions as `√a` and `a/b`."""
+    latex = re.sub(r"\\sqrt\{([^{}]*)\}", r"√\1", latex)
+    return re.sub(r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", latex)
 
 
 def _run(trace: Trace) -> Iterator[dict[str, Any]]:
@@ -119,6 +131,7 @@ def _run(trace: Trace) -> Iterator[dict[str, Any]]:
         of = {term: stages for term, stages, _ in glossary.WORDS}[word]
         at = next((step for step in trace.steps if step.stage in of), trace.steps[0])
         yield _entry("term", word, meaning, "", _address("trace", step=at.id))
+    yield from _heads(trace)
     counts: dict[str, list[int]] = {}
     for op in trace.ops:
         counts.setdefault(op.op, []).append(op.index)
@@ -127,6 +140,15 @@ def _run(trace: Trace) -> Iterator[dict[str, Any]]:
         shape = shape_numbers(trace.ops[places[0]].outputs[0].shape) if trace.ops[places[0]].outputs else ""
         text = f"{times}; the first returns {shape}" if shape else times
         yield _entry("operation", name, text, "op aten call", _address("operations", zoom="ops", op=places[0]))
+
+
+def _heads(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield each head of the first tower, with the page that shows its map."""
+    records = layers(trace, trace.attentions[0].part) if trace.attentions else []
+    heads = [(block, head) for block, record in enumerate(records, 1) for head in range(record.heads)]
+    for block, head in heads[:MOST_HEADS]:
+        place = _address("attention", block=block, head=head)
+        yield _entry("head", f"Head {head + 1} of block {block}", "Its attention map.", "attention", place)
 
 
 def _first_with(trace: Trace, sign: str) -> str:

@@ -19,6 +19,8 @@ from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import CHANGED, Step, Trace
 
+SMALL = 0.05
+"""Percentage points below which a change is told in words."""
 LINES, ROWS = 6, 12
 """Most equations, and most rows of numbers."""
 WIDTH = 640
@@ -87,6 +89,9 @@ def sentence(plain: Trace, trace: Trace) -> str:
     before, after = (dict(zip(*each, strict=True)) for each in both if each)
     if first == now:
         points = 100 * (after[now] - before[now])
+        if abs(points) < SMALL:
+            share = class_bars.percent(after[now])
+            return f"The answer stays **{texts.escape(now)}**, and its probability hardly changes: it is {share}."
         way = "more" if points > 0 else "less"
         return f"The answer stays **{texts.escape(now)}**, {abs(points):.1f} percentage points {way} probable."
     return f"The answer changes from **{texts.escape(first)}** to **{texts.escape(now)}**."

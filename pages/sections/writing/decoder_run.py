@@ -39,7 +39,7 @@ class DecoderRun(NamedTuple):
 
 def current() -> DecoderRun:
     """Return the run on screen if its model writes, else that of a model that does, on its sample."""
-    run = next_token_run("What is on screen does not write text")
+    run = next_token_run("Your model does not write text")
     return render_cache.of(run.trace, "decoder", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
 
 

@@ -174,8 +174,8 @@ def _costs(run: DecoderRun, costs: CacheCosts) -> None:
     )
     same = "equal up to rounding" if costs.same else "**not the same**"
     st.markdown(
-        f"Both runs give the same logits: the largest difference is {scientific(costs.difference)}, {same}. The cache "
-        f"saves {without / cached:.3g} times the arithmetic of this token, and it grows with every token: "
+        f"Both runs give the same logits: the largest difference is {scientific(costs.difference)}, {same}. With "
+        f"the cache, this token needs {without / cached:.3g} times less arithmetic. The cache grows with every token: "
         f"${notation.latex(costs.memory)}$ bytes."
     )
     most = max(2 * length, 32)
@@ -216,7 +216,7 @@ def _padding(run: DecoderRun) -> None:
         "padding on the": [answer.side for answer in run.answers],
         "the model is told of it by": [ways[answer.masked, answer.placed] for answer in run.answers],
         "largest difference of a logit": [scientific(answer.difference) for answer in run.answers],
-        "does the answer move?": ["yes" if answer.moves else "no, up to rounding" for answer in run.answers],
+        "does the answer change?": ["yes" if answer.moves else "no, up to rounding" for answer in run.answers],
     }
     if not any(answer.masked for answer in run.answers):
         del columns["the model is told of it by"]

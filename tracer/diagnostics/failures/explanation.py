@@ -163,7 +163,7 @@ def trial_text(fix: Fix) -> str:
     """Return in words at which sizes a repair ran."""
     if not fix.sizes:
         return "not tried"
-    return "the forward runs to its end at " + " and at ".join(map(sizes_text, fix.sizes))
+    return "the forward pass runs to the end at " + " and at ".join(map(sizes_text, fix.sizes))
 
 
 def place_text(explanation: Explanation) -> str:
@@ -221,7 +221,7 @@ def _lines(explanation: Explanation):
         yield ""
         yield "at other sizes"
         for sizes, message in explanation.messages:
-            yield f"  {sizes_text(sizes)}: {message or 'the forward runs to its end'}"
+            yield f"  {sizes_text(sizes)}: {message or 'the forward pass runs to the end'}"
     for note in explanation.notes:
         yield ""
         yield note

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -44,6 +45,8 @@ PART = re.compile(r"\\left\[|_\{\[[^\]]*:")
 """What a symbol has of a factor that is a part of a tensor, or several joined: no tensor of the run is it."""
 STOPS = 32
 """Colours of a scale in the header."""
+MOST_PRODUCTS = 20_000_000
+"""Products that are computed again to compare a step with its factors."""
 CLOSED = 1e30
 """From this size on, a number stands for one without an end: masks of libraries have the smallest of their dtype."""
 EMPTY = 255
@@ -141,6 +144,27 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
         drawn.append(factor)
     result = _as_operand(trace, step.id, step.product[2])
     return None if result is None else [*drawn, replace(result, symbol=_plain(step))]
+
+
+def _beyond_product(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> str:
+    """Return how numbers differ from the sums of products: by a factor, or by an addend that each column has; "" where
+    they do not. It is read from the numbers of the first matrix."""
+    rows = max(2, MOST_PRODUCTS // right[0].size)
+    product = left[0, :rows].astype(np.float64) @ right[0].astype(np.float64)
+    traced = result[0, :rows].astype(np.float64)
+    close = partial(np.allclose, rtol=1e-4, atol=1e-4 * float(np.abs(product).max() or 1))
+    if close(traced, product):
+        return ""
+    kept = np.isfinite(traced)
+    ratio = float((traced[kept] * product[kept]).sum() / ((product[kept] ** 2).sum() or 1))
+    if ratio > 0 and close(traced[kept], ratio * product[kept]):
+        same, smaller = abs(ratio - 1) < 1e-3, ratio < 1
+        factor = "" if same else f", divided by {1 / ratio:.3g}" if smaller else f", times {ratio:.3g}"
+        return factor + ("" if kept.all() else ", where the mask leaves it open")
+    addend = traced - product
+    if len(addend) > 1 and close(addend, addend[:1]):
+        return ", plus the bias of its column"
+    return ", changed by the rest of the equation"
 
 
 def _is_product(step: Step, drawn: Sequence[_Drawn | None]) -> bool:
@@ -269,7 +293,9 @@ def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
     between = f", from {short(float(known.min()))} to {short(float(known.max()))}" if known.size else ""
     if step.product is not None and _is_product(step, drawn):
         inner = step.product[0].shape[1]
-        return f"{count}{between}. Each is a sum of {inner:,} products: the lit row on the left, with a column above."
+        rest = _beyond_product(*(each.matrices for each in drawn if each is not None))
+        products = f"a sum of {inner:,} products, of the lit row on the left with a column above"
+        return f"{count}{between}. Each is {products}{rest}."
     sums = result.matrices.sum(-1)
     if known.size and known.min() >= 0 and np.allclose(sums, 1, atol=1e-3):
         return f"{count}{between}. Each row adds up to 1."

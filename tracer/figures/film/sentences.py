@@ -169,9 +169,8 @@ def _sequence(scene: Scene, shown: Step) -> Caption | None:
         return Caption(shown.title, f"The sequence has {total:,} tokens of {shown.shape[-1]:,} numbers{parts}.", facts)
     parameter = next((name.of for name in shown.names if name.of.startswith("parameter ")), "")
     what = scene.name(int(new[0])) if new.size == 1 else f"{new.size} more tokens"
-    whose = "Its" if new.size == 1 else "Their"
     weight = parameter.removeprefix("parameter ")
-    source = f" {whose} numbers are the weight “{weight}”, whatever goes in." if parameter else ""
+    source = f" The numbers of {what} are the weight “{weight}”, whatever goes in." if parameter else ""
     sentence = f"{total - new.size:,} tokens and {what} make a sequence of {total:,}.{source}"
     return Caption(f"{what[0].upper()}{what[1:]} joins" if new.size == 1 else f"{what} join", sentence, facts)
 
