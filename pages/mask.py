@@ -85,6 +85,11 @@ def picture(cells, kind: str) -> None:
         if what == "model":
             choose = partial(session.choose_model, CAUSAL)
             st.button(f"See a causal mask: choose {CAUSAL}", icon=":material/swap_horiz:", on_click=choose)
+    if named and named[0].name == "CLS" and cells.numel() > 1 and int(cells[0].sum()) == 1 and cells[0, 0]:
+        st.info(
+            "CLS is the first token, so this mask leaves it only itself: in this block, nothing of the other tokens "
+            "reaches it. If it is so in every block, the answer does not depend on them."
+        )
     options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
     if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
         url_state.open_step(step)

@@ -75,6 +75,7 @@ def show() -> None:
     state.setdefault(TEXT, EXAMPLE)
     st.file_uploader("Choose a Python file, or edit the text below", type="py", key=PICKED, on_change=_take_file)
     text = st.text_area("Your file", key=TEXT, height=380, max_chars=LONGEST)
+    st.caption("Your file needs a function that takes nothing and returns the model and its input: `return model, x`.")
     try:
         names = own_run.factories(text)
     except (SyntaxError, ValueError) as error:

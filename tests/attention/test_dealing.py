@@ -50,6 +50,7 @@ def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
         and head_columns.describe(query) in drawn
     )
     assert head_columns.drawing(query._replace(transposed=False)).count("<rect") == 3
+    assert [drawn.count(f">{head}</text>") for head in range(4)] == [0, 2, 2, 2]  # on screen, heads count from 1
 
 
 PACKED = {

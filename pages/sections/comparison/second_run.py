@@ -34,7 +34,7 @@ def choose(trace: Trace) -> SecondRun | None:
     kinds = _kinds()
     names = list(kinds)
     widget = url_state.widget("beside", names, names[0], other=None, line=None, step=None)
-    kind = st.segmented_control("Beside it", names, format_func=lambda name: kinds[name][0], required=True, **widget)
+    kind = st.segmented_control("Compare with", names, format_func=lambda name: kinds[name][0], required=True, **widget)
     try:
         return kinds[kind][1](trace)
     except ValueError as error:

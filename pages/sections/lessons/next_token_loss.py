@@ -15,7 +15,7 @@ from pages.state import session
 from pages.state.next_token_run import next_token_run
 from pages.state.visitor import UserInput
 from pages.ui import data_tables, page_frame, step_lines
-from pages.ui.texts import escape, plain
+from pages.ui.texts import escape, has_random_weights, plain
 from tracer import models
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions import token_loss as drawn
@@ -47,6 +47,12 @@ def lesson() -> None:
     if isinstance(losses.loss, str):
         st.info(plain(f"There is no loss: {losses.loss}."))
         page_frame.leave()
+    if has_random_weights(trace):
+        st.info(
+            "The weights of this model are random: it has learned nothing. Its mean loss is "
+            f"{_nats(losses.loss.mean)}; that of a guess among all {exp(losses.loss.guess):,.0f} tokens of its "
+            f"vocabulary is {_nats(losses.loss.guess)}."
+        )
     _text(trace, losses.loss)
     if dict(run.options).get("mask") == "bidirectional":
         st.warning("Without a causal mask, each token sees the very token that it should predict.")

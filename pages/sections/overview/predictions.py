@@ -83,7 +83,7 @@ def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: 
     elif not filmed:
         st.header(plain(shorten(title, 200)))
         components.drawing(of(trace, ("bars", axis), lambda: class_bars.bars(first, most, axis=axis)), "bars")
-    st.caption(plain(class_bars.caption(shares, what, count)))
+    st.caption(plain(class_bars.caption(shares, what, count, None if filmed else class_bars.TOP)))
 
 
 def _classes(result, trace, filmed) -> None:

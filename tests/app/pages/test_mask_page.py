@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 import tracer.attention.masks
 from pages.jobs import run_cache
 from pages.sections.attention import mask_controls
-from tests.app.test_app import text
+from tests.app.test_app import text, visited
 from tests.app.test_models_in_app import chosen
 from tracer import models
 from tracer.attention import masks
@@ -178,6 +178,12 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     closed = chosen("nanogpt", "pages/mask.py")
     assert not closed.info and packed(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
     assert packed(closed)["alt"].startswith("Mask (causal) of ") and not packed(at)["always"]
+
+
+def test_a_causal_mask_that_leaves_cls_only_itself_is_told():
+    reason = "CLS is the first token, so this mask leaves it only itself"
+    assert reason in text(visited("mask", model="vit", change="*.attention.scores=causal()"))
+    assert reason not in text(visited("mask", model="vit"))
 
 
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():

@@ -173,7 +173,7 @@ def _bands(matrix: ProjectionMatrix, unit: float, depth: float, across: bool) ->
             f'stroke="{colour}"/>'
         )
         if step >= 14 and not band.part:
-            bands.append(_text(str(band.head), x + w / 2, y + h / 2, 13))
+            bands.append(_text(str(band.head + 1), x + w / 2, y + h / 2, 13))
     for part, first, wide in _groups(matrix):
         x, y = (first.start + wide / 2) * unit, depth / 2
         if part and wide * unit >= 14:

@@ -231,7 +231,8 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
     name = scene.name(scene.focus)
     lanes = scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
     patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
-    start = f"{name[0].upper()}{name[1:]}"
+    several = any(record.heads > 1 for record in scene.trace.attentions)
+    start = f"On average over the heads, {name}" if several else f"{name[0].upper()}{name[1:]}"
     if len(patches) >= 2 * FEW and not any(lane.word for lane in lanes):
         share = float(np.sort(row[patches])[-FEW:].sum())
         even = FEW / len(row)
@@ -266,7 +267,8 @@ def _changes(scene: Scene, facts: dict[str, float]) -> str:
     facts["change"] = float(change[scene.focus])
     share = facts["change"]
     how_far = f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
-    return f"The block moves {'the token' if scene.weights is None else 'it'} by {how_far} its length."
+    name = "the token" if scene.weights is None else scene.name(scene.focus)
+    return f"The block moves {name} by {how_far} its length."
 
 
 def _return(scene: Scene, shown: Step) -> Caption | None:

@@ -122,11 +122,14 @@ def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = 
     return "Most probable: " + ", ".join(f"{n} {percent(p)}" for n, p in ranking(classes, probabilities)[:top])
 
 
-def caption(probabilities: Sequence[float], what: str, count: int | None, top: int = TOP) -> str:
+def caption(probabilities: Sequence[float], what: str, count: int | None, top: int | None = TOP) -> str:
     """Return a sentence on the bars; if some classes are left out, with their number and the sum of the bars.
 
     `what` names the classes in the plural; `count` is the number of classes that the model knows, if the run says so.
+    Without `top`, the sentence does not say how many bars there are.
     """
+    if top is None:
+        return f"The bars are the softmax of the logits{'' if count is None else f' over {count:,} {what}'}."
     shares = sorted(map(float, probabilities), reverse=True)[:top]
     if count is not None and count <= len(shares):
         return "The bars are the softmax of the logits."

@@ -90,11 +90,11 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     files = CheckpointFiles(id)
     if not files.exist:
         source = (
-            f"seeded random weights: {id} is the name of a family, and no checkpoint was given; trained ones have the "
+            f"seeded random weights, because {id} names a family and no checkpoint; for trained weights, type the name "
+            "of a checkpoint on the hub, such as hf:openai-community/gpt2"
         )
-        if family is None and _open_generic(id).small:
-            source = f"a small configuration of the family with {source}"
-        return None, None, source + "name of one on the hub, such as hf:openai-community/gpt2"
+        small = family is None and _open_generic(id).small
+        return None, None, f"a small configuration of the family with {source}" if small else source
     if is_configuration(id):
         return None, None, f"seeded random weights: {id} holds a configuration, and no weights"
     options = {option: sizes[option] for option in spec.options}
