@@ -225,7 +225,20 @@ def _browser_failure(mistake: Mistake) -> str:
         linked, whole = Path(folder) / "linked", Path(folder) / "whole"
         _copied(linked, mistake)
         shutil.copytree(linked, whole, ignore=shutil.ignore_patterns("__pycache__"))  # the app follows links, if any
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfEs", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "sweep or not sweep",
+            "-x",
+            "-q",
+            "-rfEs",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+        ]
         named = [f"tests/{test}" for test in mistake.tests]
         done = subprocess.run(
             [*command, *named], cwd=whole, capture_output=True, text=True, timeout=SLOWEST, check=False
