@@ -94,6 +94,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const { state, kept } = root.film;
     const beat = beatOf(step ?? film.beats[0].id);
     const [pinned, head] = [kept(), state.head];
+    if (!root.film.film.pictures) me.allHeads = head < 0; // a block shows one head at a time, at first the first
     root.film.end();
     const own = pinned && (root.film.film.pictures || pinned.stream === beat.stream) ? { stream: 0, lane: pinned.lane } : null;
     player.mount(root, film, {
@@ -121,7 +122,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (!film.pictures) return;
     const beat = beatOf(film.beats[0].id);
     me.wanted = null;
-    me.mount(me.film.beats.indexOf(beat), kept() && { stream: beat.stream, lane: kept().lane }, state.head);
+    const head = me.allHeads && state.head === 0 ? -1 : state.head;
+    me.mount(me.film.beats.indexOf(beat), kept() && { stream: beat.stream, lane: kept().lane }, head);
     if (told) me.place.moved({ beat: beat.id, inside: null });
   };
 

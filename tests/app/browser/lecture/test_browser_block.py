@@ -60,6 +60,7 @@ def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page
     page.keyboard.press("Escape")
     until(page, f"!{FILM}.film.film.pictures")
     page.wait_for_url(lambda address: "inside=" not in address and "beat=block3" in address)
+    assert page.evaluate(f"{FILM}.film.state.head") == -1  # all heads, as before
     page.go_back()
     until(page, STILL)
     expect(page.locator(".film .title")).to_have_text("Scores")
