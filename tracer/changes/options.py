@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tracer.changes.kinds import (
     Bidirectional,
+    Causal,
     Change,
     Drop,
     Keep,
@@ -180,13 +182,25 @@ def describe(trace: Trace, line: str, change: Change) -> str:
         return ", ".join(describe(trace, line, each) for each in change.changes)
     if isinstance(change, InputChange):
         return _describe_input(change)
-    step = next((step for step in trace.steps if step.id == line), None)
-    where, title = (line, "") if step is None else (block_title(trace, step), step.title)
+    where, title = _place(trace, line)
     known = next((option.title for option in options(trace) if option.text == f"{line}={change}"), "")
     if known:
         return f"{where}: {known[0].lower()}{known[1:]}" if where else known
     what = f"{title[:1].lower()}{title[1:]}" if where else title
     return f"{', '.join(filter(None, (where, what)))} {_words(change)}"
+
+
+def _place(trace: Trace, line: str) -> tuple[str, str]:
+    """Return the block and the title of a line; of a pattern all that it matches, if they have one title. Any other
+    line is named as it is."""
+    if step := next((step for step in trace.steps if step.id == line), None):
+        return block_title(trace, step), step.title
+    steps = [step for step in trace.steps if fnmatchcase(step.id, line)]
+    if len({step.title for step in steps}) != 1:
+        return line, ""
+    blocks = {step.layer for step in trace.steps if step.layer is not None}
+    every = {step.layer for step in steps} == blocks
+    return "All blocks" if every else f"{len(steps)} blocks", steps[0].title
 
 
 def _describe_input(change: InputChange) -> str:
@@ -211,5 +225,11 @@ def _words(change: Change) -> str:
         return f"with noise of {change.std:g}"
     if isinstance(change, Take):
         return f"replaced by {change.line}"
-    words = {Zero: "set to 0", Off: "off", Mean: "averaged over positions", Replace: "replaced"}
+    words = {
+        Causal: "under a causal mask",
+        Zero: "set to 0",
+        Off: "off",
+        Mean: "averaged over positions",
+        Replace: "replaced",
+    }
     return "with its positions shuffled" if isinstance(change, Shuffle) else words.get(type(change), str(change))
