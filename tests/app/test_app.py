@@ -186,7 +186,7 @@ def test_the_answer_says_how_many_classes_its_bars_leave_out():
     at.selectbox[0].set_value("nanogpt").run()
     assert "The bars are the softmax of the logits over 65 characters." in text(at)
     at.selectbox[0].set_value("clip").run()
-    assert "The bars are the softmax of the logits." in text(at)
+    assert "The bars are the softmax of the logits over " in text(at)
 
 
 def test_a_saved_run_opens_on_all_pages(tmp_path):

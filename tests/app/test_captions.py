@@ -115,6 +115,10 @@ GENERAL = {
         "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run "
         "only code that you would run in a terminal. Nothing is kept."
     ): "what the page does",
+    (
+        "CLS is the first token, so this mask leaves it only itself: in this block, nothing of the other tokens "
+        "reaches it. If it is so in every block, the answer does not depend on them."
+    ): "said where CLS is the first token, and its row of the mask is open at itself alone",
     "the same, up to rounding.": "said where the difference measured is rounding",
 }
 """Each such sentence, and why it is true of every run that shows it."""

@@ -22,6 +22,8 @@ FEW = 5
 """Patches whose share of the attention a sentence adds up."""
 FOCUSED, UNEVEN = 4, 2
 """How many times the even share these get where attention is called focused, or uneven."""
+SHORT_NAME = 12
+"""Letters of a name that is said twice."""
 TIMES = 2
 """From this multiple of a length on, a sentence says how many times it is, and not how many per cent."""
 
@@ -267,7 +269,8 @@ def _changes(scene: Scene, facts: dict[str, float]) -> str:
     facts["change"] = float(change[scene.focus])
     share = facts["change"]
     how_far = f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
-    name = "the token" if scene.weights is None else scene.name(scene.focus)
+    name = scene.name(scene.focus)
+    name = "the token" if scene.weights is None else name if len(name) <= SHORT_NAME else "it"
     return f"The block moves {name} by {how_far} its length."
 
 
