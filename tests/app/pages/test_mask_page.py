@@ -186,6 +186,12 @@ def test_a_causal_mask_that_leaves_cls_only_itself_is_told():
     assert reason not in text(visited("mask", model="vit"))
 
 
+def test_a_change_that_fits_one_mask_alone_leaves_the_page_whole():
+    at = visited("mask", model="nanogpt", change="block1.attention.scores=bidirectional()")
+    assert subheaders(at)[0] == "The mask of this run: bidirectional"
+    assert "What another mask changes" not in text(at)
+
+
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
     at = chosen("clip", "pages/mask.py")
     assert at.info[0].value == "This tower has no mask: every token may attend to every token."
