@@ -122,7 +122,8 @@ def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> to
     """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them. Scores
     that a change replaced are those of the run, mask and all."""
     if record.scores:
-        return trace.values[record.scores][..., rows, :]
+        scores = trace.values[record.scores][..., rows, :]
+        return scores.reshape(-1, record.heads, *scores.shape[-2:])  # of a single head, a model may leave the axis out
     q, k = trace.values[record.q], trace.values[record.k]
     scores = scores_rows(q, k, chain, rows, trace.values.get)
     return scores.reshape(-1, record.heads, *scores.shape[-2:])
