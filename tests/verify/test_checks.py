@@ -35,7 +35,7 @@ SLOW = "run.undescribed_module", "run.proof_sensitivity"
 """Checks that take half of the time, and read of a trace only that it ran."""
 
 
-def said(model, trace, slow: bool = False) -> list[str]:
+def find_problems(model, trace, slow: bool = False) -> list[str]:
     """What the checks say; the slow ones only if asked."""
     names = [name for name in checks.names() if slow or name not in SLOW]
     with torch.no_grad(), patch.object(checks, "names", lambda: names):
@@ -47,7 +47,7 @@ def only(name: str, problems: list[str]) -> bool:
 
 
 def test_an_honest_run_has_no_problem(model, trace):
-    assert said(model, trace, slow=True) == []
+    assert find_problems(model, trace, slow=True) == []
     own = {"predictions", "flops_and_params", "mask_by_perturbation", "patch_positions", "attention_weights"}
     assert own <= {name.rpartition(".")[2] for name in checks.names()}
 
@@ -62,7 +62,7 @@ def test_an_honest_run_has_no_problem(model, trace):
 )
 def test_options_have_no_problem_either(name, sizes):
     model = tracer.load(name, **sizes)
-    assert said(model, model.trace(), slow=True) == []
+    assert find_problems(model, model.trace(), slow=True) == []
 
 
 def test_equations_that_any_proof_lets_pass(monkeypatch):
@@ -73,7 +73,7 @@ def test_equations_that_any_proof_lets_pass(monkeypatch):
     monkeypatch.setattr(
         later, "_prove_kept", lambda self, step, *given: replace(step, error=0.0, margin=0.0, pending=False)
     )
-    problems = said(model, trace, slow=True)
+    problems = find_problems(model, trace, slow=True)
     assert (
         only("proof_sensitivity", problems) and "twice the equation of step 'patches' is called proven" in problems[0]
     )
@@ -81,13 +81,13 @@ def test_equations_that_any_proof_lets_pass(monkeypatch):
 
 def test_a_softmax_of_half_the_logits(model, trace):
     half = (trace.output[0] / 2).softmax(-1).tolist()
-    assert only("predictions", said(model, replace(trace, result={**trace.result, "probabilities": half})))
+    assert only("predictions", find_problems(model, replace(trace, result={**trace.result, "probabilities": half})))
 
 
 def test_the_attention_of_another_layer(model, trace):
     first, second = trace.attentions
     swapped = (replace(first, q=second.q, k=second.k), replace(second, q=first.q, k=first.k))
-    problems = said(model, replace(trace, attentions=swapped))
+    problems = find_problems(model, replace(trace, attentions=swapped))
     assert all(
         problem.startswith(("attention_weights: ", "explanation_numbers: ", "changed_scores: ")) for problem in problems
     )  # whose queries are they?
@@ -101,14 +101,14 @@ def test_letters_of_attention_that_are_exchanged(model, trace, letters):
         replace(step, symbol=re.sub("|".join(exchanged), lambda found: exchanged[found[0]], step.symbol))
         for step in trace.steps
     )
-    problems = said(model, replace(trace, steps=steps))
+    problems = find_problems(model, replace(trace, steps=steps))
     key = f"qkv_letters: step 'block1.attention.key', called \\mathbf{{{letters[0]}}}^{{(1)}}, holds the numbers"
     assert any(problem.startswith(key) for problem in problems)
 
 
 def test_the_number_of_another_block(model, trace):
     steps = tuple(replace(step, layer=None if step.layer is None else step.layer + 1) for step in trace.steps)
-    problems = said(model, replace(trace, steps=steps))
+    problems = find_problems(model, replace(trace, steps=steps))
     assert "qkv_letters: step 'block1.norm1' is in layer 1, its path says 0" in problems
 
 
@@ -118,11 +118,11 @@ def test_a_product_whose_sides_do_not_meet(model, trace):
     turned = replace(right, symbolic=right.symbolic[::-1], shape=right.shape[::-1])
     wrong = replace(step, product=(left, turned, result))
     steps = tuple(wrong if one is step else one for one in trace.steps)
-    problems = said(model, replace(trace, steps=steps))
+    problems = find_problems(model, replace(trace, steps=steps))
     assert only("matmul_figures", problems) and "[7 × 6] times [10 × 6], which gives no [7 × 10]" in problems[0]
     turned = replace(result, symbolic=result.symbolic[::-1])
     wrong = replace(step, product=(left, right, turned))
-    problems = said(model, replace(trace, steps=tuple(wrong if one is step else one for one in trace.steps)))
+    problems = find_problems(model, replace(trace, steps=tuple(wrong if one is step else one for one in trace.steps)))
     assert only("matmul_figures", problems) and "with d_ff = 7" in problems[0]
 
 
@@ -138,15 +138,17 @@ def test_rollout(model, trace, monkeypatch, wrong):
         return torch.stack(every) if steps else product
 
     monkeypatch.setattr(attention_weights, "rollout", rollout)
-    assert only("attention_weights", said(model, trace))
+    assert only("attention_weights", find_problems(model, trace))
 
 
 def test_a_crop_that_is_one_pixel_off(model, trace, monkeypatch):
     left, *rest = trace.picture.crop
-    assert only("patch_positions", said(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest)))))
+    assert only(
+        "patch_positions", find_problems(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest))))
+    )
     monkeypatch.setattr(Crop, "box", property(lambda crop: (crop.left, crop.top, crop.right, crop.bottom)))
     monkeypatch.setattr("tracer.verify.checks.outputs.patch_positions.patch_boxes", shifted)
-    assert any("pixels off their place" in problem for problem in said(model, trace))
+    assert any("pixels off their place" in problem for problem in find_problems(model, trace))
 
 
 def shifted(crop, rows, columns):
@@ -156,7 +158,7 @@ def shifted(crop, rows, columns):
 
 
 def test_tokens_that_are_the_wrong_patch(model, trace):
-    assert only("patch_positions", said(model, replace(trace, picture=replace(trace.picture, first=0))))
+    assert only("patch_positions", find_problems(model, replace(trace, picture=replace(trace.picture, first=0))))
 
 
 def test_a_mask_that_is_not_the_one_that_ran(model, trace, monkeypatch):
@@ -166,7 +168,7 @@ def test_a_mask_that_is_not_the_one_that_ran(model, trace, monkeypatch):
         return cells
 
     monkeypatch.setattr(mask_by_perturbation, "visible", closed)
-    problems = said(model, trace)
+    problems = find_problems(model, trace)
     assert only("mask_by_perturbation", problems)
     assert "mask_by_perturbation: layer 0 lets query 2 see token 3: False, but its output moves: True" in problems
 
@@ -175,20 +177,21 @@ def test_formulas_that_hold_at_this_run_only(model, trace):
     tokens = next(symbol.value for symbol in trace.symbols if symbol.name == "N") + 1
     for name in ("params_symbolic", "flops_symbolic"):
         formula = getattr(trace, name).replace("(N + 1)", f"({tokens})")
-        assert only("flops_and_params", said(model, replace(trace, **{name: formula})))
+        assert only("flops_and_params", find_problems(model, replace(trace, **{name: formula})))
 
 
 def test_a_shape_that_holds_at_this_run_only(model, trace):
     op = trace.ops[-1]
     wrong = replace(op, outputs=(replace(op.outputs[0], symbolic=("B", "h + 1")),))
-    assert only("shapes_at_other_sizes", said(model, replace(trace, ops=(*trace.ops[:-1], wrong))))
+    assert only("shapes_at_other_sizes", find_problems(model, replace(trace, ops=(*trace.ops[:-1], wrong))))
 
 
 def test_meanings_that_are_exchanged(model, trace):
     width, hidden = (next(s for s in trace.symbols if s.name == name) for name in ("D", "d_ff"))
     exchanged = {width: replace(width, meaning=hidden.meaning), hidden: replace(hidden, meaning=width.meaning)}
     assert only(
-        "symbol_meanings", said(model, replace(trace, symbols=tuple(exchanged.get(s, s) for s in trace.symbols)))
+        "symbol_meanings",
+        find_problems(model, replace(trace, symbols=tuple(exchanged.get(s, s) for s in trace.symbols))),
     )
 
 
@@ -198,12 +201,12 @@ def test_meanings_that_are_exchanged(model, trace):
 def test_a_wrong_number_in_a_sentence(model, trace, true, false):
     steps = tuple(replace(step, why=step.why.replace(true, false)) for step in trace.steps)
     assert steps != trace.steps
-    assert only("explanation_numbers", said(model, replace(trace, steps=steps)))
+    assert only("explanation_numbers", find_problems(model, replace(trace, steps=steps)))
 
 
 def test_a_tolerance_that_lets_everything_pass(model, trace, monkeypatch):
     monkeypatch.setattr(step_proof, "FACTOR", 1e9)
-    assert only("proof_sensitivity", said(model, trace, slow=True))
+    assert only("proof_sensitivity", find_problems(model, trace, slow=True))
 
 
 def test_names_of_classes_that_are_exchanged():
@@ -213,25 +216,25 @@ def test_names_of_classes_that_are_exchanged():
     changed = [*names[:i], "ship", *names[i + 1 : j], "frog", *names[j + 1 :]]
     wrong = copy(model)  # which has the lines that were derived before
     wrong.card = {**model.card, "classes": changed}
-    assert only("class_names", said(wrong, wrong.trace()))
+    assert only("class_names", find_problems(wrong, wrong.trace()))
 
 
 def test_an_anomaly_in_other_units():
     model = tracer.load("mae", H=16, W=24, P=4, D=8, h=2, d_ff=12, L=1, L_dec=1)
     trace = model.trace()
-    assert said(model, trace) == []
+    assert find_problems(model, trace) == []
     for wrong in (lambda x: x / 255, lambda x: x * x / 255, lambda x: x + 1):
         levels = [[wrong(level) for level in row] for row in trace.result["anomaly"]]
-        assert only("anomaly_maps", said(model, replace(trace, result={**trace.result, "anomaly": levels})))
+        assert only("anomaly_maps", find_problems(model, replace(trace, result={**trace.result, "anomaly": levels})))
 
 
 def test_similarities_of_photo_and_sentences():
     model = tracer.load("clip", D=24, h=2, d_ff=16, L=1, D_e=8)
     trace = model.trace()
-    assert said(model, trace) == []
+    assert find_problems(model, trace) == []
     shares = trace.result["probabilities"]
     hotter = torch.tensor([math.log(share) * 2 for share in shares]).softmax(-1).tolist()
-    assert only("predictions", said(model, replace(trace, result={**trace.result, "probabilities": hotter})))
+    assert only("predictions", find_problems(model, replace(trace, result={**trace.result, "probabilities": hotter})))
 
 
 WRONG = {
@@ -257,7 +260,7 @@ def test_a_test_of_small_modules_finds_what_is_wrong(name, monkeypatch):
 
 def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):
     monkeypatch.setattr(tracer.models, "summary", lambda name: "A model.")
-    assert only("spec_literals", said(model, trace))
+    assert only("spec_literals", find_problems(model, trace))
 
 
 def test_a_picture_that_is_not_closed(monkeypatch):
@@ -265,7 +268,7 @@ def test_a_picture_that_is_not_closed(monkeypatch):
 
     model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
     trace = model.trace()
-    assert said(model, trace) == []
+    assert find_problems(model, trace) == []
     real = ablation.close_picture
     monkeypatch.setattr(ablation, "close_picture", lambda model, inputs, layers: real(model, inputs, ()))
-    assert only("ablation", said(model, trace))
+    assert only("ablation", find_problems(model, trace))

@@ -123,10 +123,9 @@ def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> to
     that a change replaced are those of the run, mask and all."""
     if record.scores:
         scores = trace.values[record.scores][..., rows, :]
-        return scores.reshape(-1, record.heads, *scores.shape[-2:])  # of a single head, a model may leave the axis out
-    q, k = trace.values[record.q], trace.values[record.k]
-    scores = scores_rows(q, k, chain, rows, trace.values.get)
-    return scores.reshape(-1, record.heads, *scores.shape[-2:])
+    else:
+        scores = scores_rows(trace.values[record.q], trace.values[record.k], chain, rows, trace.values.get)
+    return scores.reshape(-1, record.heads, *scores.shape[-2:])  # of a single head, a model may leave the axis out
 
 
 def row(
