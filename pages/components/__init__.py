@@ -121,9 +121,9 @@ def attention_map(
         )
 
     data = of(trace, ("attention", part, *layers, *views), pack)
-    told_of = of(trace, ("equations", part), lambda: _equations(trace, part, choices))
+    equations = of(trace, ("equations", part), lambda: _equations(trace, part, choices))
     steps = of(trace, ("weights", part), lambda: _weights_steps(trace, layers_of(trace, part), choices))
-    facts = browser_position.facts(visitor()) | {"equations": told_of, "steps": steps, "brush": brush}
+    facts = browser_position.facts(visitor()) | {"equations": equations, "steps": steps, "brush": brush}
     data = _under(facts, data)
     component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "strip"))
     return component(
@@ -221,7 +221,7 @@ def number(facts: dict) -> None:
 def comparison(packed: bytes, run: str, summary: str) -> None:
     """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `summary` says what it comes
     to."""
-    facts = {"key": run, "said": summary, "katex": _katex(), "scale": SCALE}
+    facts = {"key": run, "summary": summary, "katex": _katex(), "scale": SCALE}
     data = _under(facts | browser_position.facts(visitor()), packed)
     component = _component("comparison", scripts=COMPARISON, styles=("buttons", "comparison"), isolated=False)
     component(key="comparison", data=data)

@@ -29,7 +29,7 @@ from tracer.utils.progress import Progress, listen
 if TYPE_CHECKING:
     from tracer.tracing.proofs.counterfactual_budget import Check
 
-PATH = "/checked"
+PATH = "/check-status"
 LONGEST = 100
 """Bytes of a request that are read: the visitor's token."""
 PAUSE = 0.5
@@ -178,7 +178,7 @@ def _give_way(how_far: Progress) -> None:
         raise JobEnd
 
 
-async def hear(request: Request) -> Response:
+async def receive(request: Request) -> Response:
     """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
     waits for none, 404 for an unknown visitor."""
     if (body := await request_body.read(request, LONGEST)) is None:

@@ -48,8 +48,8 @@ def around(pages: list[str]) -> dict:
         "routes": [
             *html_shell.routes(pages, sent, first),
             Route("/healthz", health),
-            Route(browser_position.PATH, browser_position.hear, methods=["POST"]),
-            Route(background_checks.PATH, background_checks.hear, methods=["POST"]),
+            Route(browser_position.PATH, browser_position.receive, methods=["POST"]),
+            Route(background_checks.PATH, background_checks.receive, methods=["POST"]),
             Route(qr.PATH, qr.give, methods=["POST"]),
         ],
         "middleware": [

@@ -13,15 +13,15 @@ from starlette.responses import Response
 from pages.server import request_body
 from pages.state.visitor import Visitor
 
-PATH = "/told"
+PATH = "/position"
 LONGEST = 600
 """Bytes of a request that are read: the visitor's token, a page and the place on it."""
 _visitors: WeakValueDictionary[str, Visitor] = WeakValueDictionary()
 
 
 def facts(visitor: Visitor) -> dict[str, str]:
-    """Return the facts that a component needs to report: the path, the token, and its page."""
-    return {"told": PATH, "token": token(visitor), "page": visitor.page}
+    """Return the facts that a component needs to report: the endpoint, the token, and its page."""
+    return {"endpoint": PATH, "token": token(visitor), "page": visitor.page}
 
 
 def token(visitor: Visitor) -> str:
@@ -37,7 +37,7 @@ def visitor_of(word: str) -> Visitor | None:
     return _visitors.get(word)
 
 
-async def hear(request: Request) -> Response:
+async def receive(request: Request) -> Response:
     """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
     query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
     if (body := await request_body.read(request, LONGEST)) is None:

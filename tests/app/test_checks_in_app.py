@@ -49,7 +49,7 @@ def asked(word: str) -> int:
         return {"type": "http.request", "body": word.encode(), "more_body": False}
 
     return awaited(
-        background_checks.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))
+        background_checks.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
 

@@ -43,7 +43,7 @@ def tell(text: str) -> int:
         return {"type": "http.request", "body": text.encode(), "more_body": False}
 
     return awaited(
-        browser_position.hear(Request({"type": "http", "method": "POST", "headers": []}, receive))
+        browser_position.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
 

@@ -186,7 +186,7 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
         name: class_bars.percent(share) for name, share in zip(*before_after.shares(changed.result), strict=True)
     }
     assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
-    assert facts["said"].startswith("The answer ") and "*" not in facts["said"]
+    assert facts["status"].startswith("The answer ") and "*" not in facts["status"]
     assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
     filled = np.asarray(Image.open(BytesIO(b64decode(facts["pictures"]["grey"]))))
     assert abs(filled.astype(int) - 127).max() <= 3

@@ -64,10 +64,10 @@ def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, p
     assert [row["id"] for row in facts["rows"]] == [row.id for row in comparison.rows]
     first = facts["rows"][facts["first"]]
     assert first["id"] == f"{line}.changed" and first["alone"] == "right" and first["differs"]
-    assert first["sides"][0]["id"] == line and "Compared with the step that it changes" in first["told"][0]
+    assert first["sides"][0]["id"] == line and "Compared with the step that it changes" in first["differences"][0]
     context = next(row for row in facts["rows"] if row["id"] == "block2.attention.context")
     assert MARK in context["sides"][0]["latex"] and MARK in context["sides"][1]["latex"]
-    assert context["told"][1] == "The equations differ mathematically."
+    assert context["differences"][1] == "The equations differ mathematically."
     assert facts["maps"][context["map"]]["block"] == 2 and len(facts["maps"][0]["panels"]) == 3
     alone = sum(row.alone for row in comparison.rows)
     assert payload.summary[0].startswith(f"{len(plain.steps)} steps of both runs are aligned: ")
@@ -103,5 +103,5 @@ def test_infinite_differences_are_said_in_words():
     comparison = tracer.compare(model.trace(text="ROMEO"), model.trace(text="ROMEO", change={line: "zero"}))
     assert comparison.first.id == f"{line}.changed" and comparison.first.values.difference == float("inf")
     facts = read(pack(comparison).packed)
-    assert "some are infinite" in facts["rows"][facts["first"]]["told"][0]
+    assert "some are infinite" in facts["rows"][facts["first"]]["differences"][0]
     assert "at most ∞" in compare_command.text(comparison)

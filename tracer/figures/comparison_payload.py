@@ -117,7 +117,7 @@ def _row(row: LinePair, names: frozenset[str]) -> dict[str, Any]:
         "alone": "" if not row.alone else SIDES[row.a is None],
         "share": None if values.relative is None else min(values.relative, 1e30),
         "differs": row.differs,
-        "told": [_values_text(row), _equations_text(row), _shapes_text(row)],
+        "differences": [_values_text(row), _equations_text(row), _shapes_text(row)],
         "sides": [
             side and {"latex": latex or "", "id": side.id, "inside": _inside(side)}
             for side, latex in zip(sides, marked, strict=True)
@@ -226,7 +226,7 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
         for run, part in attention.towers:
             records = layers(run, part)
             places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[attention.layer])}
-        maps.append({"block": attention.layer + 1, "panels": panels, "told": caption})
+        maps.append({"block": attention.layer + 1, "panels": panels, "caption": caption})
         if at > MAPS:
             break
     return maps, places, cells

@@ -22,7 +22,7 @@ function choices(fieldset, options, chosen, pick) {
 }
 
 // Boxes for row, column and token. What is no such number is quoted, and the query stays.
-function numberBoxes(map, all, said, state, choose) {
+function numberBoxes(map, all, status, state, choose) {
   const sizes = { row: map.rows, column: map.columns, token: map.queries };
   const here = () => (isPatch(map, state.query) ? cell(map, state.query) : ["", ""]);
   const now = (axis) => ({ row: here()[0], column: here()[1], token: state.query })[axis];
@@ -48,7 +48,7 @@ function numberBoxes(map, all, said, state, choose) {
         : `“${text}” is not a ${axis}: expected a whole number from 1 to ${size}.`;
       if (problem) draw();
       else choose({ query, pinned: true });
-      said.textContent = problem ? `${problem} ${kept(axis)}` : "";
+      status.textContent = problem ? `${problem} ${kept(axis)}` : "";
     };
     input.onkeydown = (event) => {
       const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
@@ -66,7 +66,7 @@ function numberBoxes(map, all, said, state, choose) {
       input.value = at === "" ? "" : at + 1; // on screen they count from 1
       input.setAttribute("aria-valuenow", input.value);
     }
-    said.textContent = "";
+    status.textContent = "";
   }
   return draw;
 }

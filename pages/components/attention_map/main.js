@@ -42,7 +42,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     layBrush(map, find, (hidden) => setTriggerValue("hidden", hidden));
   }
   if (!find(".tokens").hidden) pictures.push(layMatrix(map, find, state, choose));
-  const boxes = numberBoxes(map, all, find(".said"), state, choose);
+  const boxes = numberBoxes(map, all, find(".status"), state, choose);
 
   // Takes another state; one that was chosen, and not passed over by the pointer, is `spoken` and goes into the address.
   function choose(change, spoken = true, held = false) {
@@ -136,8 +136,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const shown = map.photo ? every.map((cells) => onPatches(map, row(map, cells, state.query))) : every;
     const [ends, from] = [shown.map(maximum), scale === "log" ? "up" : "0"];
     const most = Math.max(...ends);
-    const said = each ? `each from ${from === "up" ? "three decades below" : "0 to"} its own largest weight` : `one scale: ${from} to ${percent(most)}`;
-    find(".heads-title").textContent = `All heads of block ${layer + 1}, ${said}`;
+    const range = each ? `each from ${from === "up" ? "three decades below" : "0 to"} its own largest weight` : `one scale: ${from} to ${percent(most)}`;
+    find(".heads-title").textContent = `All heads of block ${layer + 1}, ${range}`;
     [...multiples.children].forEach((button, head) => {
       const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
       const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
@@ -173,7 +173,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".python code").textContent = python;
     find(".python span").textContent = note;
     for (const share of all(".share")) share.textContent = shareOf(map, state);
-    for (const said of all(".same")) said.textContent = evenShare(map, open);
+    for (const mark of all(".same")) mark.textContent = evenShare(map, open);
     if (find(".numbers").open) listAll(weights, open);
   }
 

@@ -54,7 +54,7 @@ function layMatrix(map, find, state, choose) {
     const key = Math.floor(((event.clientX - box.left) / box.width) * map.keys);
     return query < 0 || key < 0 || query >= map.queries || key >= map.keys ? null : [query, key];
   };
-  const said = (query, key) => {
+  const announce = (query, key) => {
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
     find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
@@ -66,7 +66,7 @@ function layMatrix(map, find, state, choose) {
     if (!found) return;
     const [query, key] = found;
     preview(map, state, choose, query);
-    said(query, key);
+    announce(query, key);
   };
   grid.onpointerleave = () => {
     preview(map, state, choose, null);
@@ -100,7 +100,7 @@ function layMatrix(map, find, state, choose) {
     event.preventDefault();
     key = Math.min(map.keys - 1, Math.max(0, key + right));
     if (down) choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + down)), pinned: true }, true, event.repeat);
-    said(state.query, key);
+    announce(state.query, key);
   };
 
   function draw(now, open) {

@@ -24,7 +24,7 @@ function between(from, to, columns) {
 }
 
 /** Lays the brush over the photo of a map, or tells the one that lies there of a new run; `send` takes what to hide, and
- *  `switched` is told whether the brush is on. A photo that is `bare` is drawn without what lies around its patches. */
+ *  `switched` is called with whether the brush is on. A photo that is `bare` is drawn without what lies around its patches. */
 function layBrush(map, find, send, switched = () => {}) {
   const box = find(".brush");
   box.hidden = !map.facts.brush;
@@ -102,8 +102,8 @@ function newBrush(map, find) {
     const how = brushing.fill === "removed" ? "removed from the sequence" : "hidden";
     const what = hidden.size ? `${count} ${how}. ` : brushing.on ? "No patch is hidden. " : "";
     const hint = brushing.on && !hidden.size ? "Drag over the photo, or use the arrow keys and the space bar." : "";
-    const said = brushing.sent ? "The model runs again …" : brush.said;
-    status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? said : hint) : "";
+    const outcome = brushing.sent ? "The model runs again …" : brush.status;
+    status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? outcome : hint) : "";
     find(".change").replaceChildren(
       ...(brush.answer ?? []).map(([name, before, after, arrow]) => {
         const item = document.createElement("li");
@@ -255,8 +255,8 @@ function newBrush(map, find) {
     });
   }
 
-  async function update(map, sender, told) {
-    [send, switched] = [sender, told];
+  async function update(map, sender, switcher) {
+    [send, switched] = [sender, switcher];
     const [left, top, right, bottom] = map.crop;
     const area = [left / map.photo[0], top / map.photo[1], (right - left) / map.photo[0], (bottom - top) / map.photo[1]];
     brush = { ...map.facts.brush, area };

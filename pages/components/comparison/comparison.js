@@ -29,7 +29,7 @@ function begin(root) {
     me.at = at;
     show(me);
     me.place.moved({ step: me.rows[at].id }, held);
-    find(".live").textContent = `Step ${at + 1} of ${me.rows.length}: ${me.rows[at].title}. ${me.rows[at].told[0]}`;
+    find(".live").textContent = `Step ${at + 1} of ${me.rows.length}: ${me.rows[at].title}. ${me.rows[at].differences[0]}`;
   };
   find("input").oninput = ({ target }) => {
     me.go(Number(target.value), true);
@@ -50,12 +50,12 @@ function begin(root) {
   return me;
 }
 
-function drawColumns({ find, rows, first, said }) {
+function drawColumns({ find, rows, first, summary }) {
   const columns = rows.map((row, at) => {
     const column = element("span", "column", element("i"));
     column.dataset.at = at;
     column.dataset.relation = row.alone ? "alone" : row.relation;
-    column.title = `${row.title}${row.block ? `, block ${row.block}` : ""}: ${row.told[0]}`;
+    column.title = `${row.title}${row.block ? `, block ${row.block}` : ""}: ${row.differences[0]}`;
     column.style.setProperty("--tall", height(row));
     column.classList.toggle("differs", row.differs);
     column.classList.toggle("begins", at === first);
@@ -64,7 +64,7 @@ function drawColumns({ find, rows, first, said }) {
   const box = find(".columns");
   box.replaceChildren(...columns);
   box.style.setProperty("--count", rows.length);
-  box.setAttribute("aria-label", said);
+  box.setAttribute("aria-label", summary);
   find("input").max = rows.length - 1;
 }
 
@@ -89,7 +89,7 @@ function drawPanels({ find, maps, colours }, row) {
   const map = row.map === null || row.map === undefined ? undefined : maps[row.map];
   find(".attention").hidden = !map;
   if (!map) return;
-  find(".attention h3").textContent = `Attention of block ${map.block}, the mean over heads${map.told && `: ${map.told}`}`;
+  find(".attention h3").textContent = `Attention of block ${map.block}, the mean over heads${map.caption && `: ${map.caption}`}`;
   find(".maps").replaceChildren(
     ...map.panels.map((panel, number) => {
       const canvas = element("canvas");
@@ -112,7 +112,7 @@ function show(me) {
   const { find, rows, at, first } = me;
   const row = rows[at];
   find("input").value = at;
-  find("input").setAttribute("aria-valuetext", `${row.title}: ${row.told[0]}`);
+  find("input").setAttribute("aria-valuetext", `${row.title}: ${row.differences[0]}`);
   find(".columns .chosen")?.classList.remove("chosen");
   find(".columns").children[at].classList.add("chosen");
   find(".first").hidden = first < 0;
@@ -124,9 +124,9 @@ function show(me) {
   find(".stage").style.setProperty("--stage", row.colour);
   find(".title").textContent = at === first ? `${row.title}: the first difference` : row.title;
   const verdict = find(".verdict");
-  verdict.textContent = row.told[0];
+  verdict.textContent = row.differences[0];
   verdict.dataset.state = row.differs ? "differs" : ["identical", "rounding"].includes(row.relation) && !row.alone ? "equal" : "unknown";
-  find(".told").replaceChildren(...row.told.slice(1).filter(Boolean).map((sentence) => element("li", "", sentence)));
+  find(".differences").replaceChildren(...row.differences.slice(1).filter(Boolean).map((sentence) => element("li", "", sentence)));
   [".left", ".right"].forEach((name, number) => drawSide(find(name), row.sides[number], row.alone !== "" && row.alone !== name.slice(1)));
   drawPanels(me, row);
 }
@@ -135,7 +135,7 @@ export default function ({ data, parentElement }) {
   const me = (parentElement.comparing ??= begin(parentElement));
   const { facts, header, colours } = unpacked(data);
   const other = me.key !== facts.key;
-  Object.assign(me, { facts, colours, rows: header.rows, maps: header.maps, first: header.first, key: facts.key, said: facts.said, path: location.pathname });
+  Object.assign(me, { facts, colours, rows: header.rows, maps: header.maps, first: header.first, key: facts.key, summary: facts.summary, path: location.pathname });
   const opened = header.rows.findIndex((row) => row.id === placeInAddress(PLACE).step);
   if (other) me.at = Math.max(0, opened < 0 ? header.first : opened);
   me.find("figcaption").textContent = facts.scale;

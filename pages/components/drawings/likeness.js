@@ -42,9 +42,9 @@ export default function ({ data, parentElement }) {
     paint(one.querySelector("canvas"), [rows, columns], cells, low, 1, colours);
     const others = [...cells.keys()].filter((patch) => patch !== chosen);
     const best = others.reduce((a, b) => (cells[b] > cells[a] ? b : a));
-    const said = `The patch in ${place(chosen)} is most like the one in ${place(best)}: cosine ${numeral(cells[best], 2)}.`;
+    const sentence = `The patch in ${place(chosen)} is most like the one in ${place(best)}: cosine ${numeral(cells[best], 2)}.`;
     one.setAttribute("aria-label", `The cosines of the patch in ${place(chosen)} with every patch`);
-    find(".said").textContent = said;
+    find(".status").textContent = sentence;
     find(".one .title").textContent = `The patch in ${place(chosen)}`;
     const [top, left] = [Math.floor(chosen / columns), chosen % columns];
     Object.assign(one.querySelector(".mark").style, { top: `${(100 * top) / rows}%`, left: `${(100 * left) / columns}%`, width: `${100 / columns}%`, height: `${100 / rows}%` });

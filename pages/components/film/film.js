@@ -117,14 +117,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
     me.wanted = { beat: beat.id, step };
     dispatchEvent(new CustomEvent("block wanted", { detail: { run: me.run, beat: beat.id } }));
   };
-  me.closeBlock = (told = true) => {
+  me.closeBlock = (report = true) => {
     const { film, state, kept } = root.film;
     if (!film.pictures) return;
     const beat = beatOf(film.beats[0].id);
     me.wanted = null;
     const head = me.allHeads && state.head === 0 ? -1 : state.head;
     me.mount(me.film.beats.indexOf(beat), kept() && { stream: beat.stream, lane: kept().lane }, head);
-    if (told) me.place.moved({ beat: beat.id, inside: null });
+    if (report) me.place.moved({ beat: beat.id, inside: null });
   };
 
   const { inside } = placeInAddress(PLACE);

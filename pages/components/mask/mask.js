@@ -221,7 +221,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const share = (top + 0.5) / keys;
     name.style.left = `calc(var(--lead) + (100% - var(--lead)) * ${share})`;
     name.style.transform = `translateX(${share < 1 / 3 ? 0 : share < 2 / 3 ? -50 : -100}%)`;
-    find(".said").textContent =
+    find(".status").textContent =
       `${count} of ${keys} keys are open to this query. The highest weight is that of ${names[top]}: ${percent(row.weights[top])}. ` +
       map.kept[state.head];
     find(".key").textContent = "Point at a key to read it.";

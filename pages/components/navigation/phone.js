@@ -3,7 +3,7 @@
 
 const NARROW = 768; // pixels: Streamlit's own limit for laying the sidebar over the page
 const LINK = "[data-testid=stPageLink-NavLink]";
-const SAID = "[data-testid=stMain] :is([data-testid=stAlertContentError], .st-key-asking)";
+const MESSAGES = "[data-testid=stMain] :is([data-testid=stAlertContentError], .st-key-asking)";
 
 const close = () => {
   if (innerWidth > NARROW) return;
@@ -33,11 +33,11 @@ const followed = (event) => {
 
 const appeared = (changes) =>
   changes.some(({ addedNodes }) =>
-    [...addedNodes].some((node) => node.matches && (node.matches(SAID) || node.querySelector(SAID))),
+    [...addedNodes].some((node) => node.matches && (node.matches(MESSAGES) || node.querySelector(MESSAGES))),
   ) && close();
 
 export default function () {
-  if (document.querySelector(SAID)) close(); // it was said before this script was there
+  if (document.querySelector(MESSAGES)) close(); // one was there before this script ran
   const watch = new MutationObserver(appeared);
   watch.observe(document.body, { childList: true, subtree: true });
   document.addEventListener("click", left);

@@ -108,7 +108,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     find(".strip").replaceChildren(...strip, needle);
     const place = `u = ${sampling.u.toFixed(3)}`;
     find(".strip").setAttribute("aria-label", `The tokens side by side, each as wide as its probability. ${place} falls on ${nameOf(drawn)}.`);
-    find(".said").textContent = sampling.temperature
+    find(".status").textContent = sampling.temperature
       ? `${left} of ${logits.length} tokens can be drawn. A random number from 0 to 1, ${place}, falls on “${nameOf(drawn)}”.`
       : `At temperature 0, the most probable token is taken: “${nameOf(drawn)}”.`;
     find(".write").textContent = `Write “${nameOf(drawn)}”`;

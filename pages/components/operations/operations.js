@@ -79,7 +79,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       '<label>Filter <input type="search" placeholder="name, module, shape, step"></label>' +
       '<label><input type="checkbox" checked> Fold by module</label>' +
       '<button type="button" data-all="open">Unfold all</button><button type="button" data-all="">Fold all</button>' +
-      '<span class="said" role="status"></span></div>' +
+      '<span class="status" role="status"></span></div>' +
       '<div class="scroll" tabindex="0" role="region" aria-label="Operations"><table></table></div></div>';
     box.state = { level: "", open: new Set(), words: [], fold: true, sort: null };
   }
@@ -118,15 +118,15 @@ function draws(box, data, setTriggerValue) {
   const modules = () => every(tree(rows, columns));
   /** Takes what the address says of the table. */
   function stands() {
-    const said = placeInAddress(PLACE);
-    const open = places(said.open, data.level, modules);
-    search.value = said.filter ?? "";
-    fold.checked = said.fold !== "off";
+    const address = placeInAddress(PLACE);
+    const open = places(address.open, data.level, modules);
+    search.value = address.filter ?? "";
+    fold.checked = address.fold !== "off";
     Object.assign(state, {
       level: data.level,
       words: worded(search.value),
       fold: fold.checked,
-      sort: sorting(said.sort, data.level, columns.length),
+      sort: sorting(address.sort, data.level, columns.length),
       open: new Set(open ?? data.open),
       scrolled: open || data.open?.length ? data.chosen : "",
     });
@@ -221,7 +221,7 @@ function draws(box, data, setTriggerValue) {
     table.innerHTML = `<thead><tr>${head}</tr></thead><tbody>${lines.join("") || none}</tbody>`;
     const noun = data.noun ?? data.level;
     const hidden = kept.length < rows.length && data.chosen && !kept.some((row) => row.id === data.chosen);
-    box.querySelector(".said").textContent =
+    box.querySelector(".status").textContent =
       kept.length === rows.length
         ? `${rows.length} ${noun}`
         : `${kept.length} of ${rows.length} ${noun}${hidden ? "; the one below is not among them" : ""}`;

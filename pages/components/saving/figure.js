@@ -91,12 +91,12 @@ function figureOf(box) {
     return made;
   }
 
-  function colours(said) {
-    const found = [...said.matchAll(/(rgba?\([^)]*\))\s*([\d.]+%)?/g)];
+  function colours(gradient) {
+    const found = [...gradient.matchAll(/(rgba?\([^)]*\))\s*([\d.]+%)?/g)];
     const stops = found.map(([, colour, at], place) =>
       shape("stop", { offset: at ?? `${(100 * place) / Math.max(1, found.length - 1)}%`, "stop-color": colour }),
     );
-    const [id, up] = [`colours${definitions.children.length}`, said.includes("to top")];
+    const [id, up] = [`colours${definitions.children.length}`, gradient.includes("to top")];
     definitions.append(shape("linearGradient", { id, x1: 0, x2: up ? 0 : 1, y1: up ? 1 : 0, y2: 0 }, ...stops));
     return id;
   }

@@ -42,8 +42,8 @@ function found() {
   for (const table of everywhere("table:not(canvas table, .katex table)")) {
     if (shownOnPage(table) && table.rows.length > 1) items.push([short(headed(table)), { csv: () => textFile(tableText(table), "text/csv")() }]);
   }
-  for (const said of everywhere(".katex-display annotation")) {
-    if (shownOnPage(said.closest(".katex-display"))) items.push([short(said.textContent), { tex: textFile(said.textContent, "text/x-tex") }]);
+  for (const annotation of everywhere(".katex-display annotation")) {
+    if (shownOnPage(annotation.closest(".katex-display"))) items.push([short(annotation.textContent), { tex: textFile(annotation.textContent, "text/x-tex") }]);
   }
   return items;
 }

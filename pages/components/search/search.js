@@ -57,7 +57,7 @@ function startSearch(root) {
   };
   me.draw = () => {
     if (!me.index) {
-      at(".search .said").textContent = dialog.open ? "Reading the index …" : "";
+      at(".search .status").textContent = dialog.open ? "Reading the index …" : "";
       return;
     }
     me.found = searched(me.index, input.value);
@@ -79,7 +79,7 @@ function startSearch(root) {
       }),
     );
     const count = me.found.length;
-    at(".search .said").textContent = !input.value.trim() ? `${me.index.length} things can be found.` : count ? `${count}${count === MOST_FOUND ? " or more" : ""} found` : "Nothing found. Try a word of an equation, a shape, or a name in the code.";
+    at(".search .status").textContent = !input.value.trim() ? `${me.index.length} things can be found.` : count ? `${count}${count === MOST_FOUND ? " or more" : ""} found` : "Nothing found. Try a word of an equation, a shape, or a name in the code.";
     choose(0);
   };
   me.ask = () => {

@@ -1,6 +1,6 @@
-// Where the visitor stands: in the address, in the browser's history, and told to the server, which runs nothing for it.
+// Where the visitor stands: in the address, in the browser's history, and reported to the server, which runs nothing for it.
 
-const QUIET = 120; // milliseconds without another move before it is told
+const QUIET = 120; // milliseconds without another move before it is reported
 
 /** A value as Streamlit writes it into an address. */
 const written = (value) =>
@@ -10,8 +10,8 @@ const written = (value) =>
 
 /** The place that the address names, by the names of its parts; null for a part that it does not name. */
 const placeInAddress = (names) => {
-  const said = new URLSearchParams(location.search);
-  return Object.fromEntries(names.map((name) => [name, said.get(name)]));
+  const query = new URLSearchParams(location.search);
+  return Object.fromEntries(names.map((name) => [name, query.get(name)]));
 };
 
 const pairs = (place) =>
@@ -22,69 +22,69 @@ const pairs = (place) =>
 /** The address with that place; all else in it stays as it is. */
 function addressOf(place) {
   const others = location.search.slice(1).split("&").filter((part) => part && !(part.split("=")[0] in place));
-  const said = [...others, ...pairs(place)].join("&");
-  return location.pathname + (said && `?${said}`);
+  const query = [...others, ...pairs(place)].join("&");
+  return location.pathname + (query && `?${query}`);
 }
 
-/** Writes places into the address and tells them, once the picture stands: each makes an entry in the history, but while
+/** Writes places into the address and reports them, once the picture stands: each makes an entry in the history, but while
  *  a key is held down only the one at which it is quiet. `me` has the path of its page, and the facts of who listens. */
 function keeper(me) {
-  let timer, owed; // the place that is to be written and told, and whether as an entry of its own
+  let timer, owed; // the place that is to be written and reported, and whether as an entry of its own
   const same = (place) => Object.entries(placeInAddress(Object.keys(place))).every(([name, value]) => value === place[name]);
   const write = () => {
     if (!owed || location.pathname !== me.path || same(owed.place)) return;
     history[owed.held ? "replaceState" : "pushState"](history.state, "", addressOf(owed.place));
   };
-  const tell = () => {
+  const report = () => {
     clearTimeout(timer);
     if (!owed) return;
     write();
-    const { told, token, page } = me.facts;
-    const said = Object.entries(owed.place).map(([name, value]) => `${name}=${written(value ?? "")}`); // "" where it is gone
-    navigator.sendBeacon(new URL(`.${told}`, document.baseURI), `${token} ${page}?${said.join("&")}`);
+    const { endpoint, token, page } = me.facts;
+    const query = Object.entries(owed.place).map(([name, value]) => `${name}=${written(value ?? "")}`); // "" where it is gone
+    navigator.sendBeacon(new URL(`.${endpoint}`, document.baseURI), `${token} ${page}?${query.join("&")}`);
     owed = undefined;
   };
   const moved = (place, held) => {
     if (!held) write(); // the one before, which was quick
     owed = { place, held };
     clearTimeout(timer);
-    timer = setTimeout(tell, QUIET);
+    timer = setTimeout(report, QUIET);
     if (!held) requestAnimationFrame(() => setTimeout(write));
   };
   const forget = () => {
     clearTimeout(timer);
     owed = undefined;
   };
-  return { moved, tell, forget };
+  return { moved, report, forget };
 }
 
 /** Hears what moves the visitor elsewhere: `back(place)` is called when the browser's history brings another place of
  *  this page back. Returns what stops it. */
 function hearing(me, names, back) {
-  const { tell, forget } = me.place;
+  const { report, forget } = me.place;
   const popped = () => {
     if (location.pathname !== me.path) return;
     forget();
     back(placeInAddress(names));
   };
   addEventListener("popstate", popped);
-  addEventListener("pointerdown", tell, true);
-  addEventListener("pagehide", tell);
+  addEventListener("pointerdown", report, true);
+  addEventListener("pagehide", report);
   return () => {
     removeEventListener("popstate", popped);
-    removeEventListener("pointerdown", tell, true);
-    removeEventListener("pagehide", tell);
+    removeEventListener("pointerdown", report, true);
+    removeEventListener("pagehide", report);
   };
 }
 
 /** Listens on behalf of the picture that is drawn in `box`, in place of the picture before it. `back` is called as above;
- *  `stops` end whatever else the picture listens to. Returns what ends it all, once the place is told. */
+ *  `stops` end whatever else the picture listens to. Returns what ends it all, once the place is reported. */
 function listen(box, me, names, back, ...stops) {
   box.deaf?.();
   stops.push(hearing(me, names, back));
   box.deaf = () => stops.forEach((stop) => stop());
   return () => {
-    me.place.tell();
+    me.place.report();
     box.deaf();
   };
 }

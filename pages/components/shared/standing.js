@@ -8,18 +8,18 @@ const LONGEST = 200; // letters of what is unfolded
 const worded = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
 /** What follows the name of the level; null for another one. */
-const ofLevel = (said, level) => (said?.startsWith(`${level}_`) ? said.slice(level.length + 1) : null);
+const ofLevel = (value, level) => (value?.startsWith(`${level}_`) ? value.slice(level.length + 1) : null);
 
 /** `"ops_-4"`: by the column 4, the largest first. */
-function sorting(said, level, count) {
-  const [, down, column] = /^(-?)(\d+)$/.exec(ofLevel(said, level) ?? "") ?? [];
+function sorting(value, level, count) {
+  const [, down, column] = /^(-?)(\d+)$/.exec(ofLevel(value, level) ?? "") ?? [];
   return column !== undefined && Number(column) < count ? { column: Number(column), down: down === "-" } : null;
 }
 const sorted = (sort, level) => sort && `${level}_${sort.down ? "-" : ""}${sort.column}`;
 
 /** `"ops_0-2.7"`: the modules 0, 1, 2 and 7 are unfolded; null where the address does not say. */
-function places(said, level, modules) {
-  const text = ofLevel(said, level);
+function places(value, level, modules) {
+  const text = ofLevel(value, level);
   if (text === null || !/^(\d+(-\d+)?(\.\d+(-\d+)?)*)?$/.test(text)) return null;
   const known = modules();
   return text.split(".").filter(Boolean).flatMap((range) => {
@@ -37,6 +37,6 @@ function placed(open, first, level, modules) {
     if (ranges.at(-1)?.[1] === number - 1) ranges.at(-1)[1] = number;
     else ranges.push([number, number]);
   });
-  const said = `${level}_${ranges.map(([from, to]) => (from === to ? from : `${from}-${to}`)).join(".")}`;
-  return said.length > LONGEST ? null : said;
+  const value = `${level}_${ranges.map(([from, to]) => (from === to ? from : `${from}-${to}`)).join(".")}`;
+  return value.length > LONGEST ? null : value;
 }

@@ -105,11 +105,11 @@ function drawHeat(parts, picture, place, look) {
   read.textContent = hint;
   const words = (row, column, exact) => {
     const value = cells[row * columns + column];
-    const said = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
+    const rounded = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
     const about = picture.bits === 16 && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
     const [down, across] = spans(row, column);
     const mean = down[1] > down[0] || across[1] > across[0] ? "mean of " : "";
-    const number = exact ?? `${about}${said}`;
+    const number = exact ?? `${about}${rounded}`;
     return `${mean}${picture.roles[0]} ${range(down)}, ${picture.roles[1]} ${range(across, picture.ticks)}: ${number}`;
   };
   const spans = (row, column) => [covered(row, tall, picture.full[0]), covered(column, wide, picture.full[1])];

@@ -58,10 +58,10 @@ function drawList(me, find, go) {
     const rows = shown.map((place) => rowOf(me, place, go));
     list.replaceChildren(...rows);
     rows.forEach((row) => list.seen.observe(row));
-    list.said = found > shown.length ? `The first ${shown.length} of ${found} that match.` : found ? "" : "No step matches.";
+    list.status = found > shown.length ? `The first ${shown.length} of ${found} that match.` : found ? "" : "No step matches.";
   }
   const away = shown.includes(at) ? "" : ` “${heads[at].title}”, which is open, is not among them.`;
-  find(".none").textContent = `${list.said}${away}`.trim();
+  find(".none").textContent = `${list.status}${away}`.trim();
   find(".none").hidden = !find(".none").textContent;
   find(".part").value = String(heads[at].part);
   for (const button of list.querySelectorAll("button")) {

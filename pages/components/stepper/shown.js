@@ -33,7 +33,7 @@ function drawTensor(me, find, detail, ask) {
   const head = me.heads[me.at];
   find(".tensor").hidden = find(".leads").hidden = !there;
   find(".picture h3").hidden = !there;
-  if (!there) return say(find(".picture .said"), tensor);
+  if (!there) return say(find(".picture .status"), tensor);
   const follow = { place: (place, down, across) => placeOfCells(me, head, tensor, place, down, across) };
   const draw = () => {
     const place = chosen(me, tensor);
@@ -41,7 +41,7 @@ function drawTensor(me, find, detail, ask) {
     if (came < 0) return ask(me.at);
     drawHeat(me.heat, tensor, place, { symbol: head.symbol, plain: head.plain, colours: me.colours, mask: me.mask, follow });
     markCell(me, head, tensor, place);
-    say(find(".picture .said"), tensor.slices[came][4] || "Every value is shown.");
+    say(find(".picture .status"), tensor.slices[came][4] || "Every value is shown.");
     drawTerms(me, find, detail);
   };
   find(".leads").replaceChildren(...sliders(me, tensor, draw));
@@ -84,7 +84,7 @@ function drawTerms(me, find, { terms }) {
   if (came < 0) return;
   drawMaps(find(".maps"), terms, head, me.colours);
   const bold = (text) => ["bold", text];
-  say(find(".terms .said"), [
+  say(find(".terms .status"), [
     ["text", `Head ${head + 1}, in the order query–key. By root mean square the largest is `], bold(terms.largest[came]),
     ["text", ". Over all heads, the sum differs from the scores that ran by at most "], bold(terms.error),
     ["text", ` of the largest score. One scale for all six maps: from ${numeral(-terms.edges[came], 3)} to ${numeral(terms.edges[came], 3)}.`],
@@ -103,7 +103,7 @@ function drawCode(box, code) {
 const NUMBERS = new Set(["op", "parameters", "FLOP"]);
 function drawOps(find, columns, ops) {
   find(".covered h3").textContent = ops.title;
-  say(find(".covered > .said"), ops.said);
+  say(find(".covered > .status"), ops.remark);
   say(find(".covered > .more"), ops.more);
   const cell = (tag, value, column) => {
     const text = typeof value === "number" ? value.toLocaleString("en-US") : value;
@@ -148,7 +148,7 @@ function drawStep(me, find, ask) {
   find(".product").hidden = !detail.product;
   if (detail.product) {
     find(".product .slot").replaceChildren(drawn(detail.product.svg));
-    say(find(".product .said"), detail.product.said);
+    say(find(".product .status"), detail.product.caption);
   }
   drawOps(find, me.columns, detail.ops);
   if (detail.verdict === "pending" && me.prove) ask(me.at, { prove: true });

@@ -277,20 +277,20 @@ def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
     if own and (heads := sizes.get(own[0], 1)) > 1:
         rest = f" This is one of {heads} heads; each has its own product.{rest}"
     sentence = f"The marked row and the marked column give one value: a sum of {inner:,} products of two numbers.{rest}"
-    return {"svg": matmul_to_scale.drawing(step.product, step.stage), "said": sentence}
+    return {"svg": matmul_to_scale.drawing(step.product, step.stage), "caption": sentence}
 
 
 def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
     """Return the operations that a step covers; for one that is recomputed, the fused operation that contains it."""
     if step.inside is None:
         ops = _ops(trace, step)
-        return {"title": "The operations it covers", "said": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
+        return {"title": "The operations it covers", "remark": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
     from tracer.record.cost_breakdown import of_step  # counting FLOPs imports torch, which a page starts without
 
     op, part = trace.ops[step.inside], of_step(trace, step).flops
     cost = f" Of its {op.flops:,} FLOPs, {part:,} belong to this step." if part and op.flops else ""
     remark = f"Operation {op.index} computes this step on the way, but never stores its tensor.{cost}"
-    return {"title": "The fused operation that contains it", "said": remark, "rows": rows([op]), "more": ""}
+    return {"title": "The fused operation that contains it", "remark": remark, "rows": rows([op]), "more": ""}
 
 
 COLUMNS = ("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source")

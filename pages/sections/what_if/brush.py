@@ -48,7 +48,7 @@ def facts(trace: Trace) -> dict[str, Any] | None:
         "pictures": pictures,
         "photo": of(plain, "photo", lambda: _jpeg(rescale(_photo(plain, picture)))) if trace.changes else "",
         "why": "" if removable else WHY,
-        "said": before_after.sentence(plain, trace).replace("*", ""),
+        "status": before_after.sentence(plain, trace).replace("*", ""),
         "answer": _answer(plain, trace),
     }
 

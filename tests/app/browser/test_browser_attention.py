@@ -194,7 +194,7 @@ def test_keys_and_numbers_skip_hidden_patches(page):
     column.fill(str(gap + 1))
     column.press("Enter")
     hidden = f"Row {row + 1}, column {gap + 1} was hidden from the encoder: no token, so no query."
-    assert page.locator(".map .said").inner_text() == f"{hidden} Kept {seen[-1] + 1}."
+    assert page.locator(".map .status").inner_text() == f"{hidden} Kept {seen[-1] + 1}."
     assert column.input_value() == str(seen[-1] + 1)
 
 

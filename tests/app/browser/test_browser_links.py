@@ -22,7 +22,7 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     for name, number in (("Block", "2"), ("Head", "3")):
         page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=number, exact=True).check()
         seen.append(lead.inner_text())
-    with page.expect_response("**/told"):
+    with page.expect_response("**/position"):
         page.locator(".photo").press("ArrowRight")
     seen.append(lead.inner_text())
     page.wait_for_url("**/attention?block=2&head=2&query=*&scale=linear")  # a head counts from 0 there
@@ -54,16 +54,16 @@ def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_
     lead.wait_for()
     settled(page)
     late = []
-    page.route("**/told", lambda route: late.append(route))
+    page.route("**/position", lambda route: late.append(route))
     page.locator(".photo").press("ArrowRight")
     page.wait_for_url("**/attention?*query=*")
     said, address = lead.inner_text(), page.url
     page.get_by_role("link", name="Trace").click()  # at once
     page.get_by_role("heading", name="Step by step").wait_for()
     settled(page)
-    with page.expect_response("**/told"):
-        for told in late:
-            told.continue_()
+    with page.expect_response("**/position"):
+        for request in late:
+            request.continue_()
     page.get_by_role("link", name="Attention").click()
     page.wait_for_url(address)
     page.locator(".lead", has_text=said).wait_for()

@@ -115,7 +115,7 @@ def test_terms_of_scores_add_up_on_the_scale_that_is_said(page):
     trace = run("transformer")
     opened(page, "trace?model=transformer&step=block1.attention.scores&index=0.1", ".stepper .maps canvas")
     scores = value(trace, "block1.attention.scores")[0, 1].numpy()
-    said = page.locator(".terms .said").inner_text()
+    said = page.locator(".terms .status").inner_text()
     low, high = re.search(r"from (\S+) to (\S+)\.", said).groups()
     assert said.startswith("Head 2,") and number(low) == -number(high)
     maps, stops = {}, None
@@ -275,7 +275,7 @@ ROW = """(row) => {
   const { data } = strip.getContext("2d").getImageData(0, 0, strip.width, 1);
   return {
     keys, strip: [...data].filter((_, at) => at % 4 === 0),
-    title: find("h3").textContent, said: find(".said").textContent, top: find(".weights .top").textContent,
+    title: find("h3").textContent, status: find(".status").textContent, top: find(".weights .top").textContent,
     open: path(".before .open"), shut: path(".before .shut"), weight: path(".weights .weight"),
     scores: scale(".before .scale"), shares: scale(".weights .scale"),
     table: [...root.querySelectorAll("tbody tr")].map((line) => [...line.cells].map((cell) => cell.textContent)),
@@ -330,8 +330,8 @@ def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
             assert number(added) == mask[query, key]
         count = f"{seen.sum()} of {len(words)} keys are open to this query. "
         count += f"The highest weight is that of {words[shares.argmax()]}: "
-        assert shown["said"].startswith(count) and says(
-            shown["said"][len(count) :].partition("%")[0] + "%", shares.max()
+        assert shown["status"].startswith(count) and says(
+            shown["status"][len(count) :].partition("%")[0] + "%", shares.max()
         )
     quiet(page)
 

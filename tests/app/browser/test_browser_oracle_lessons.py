@@ -29,8 +29,8 @@ def test_learned_positions_are_as_alike_as_is_said(page):
     )
     patches = torch.nn.functional.normalize(table.reshape(65, 128)[1:], dim=-1)
     cosines = (patches @ patches.T).numpy()
-    opened(page, "positions?kind=sinusoidal&patch=9", ".likeness .said")
-    said = page.locator(".likeness .said")
+    opened(page, "positions?kind=sinusoidal&patch=9", ".likeness .status")
+    said = page.locator(".likeness .status")
     for patch in (9, 36, 63):
         page.locator(".likeness .every canvas").click(position=spot(page.locator(".likeness .every canvas"), patch))
         row = cosines[patch].reshape(8, 8)

@@ -177,12 +177,12 @@ def test_keyboard_and_numbers_move_the_patch(page):
         column.fill(wrong)
         column.press("Enter")
         assert (
-            page.locator(".map .said").inner_text()
+            page.locator(".map .status").inner_text()
             == f"“{wrong}” is not a column: expected a whole number from 1 to 8. Kept 7."
         )
         assert column.input_value() == "7" and "row 4, column 7" in lead.inner_text()
     column.press("ArrowDown")
-    assert "row 4, column 6" in lead.inner_text() and not page.locator(".map .said").inner_text()
+    assert "row 4, column 6" in lead.inner_text() and not page.locator(".map .status").inner_text()
     page.get_by_role("button", name="Use CLS as the query").click()
     assert "CLS attends most to" in lead.inner_text()
     page.get_by_role("radio", name="rollout").check()

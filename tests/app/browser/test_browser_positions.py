@@ -11,7 +11,7 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/positions?kind=rotary&patch=9")
-    said = page.locator(".likeness .said")
+    said = page.locator(".likeness .status")
     said.wait_for()
     settled(page)
     assert said.inner_text().startswith("The patch in row 2, column 2 is most like the one in ")

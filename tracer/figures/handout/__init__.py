@@ -43,8 +43,8 @@ img { max-width: 100%; display: block; image-rendering: auto; } img.cells { imag
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: 0.85em; }
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: 0.8rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f2f4f7; padding: 0.5rem; margin: 0.3rem 0; }
-.said { line-height: 2; overflow-wrap: anywhere; }
-.said span { print-color-adjust: exact; padding: 0.15em 0.1em; white-space: pre-wrap; }
+.words { line-height: 2; overflow-wrap: anywhere; }
+.words span { print-color-adjust: exact; padding: 0.15em 0.1em; white-space: pre-wrap; }
 table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; padding: 0.2rem 0.6rem 0.2rem 0; vertical-align: baseline; }
 tr { break-inside: avoid; } .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }

@@ -132,4 +132,4 @@ def _words(trace: Trace, part: str, weights: np.ndarray) -> str:
         f"{text(word if word != chr(10) else '⏎ ')}</span>"
         for token, word in spoken
     )
-    return f'<p class="said">{spans}</p>'
+    return f'<p class="words">{spans}</p>'
