@@ -8,6 +8,9 @@ from tracer import models
 
 pytestmark = pytest.mark.browser
 SIDEBAR = "[data-testid=stSidebar]"
+CUT = f"""[...{FILM}.querySelectorAll('.looks, .point .text, .legend .what')]
+  .filter((line) => line.scrollWidth > line.clientWidth + 1).map((line) => line.innerText)"""
+"""What of the film is cut: buttons under the photo, and the lines that say what colours mean."""
 
 
 @pytest.fixture
@@ -59,6 +62,7 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
         box["height"] >= 44 and box["x"] + box["width"] <= 390 for box in boxes
     )
     assert page.get_by_test_id("stExpandSidebarButton").is_hidden()
+    assert page.evaluate(CUT) == []
     until(page, "document.querySelector('[data-testid=stMain]').scrollHeight < 2500", 8)
     bar.get_by_role("link", name="Mask").click()
     page.get_by_role("heading", name="Which token may attend to which?").wait_for()

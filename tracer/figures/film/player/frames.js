@@ -64,12 +64,12 @@ export function printing(root, film, photo, { show, back }) {
     remove();
     const stage = root.querySelector(".stage");
     const beats = printedBeats(film.beats.length);
-    Object.assign(root.style, { width: `${PICTURE[0]}px`, height: `${PICTURE[1]}px`, transition: "none" });
+    Object.assign(root.style, { width: `${PICTURE[0]}px`, height: `${PICTURE[1]}px`, minHeight: 0, maxHeight: "none", transition: "none" });
     const frames = beats.map((at) => {
       show(at);
       return frameOf(film.beats[at], at + 1, stage);
     });
-    Object.assign(root.style, { width: "", height: "" });
+    Object.assign(root.style, { width: "", height: "", minHeight: "", maxHeight: "" });
     back();
     root.style.transition = "";
     const sheets = part("div", "sheets");
