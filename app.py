@@ -29,7 +29,7 @@ def main() -> None:
     slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
-    if library_models.pending():
+    if library_models.awaits_consent():
         progress_bar.over()
         return
     with st.container(key="top"):  # always there: the page below stays where it is when a run is changed

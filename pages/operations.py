@@ -17,7 +17,7 @@ trace = session.trace()
 st.title("Every operation that ran")
 operation_views.totals(trace)
 level = operation_views.zoom(trace)
-operation_views.listing(trace, level)
+operation_views.draw_table(trace, level)
 if level == "steps":
     operation_views.step(trace)
 elif level == "modules":

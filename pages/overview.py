@@ -97,7 +97,7 @@ def prove(trace: Trace) -> None:
                 f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still pending: not every equation has been "
                 "executed on this run yet."
             )
-        if session.checking():
+        if session.is_check_pending():
             st.caption("The app is now checking whether the equations also hold on other runs.")
         if wrong:
             names = ", ".join(f"*{texts.plain(step.title)}*" for step in wrong[:3])
@@ -169,7 +169,7 @@ next_pages.show(trace)
 more = {} if view is None else {"What the model sees": partial(cut, view)}
 if lens.has_lens(trace):
     more["The answer as it forms"] = partial(lens.show, trace)
-if more := more | predictions.more(trace):
+if more := more | predictions.further_views(trace):
     names = ["The full path", *more]
     whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):

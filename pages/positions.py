@@ -16,8 +16,8 @@ PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 
 page_frame.enter()
 st.title("How does attention know where a token is?")
-known = {kind.name: kind for kind in positions.every()}
-at = url_state.widget("kind", list(known), position_encodings.own(known) or next(iter(known)))
+known = {kind.name: kind for kind in positions.all_kinds()}
+at = url_state.widget("kind", list(known), position_encodings.kind_of_run(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     sizes, head = position_encodings.sizes()

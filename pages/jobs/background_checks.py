@@ -70,7 +70,7 @@ def _of_lines(key: Key) -> Key:
     return name, run_cache.of_lines(options)
 
 
-def pending(key: Key, trace: Trace) -> bool:
+def is_pending(key: Key, trace: Trace) -> bool:
     """Return whether the check of a model with its options is still to come for this run."""
     return bool(trace.steps) and not _too_large(trace) and find(key) is None
 

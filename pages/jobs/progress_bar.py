@@ -45,7 +45,7 @@ def reserve() -> list[DeltaGenerator]:
 
 
 @contextmanager
-def within(slots: list[DeltaGenerator]) -> Iterator[None]:
+def show_bars(slots: list[DeltaGenerator]) -> Iterator[None]:
     """Show bars in reserved places during the block."""
     token = _slots.set(slots)
     try:

@@ -28,7 +28,7 @@ class ServerFull(Exception):
 
 
 @contextmanager
-def one_more() -> Iterator[Owner]:
+def count_run() -> Iterator[Owner]:
     """Count a run from its request to its end, and yield its owner. Raise `ServerFull` where too many run or wait."""
     who = owner()
     with _counting:

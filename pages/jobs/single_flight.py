@@ -34,7 +34,7 @@ line = JobQueue(min(2, os.cpu_count() or 1), PATIENCE)
 def in_turn(make: Callable[[], Result], doing: str) -> Result:
     """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, and not wait
     for a slot itself."""
-    with rate_limit.one_more() as owner:
+    with rate_limit.count_run() as owner:
         task = line.join(make, owner=owner)
         task.waiting = 1
         return _await_result(line, task, None, doing)
@@ -63,7 +63,7 @@ def once(
 
     if (cached := get(key)) is not None:
         return cached
-    with rate_limit.one_more() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
+    with rate_limit.count_run() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
         with _asking:
             if (cached := get(key)) is not None:
                 return cached

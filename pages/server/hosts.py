@@ -33,7 +33,7 @@ def expected_names() -> str:
     return ", ".join(("localhost", *limits().hosts))
 
 
-def same(origin: str | None, host: str | None) -> bool:
+def is_same_origin(origin: str | None, host: str | None) -> bool:
     """Return whether a request comes from a page of this server; a request without Origin comes from no browser."""
     return origin is None or urlsplit(origin).netloc == host
 

@@ -103,7 +103,9 @@ class RequestGate:
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, address = Headers(scope=scope), address_of(scope)
-        foreign = not (hosts.is_allowed(headers.get("host")) and hosts.same(headers.get("origin"), headers.get("host")))
+        foreign = not (
+            hosts.is_allowed(headers.get("host")) and hosts.is_same_origin(headers.get("origin"), headers.get("host"))
+        )
         if foreign:
             refused = PlainTextResponse("A page from another host may not open a websocket here.", 403)
             await refused(scope, receive, send)

@@ -80,7 +80,7 @@ def take(offer) -> None:
     from tracer.zoo.download_cost import Download
 
     now = visitor()
-    here = recommendations.here(offer)
+    here = recommendations.is_downloaded(offer)
     if not here and (problem := recommendations.problem(offer)):
         now.refusal = problem
         return
@@ -102,7 +102,7 @@ def folders_allowed() -> bool:
     return os.environ.get("TRACER_FOLDERS") == "1"
 
 
-def asking() -> None:
+def ask_consent() -> None:
     """Show the cost of loading the model, and ask the visitor for consent."""
     if (cost := visitor().pending_cost) is None:
         return
@@ -114,7 +114,7 @@ def asking() -> None:
             st.button("Not now", on_click=visitor().ask, args=(None,))
 
 
-def pending() -> bool:
+def awaits_consent() -> bool:
     """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
     run of another model, and replace the position in that URL."""
     now = visitor()

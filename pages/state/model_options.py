@@ -35,7 +35,7 @@ def sizes(model: str) -> tuple[str, ...]:
     return (*spec.sizes, *spec.runs)
 
 
-def bare(model: str, options: run_cache.Options) -> run_cache.Options:
+def options_only(model: str, options: run_cache.Options) -> run_cache.Options:
     """Return the options alone, without sizes and changes: the formulas of a run with them hold for all its sizes."""
     known = sizes(model)
     return tuple((name, value) for name, value in run_cache.without_changes(options) if name not in known)
@@ -44,7 +44,7 @@ def bare(model: str, options: run_cache.Options) -> run_cache.Options:
 def scaling(model: str, options: run_cache.Options) -> Scaling:
     """Return the formulas of a model with these options, from a run at its default sizes, computed once for all
     visitors; those of the cache from the run that reads the last token after it, of a model that writes."""
-    plain = bare(model, options)
+    plain = options_only(model, options)
     return run_cache.of_sample_too("costs", (model, plain), lambda: _scaling(model, plain), DOING)
 
 

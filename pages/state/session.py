@@ -207,7 +207,7 @@ def trace() -> Trace:
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
-            with progress_bar.within(slots), progress_bar.keep_page(was_run()):
+            with progress_bar.show_bars(slots), progress_bar.keep_page(was_run()):
                 run = _find_run(*key, chosen)
         except rate_limit.ServerFull:
             raise
@@ -308,11 +308,11 @@ def was_run() -> bool:
     return model == model_name() and run_cache.without_changes(known) == plain
 
 
-def checking() -> bool:
+def is_check_pending() -> bool:
     """Return whether the check of the lines on screen is still to come; the browser polls for it."""
     now = visitor()
     key, run = (model_name(), options()), current_run()
-    waits = run is not None and user_input().trace is None and background_checks.pending(key, run)
+    waits = run is not None and user_input().trace is None and background_checks.is_pending(key, run)
     now.checking = key if waits else None
     return waits
 

@@ -18,7 +18,7 @@ def show() -> None:
     with st.container(key="sharper", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown("Stronger models:")
         for offer in offers:
-            _offer(offer, recommendations.here(offer))
+            _offer(offer, recommendations.is_downloaded(offer))
 
 
 def _offer(offer, here: bool) -> None:

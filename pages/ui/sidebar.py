@@ -71,7 +71,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
     with above:
         if refusal := visitor().refusal:
             st.error(escape(refusal), icon=":material/block:")
-        library_models.asking()
+        library_models.ask_consent()
     url_state.write(page)
     toolbar.show()
     return slots
@@ -232,7 +232,7 @@ def run(slots: SidebarSlots, page: str) -> None:
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
-        if session.checking():
+        if session.is_check_pending():
             components.poll_check(background_checks.PATH)
         source = _file_stem(session.user_input())
         components.announce(f"{trace.model} has run on {source}. {model_output.answer_sentence(trace)}".strip())

@@ -246,7 +246,9 @@ def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last():
 def test_what_it_looked_at_is_hidden_beside_others():
     at = unfolded("overview")
     hide = pills_with(at, "Most attended")
-    attended = hiding_test.most_attended(tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo))
+    attended = hiding_test.rank_by_attention(
+        tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo)
+    )
     change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"
     hide.set_value([change]).run()
     assert not at.exception and run_of(at).changes == (change,)

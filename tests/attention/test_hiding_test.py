@@ -10,7 +10,7 @@ from tracer.attention import hiding_test
 
 def test_patches_are_ranked_by_the_attention_of_cls_in_the_last_block(plain):
     row = plain.attention(5)[0].mean(0)[0, 1:]
-    assert list(hiding_test.most_attended(plain)) == row.argsort(descending=True).tolist()
+    assert list(hiding_test.rank_by_attention(plain)) == row.argsort(descending=True).tolist()
 
 
 def test_the_centre_comes_first():
@@ -21,7 +21,7 @@ def test_hiding_is_the_same_as_painting_the_input(vit, plain):
     found = hiding_test.hide_attended(vit, plain, 16, "mean")
     (pixels,) = vit.inputs()
     hidden = torch.zeros(64, dtype=torch.bool)
-    hidden[list(hiding_test.most_attended(plain)[:16])] = True
+    hidden[list(hiding_test.rank_by_attention(plain)[:16])] = True
     mask = hidden.view(8, 8).repeat_interleave(4, 0).repeat_interleave(4, 1)
     painted = torch.where(mask, pixels.mean((-2, -1), keepdim=True), pixels)
     with torch.no_grad():

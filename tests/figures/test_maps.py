@@ -160,7 +160,7 @@ def test_tokens_that_are_no_patch_have_a_name_of_their_own():
     segments = (Segment("image", 0, 4), Segment("text", 4, 7))
     picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
     trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
-    assert attention_payload.others(trace) == [("5: '<begin>'", 4), ("6: 'red'", 5), ("7: 'red'", 6)]
+    assert attention_payload.name_other_tokens(trace) == [("5: '<begin>'", 4), ("6: 'red'", 5), ("7: 'red'", 6)]
 
 
 def test_the_photo_under_the_map_is_the_one_that_was_given():

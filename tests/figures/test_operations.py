@@ -51,7 +51,7 @@ def test_an_operation_has_the_category_of_the_texts(op, category):
 def test_layout_computes_nothing():
     every = [op.name for op in OPS]
     assert [op for op in every if ops.is_layout(op) and ops.category(op) in ops.COMPUTING] == []
-    assert not any(map(ops.is_layout, [*ops.having("line"), "fill_", "add_", "nobody.knows"]))
+    assert not any(map(ops.is_layout, [*ops.ops_with("line"), "fill_", "add_", "nobody.knows"]))
     assert all(map(ops.is_layout, ["view", "clone", "copy_", "squeeze_", "zeros_like"]))
     assert {op.category for op in OPS} == set(ops.ORDER)
 

@@ -11,7 +11,7 @@ from tracer.lessons.positions.demo_model import load
 from tracer.lessons.positions.learned_table_similarity import grid
 from tracer.record import tolerance
 
-KINDS = [kind.name for kind in positions.every()]
+KINDS = [kind.name for kind in positions.all_kinds()]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.mutation import Mistake
 from tests.mutation.equivalent_mutants import HARMLESS
 from tests.mutation.handwritten import LISTED
 from tests.mutation.random_mutants import drawn, every
-from tests.mutation.rules import inside, qualified
+from tests.mutation.rules import is_inside, qualified
 from tests.mutation.runner import Trial, tried
 from tracer.utils.error_text import quote
 
@@ -66,7 +66,7 @@ def _reason(trial: Trial) -> str:
     known = (
         reason
         for (within, name, part), reason in HARMLESS.items()
-        if name == mistake.name and inside(scope, within) and part in line
+        if name == mistake.name and is_inside(scope, within) and part in line
     )
     reason = next(known, "")
     return f"; harmless: {reason}" if reason else ""

@@ -179,7 +179,7 @@ def _lines(node: Any) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-def inside(scope: tuple[str, ...], within: str) -> bool:
+def is_inside(scope: tuple[str, ...], within: str) -> bool:
     """Whether names that stand in each other, from the outermost, have those of a qualified name in a row."""
     names = tuple(within.split(".")) if within else ()
     return any(scope[i : i + len(names)] == names for i in range(len(scope) - len(names) + 1))
@@ -192,7 +192,7 @@ def _code_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
         if not all(word in source for word in words):
             continue
         for node, scope, root in _places(file).get(type(pattern), ()):
-            if inside(scope, rule.within):
+            if is_inside(scope, rule.within):
                 bound: dict[str, Any] = {}
                 if _match(pattern, node, bound):
                     yield _Edit(file, node.lineno, root, (node, partial(_filled_for, replacement, bound)))
@@ -201,7 +201,7 @@ def _code_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
 def _text_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
     for file in _searched(rule):
         for node, scope, root in _places(file).get(ast.Constant, ()):
-            if isinstance(node.value, str) and inside(scope, rule.within):
+            if isinstance(node.value, str) and is_inside(scope, rule.within):
                 for _ in range(node.value.count(old)):
                     yield _Edit(file, root.lineno, root, (node, partial(_reworded, old, new)))
 

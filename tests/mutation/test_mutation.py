@@ -13,7 +13,7 @@ from tests.mutation import report as reports
 from tests.mutation.handwritten import LISTED
 from tests.mutation.nearest_tests import guards, verified
 from tests.mutation.random_mutants import drawn, every
-from tests.mutation.rules import Rule, code, inside, qualified, raw, text
+from tests.mutation.rules import Rule, code, is_inside, qualified, raw, text
 from tests.mutation.runner import Model, Trial, _copied
 
 SAMPLE = """
@@ -180,7 +180,7 @@ def test_what_is_called_harmless_can_be_drawn():
 
 
 def _within(mistake: Mistake, name: str) -> bool:
-    return inside(tuple(qualified(mistake.file, mistake.line).split(".")), name)
+    return is_inside(tuple(qualified(mistake.file, mistake.line).split(".")), name)
 
 
 def _line(mistake: Mistake) -> str:

@@ -77,7 +77,7 @@ def test_every_preset_can_be_built(model):
 @pytest.mark.parametrize("model", cases(("vit", "nanogpt", "mae"), ("vit", "nanogpt")))
 def test_attention_costs_what_the_mlp_does_where_they_cross(model):
     found = formulas(model)
-    at = round(found.crossing({}))
+    at = round(found.crossover_length({}))
     flops = found.along(found.length, [at - 64, at, at + 64], {})
     core = [first + second for first, second in zip(flops[cost_scaling.SCORES], flops[cost_scaling.MIXED], strict=True)]
     below, same, above = (one - other for one, other in zip(core, flops[cost_scaling.MLP], strict=True))
@@ -183,7 +183,7 @@ def test_a_model_of_a_library_has_its_costs_at_any_size():
     at = round(found.cache_overtakes_weights(published))
     over, under = (found.numbers(published | {"T": length})["cache"] for length in (at + 1, at - 1))
     assert under < numbers["params"] < over
-    assert found.crossing(published) == pytest.approx(6 * 16384 * 53248 / (4 * 128 * 128))
+    assert found.crossover_length(published) == pytest.approx(6 * 16384 * 53248 / (4 * 128 * 128))
 
 
 @pytest.mark.parametrize(("model", "heads"), [("nanogpt", "h"), ("llama", "h_kv"), ("vit-text", "h")])

@@ -59,12 +59,12 @@ def test_what_is_offered_is_what_the_library_loads(offer):
 
 def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
     offer = recommendations.OFFERS[0]
-    assert not recommendations.here(offer) and "no network (HF_HUB_OFFLINE)" in recommendations.problem(offer)
+    assert not recommendations.is_downloaded(offer) and "no network (HF_HUB_OFFLINE)" in recommendations.problem(offer)
     source, id = zoo.source_of(offer.name)
     net = source._create(id)
     save_file(net.state_dict(), kept(cache, offer.place) / offer.file)
     assert (
-        recommendations.here(offer)
+        recommendations.is_downloaded(offer)
         and source.here(id)
         and downloads.fetch(offer.name) == "its weights are on this machine"
     )
@@ -82,7 +82,7 @@ def test_dinov2_out_of_the_cache_takes_photos_as_its_preprocessor_cuts_them(cach
     net.save_pretrained(folder)
     cut = {"do_center_crop": True, "crop_size": {"height": 42, "width": 42}, "size": {"shortest_edge": 48}}
     (folder / "preprocessor_config.json").write_text(json.dumps(cut))
-    assert recommendations.here(recommendations.OFFERS[1])
+    assert recommendations.is_downloaded(recommendations.OFFERS[1])
     model = tracer.load(recommendations.OFFERS[1].name)
     assert model.sizes["H"] == 42 and model.card["crop"] == 42 / 48
     assert model.weights.endswith(", its position embeddings resized to 3 × 3 patches")

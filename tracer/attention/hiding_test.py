@@ -32,7 +32,7 @@ class HidingTest(NamedTuple):
     random: tuple[float, ...]
 
 
-def most_attended(trace: Trace) -> tuple[int, ...]:
+def rank_by_attention(trace: Trace) -> tuple[int, ...]:
     """Return all patches of a run on a photo, the most attended first.
 
     This is the attention in the last block, the mean over heads, of the token that the answer is read from, or of all.
@@ -62,7 +62,7 @@ def hide_attended(model: Model, trace: Trace, count: int, fill: str = "mean", **
     """
     if trace.result.get("kind") != "classes" or trace.picture is None:
         raise ValueError("patches are hidden from models that name the class of a photo")
-    ranked, names = most_attended(trace), list(trace.result["classes"])
+    ranked, names = rank_by_attention(trace), list(trace.result["classes"])
     if not 0 < count < len(ranked):
         raise ValueError(f"{count} patches can't be hidden, expected 1 to {len(ranked) - 1}")
     shares = list(map(float, trace.result["probabilities"]))

@@ -159,7 +159,7 @@ def _memory() -> Iterator[dict]:
     yield _row(name, [_in_a_new_process("deriving_long") / MB], "MB", 100)
 
 
-def proving(blocks: int) -> int:
+def measure_proof_memory(blocks: int) -> int:
     """Return the bytes by which a trace that is proven, and keeps nothing, raises this process' peak memory."""
     from tracer.models.vit import ViT  # loads torch
 
@@ -185,7 +185,7 @@ def peak() -> int:
         return _peak() - before
 
 
-def deriving_long() -> int:
+def measure_long_derivation() -> int:
     """Return the bytes by which deriving masked attention of the longest sequence raises this process' peak memory
     above that of a quarter of it, on the device `meta`, where only the derivation takes any."""
     with torch.device("meta"):
@@ -227,7 +227,7 @@ def _any_size() -> Iterator[dict]:
     yield _row("peak memory of its process", [held / MB], "MB")
 
 
-def tracing_deep(blocks: int) -> tuple[int, float, int]:
+def measure_deep_trace(blocks: int) -> tuple[int, float, int]:
     """Return the number of ops of a run of `llama` without values, its seconds of CPU, and the peak memory of this
     process."""
     config = {**models.shipped_config("llama"), "D": 4096, "h": 32, "h_kv": 8, "T_max": LONGEST, "L": blocks}
@@ -237,7 +237,7 @@ def tracing_deep(blocks: int) -> tuple[int, float, int]:
     return len(trace.ops), time.process_time() - started, _peak()
 
 
-def tracing_long(length: int) -> tuple[float, int]:
+def measure_long_trace(length: int) -> tuple[float, int]:
     """Return the seconds of CPU of tracing real tokens of that number, and this process' peak memory."""
     net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
     started = time.process_time()
@@ -260,7 +260,7 @@ def _solving() -> Iterator[dict]:
     yield _row("solving the symbolic shapes of vit", [_in_a_new_process("solving") for _ in range(3)], "s", 0.5)
 
 
-def solving() -> float:
+def measure_solution() -> float:
     """Return the seconds of the first solution of a run of vit, with the runs at the probed sizes."""
     model = tracer.load("vit")
     with torch.no_grad():
@@ -295,7 +295,7 @@ def changing_first() -> float:
     return _seconds(lambda: model.trace(change={"block3.attention.weights": "drop_heads(1)"}))
 
 
-def deriving() -> float:
+def measure_derivation() -> float:
     """Return the seconds of deriving the book of vit, and proving all of it, once its run is recorded and solved."""
     model = tracer.load("vit")
     with torch.no_grad():

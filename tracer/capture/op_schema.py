@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from tracer.ops import CONCATENATIONS, LINEAR, MATMULS, RESHAPES, SOFTMAXES, having, is_layout, schema
+from tracer.ops import CONCATENATIONS, LINEAR, MATMULS, RESHAPES, SOFTMAXES, is_layout, ops_with, schema
 from tracer.utils.internals.torch_internals import HigherOrderOperator, function_schema, has_composite_kernel
 
-VIEWS = RESHAPES | having("alias", "copy")
+VIEWS = RESHAPES | ops_with("alias", "copy")
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
 PRODUCTS = MATMULS
@@ -20,9 +20,9 @@ PROJECTIONS = MATMULS | LINEAR
 ATTENTION = {
     **dict.fromkeys(LINEAR, "mixing"),
     **dict.fromkeys(MATMULS, "product"),
-    **dict.fromkeys(SOFTMAXES | having("log-softmax"), "softmax"),
-    **dict.fromkeys(having("score"), "elementwise"),
-    **dict.fromkeys(having("reduce"), "reduction"),
+    **dict.fromkeys(SOFTMAXES | ops_with("log-softmax"), "softmax"),
+    **dict.fromkeys(ops_with("score"), "elementwise"),
+    **dict.fromkeys(ops_with("reduce"), "reduction"),
 }
 """What part an op may have in attention that is written out; fused kernels go by their own names."""
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tracer.capture.composite_calls import Call, CallRunner
 from tracer.capture.op_schema import OpKind, kind, tensors
 from tracer.capture.tensors.producers import CONSTANT
-from tracer.ops import NO_LABEL, having
+from tracer.ops import NO_LABEL, ops_with
 
 LARGEST = 1 << 20
 """Numbers of a tensor that is compared with that of another run at most."""
@@ -23,7 +23,7 @@ LARGEST = 1 << 20
 NUMERIC = frozenset((int, float))
 FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))
 """Arguments that are not numbers and say what a call computes."""
-SHAPED = having("shape-arguments")
+SHAPED = ops_with("shape-arguments")
 """Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
 
 

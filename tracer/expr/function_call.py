@@ -176,12 +176,12 @@ class _FunctionCall(_WithFields):
 
     word = ""
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         """Return the settings that are printed below the word, in order."""
         return []
 
     def _latex(self, printer) -> str:
-        return call_latex(self.word, self.below(printer), [printer._print(operand) for operand in self.operands])
+        return call_latex(self.word, self.subscripts(printer), [printer._print(operand) for operand in self.operands])
 
     def infer(self, same, *shapes) -> Shape:
         return broadcast(same, *shapes)

@@ -101,7 +101,7 @@ class Node(sympy.Expr):
         it. Raise TooMany for more than `MOST`."""
         return list_terms(self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors), tensors)
 
-    def inside(self, printer) -> str:
+    def factor_latex(self, printer) -> str:
         """Return this node's LaTeX as a factor."""
         text = printer._print(self)
         return rf"\left({text}\right)" if self.needs_parens else text
@@ -180,10 +180,10 @@ def latex(node: sympy.Basic) -> str:
 
 def statement(tensor: Tensor, node: Node) -> str:
     """Return the LaTeX of the whole line `made = node`, with the indices of its cells."""
-    return f"{below(tensor.name, node.cells) if node.cells else tensor.name} = {latex(node)}"
+    return f"{with_subscript(tensor.name, node.cells) if node.cells else tensor.name} = {latex(node)}"
 
 
-def below(name: str, indices: str) -> str:
+def with_subscript(name: str, indices: str) -> str:
     r"""Return a name with a subscript: `\mathbf{M}_{ij}`; in braces if it has a subscript already, or for a row,
     `{\mathbf{Y}}_{[\,j\,]}`."""
     if indices.startswith("["):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tracer.capture.composite_calls import Call, Ref, refs
 from tracer.graph.dataflow import Graph
-from tracer.ops import ANCHORS, ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, having
+from tracer.ops import ANCHORS, ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, ops_with
 
 
 class AttentionSite(NamedTuple):
@@ -131,7 +131,7 @@ def _find_score_product(graph: Graph, call: Call) -> int | None:
     return None
 
 
-POWERS = having("exponential")
+POWERS = ops_with("exponential")
 """What slopes that halve from head to head are made by."""
 
 

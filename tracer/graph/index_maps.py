@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tracer.capture.composite_calls import Call, Ref
-from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, having
+from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, ops_with
 from tracer.utils.internals.torch_internals import function_schema
 
 ALL_CELLS = 2**16
@@ -25,7 +25,7 @@ SOME_CELLS = 2**14
 """Number of elements that are sampled from a larger map, besides its corners."""
 
 
-REPEATS_AXES = having("repeat")
+REPEATS_AXES = ops_with("repeat")
 """Layouts that repeat numbers along each axis separately, such as `repeat_interleave` with an axis."""
 
 

@@ -26,7 +26,7 @@ def lower_loop(writer, call: Call) -> Node:
     """Lower the call of a rolled loop to a `Scan`."""
     body = call.arguments["body"]
     values = [writer.value(ref.key) for ref in call.arguments["operands"]]
-    own = writer.own(call.outputs[0].key)
+    own = writer.inner_tensor(call.outputs[0].key)
     length = writer.shapes.of(call.outputs[0].key)[body.axis]
     operands, places, parts = [], [], {}
     whole = {ref.key: node for ref, node in zip(call.arguments["operands"], values, strict=True)}
@@ -72,4 +72,4 @@ def _lower_body(writer, body, parts: dict[str, Tensor]) -> Node:
     """Lower one iteration, with these placeholders for its operands."""
     outputs = tuple(ref for call in body.calls for ref in call.outputs if ref.key == body.key)
     graph = Graph.of(CallLog(entries=list(body.calls), outputs=outputs), has_lowering)
-    return writer.within(graph, NoSteps(graph), parts).value(body.key)
+    return writer.for_subgraph(graph, NoSteps(graph), parts).value(body.key)

@@ -10,7 +10,7 @@ from functools import cache
 from tracer.ops.schema import COMPUTING, FUSED, ORDER, OTHER, TRAITS, Op
 from tracer.ops.table import OPS
 
-__all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "having", "is_layout", "schema"]
+__all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "is_layout", "ops_with", "schema"]
 
 _SCHEMAS = {op.name: op for op in OPS}
 
@@ -27,7 +27,7 @@ def schema(name: str) -> Op:
     return _SCHEMAS.get(name) or _SCHEMAS.get(base(name)) or Op(name)
 
 
-def having(*traits: str) -> frozenset[str]:
+def ops_with(*traits: str) -> frozenset[str]:
     """Return the names of all ops with one of these traits. KeyError for a trait that no op has."""
     return frozenset().union(*(_BY_TRAIT[trait] for trait in traits))
 
@@ -71,41 +71,41 @@ def _by_trait() -> dict[str, frozenset[str]]:
 
 _BY_TRAIT = _by_trait()
 
-RESHAPES = having("reshape")
-SQUEEZES = having("squeeze")
-TRANSPOSES = having("transpose")
-LAYOUTS = having("layout")
-NOOP_VIEWS = RESHAPES | having("slice", "expand")
+RESHAPES = ops_with("reshape")
+SQUEEZES = ops_with("squeeze")
+TRANSPOSES = ops_with("transpose")
+LAYOUTS = ops_with("layout")
+NOOP_VIEWS = RESHAPES | ops_with("slice", "expand")
 """Layouts that change nothing where they return the shape that they take."""
-IDENTITIES = having("identity")
-JOINS = having("concat")
-PADS = having("pad")
-FACTORIES = having("factory")
-MATMULS = having("matmul")
-LINEAR = having("linear")
-CONVOLUTIONS = having("convolution")
-PROJECTIONS = having("projection")
-SOFTMAXES = having("softmax")
-NORMS = having("norm")
-ARITHMETIC = having("arithmetic")
-ACTIVATIONS = having("activation")
-POINTWISE = having("pointwise")
-SPLITS = having("split")
-REPEATS = having("expand", "repeat")
+IDENTITIES = ops_with("identity")
+JOINS = ops_with("concat")
+PADS = ops_with("pad")
+FACTORIES = ops_with("factory")
+MATMULS = ops_with("matmul")
+LINEAR = ops_with("linear")
+CONVOLUTIONS = ops_with("convolution")
+PROJECTIONS = ops_with("projection")
+SOFTMAXES = ops_with("softmax")
+NORMS = ops_with("norm")
+ARITHMETIC = ops_with("arithmetic")
+ACTIVATIONS = ops_with("activation")
+POINTWISE = ops_with("pointwise")
+SPLITS = ops_with("split")
+REPEATS = ops_with("expand", "repeat")
 """Layouts that may return more numbers than they take."""
-LOOKUPS = having("lookup")
-COMPARES = having("compare")
-MASK_BUILDERS = having("mask-builder")
-ARGREDUCES = having("argreduce")
-SCATTER_REDUCES = having("scatter-reduce")
-UNINITIALISED = having("uninitialised")
-RECURRENT = having("recurrent")
-OVERWRITES = having("overwrite")
-CONCATENATIONS = having("concat", "stack")
-SHAPE_ONLY = having("shape-only")
-AMBIGUOUS = having("ambiguous")
-LEAVING_OUT = having("leaves-out")
-ANCHORS = having("anchor")
+LOOKUPS = ops_with("lookup")
+COMPARES = ops_with("compare")
+MASK_BUILDERS = ops_with("mask-builder")
+ARGREDUCES = ops_with("argreduce")
+SCATTER_REDUCES = ops_with("scatter-reduce")
+UNINITIALISED = ops_with("uninitialised")
+RECURRENT = ops_with("recurrent")
+OVERWRITES = ops_with("overwrite")
+CONCATENATIONS = ops_with("concat", "stack")
+SHAPE_ONLY = ops_with("shape-only")
+AMBIGUOUS = ops_with("ambiguous")
+LEAVING_OUT = ops_with("leaves-out")
+ANCHORS = ops_with("anchor")
 NO_LABEL = -(2**63)
 """In the place of a label that is left out, where there is none: no label is this number."""
 ATTENTION = "scaled_dot_product_attention"

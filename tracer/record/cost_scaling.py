@@ -90,7 +90,7 @@ class Scaling:
                 curves[part].append(evaluate(text, moved) or 0)
         return curves
 
-    def crossing(self, sizes: Mapping[str, int]) -> float | None:
+    def crossover_length(self, sizes: Mapping[str, int]) -> float | None:
         """Return the length at which the two products of attention cost as much as the MLP, at the other sizes in
         `sizes`; None where they never do."""
         if not {SCORES, MIXED, MLP} <= self.parts.keys():

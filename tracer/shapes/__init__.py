@@ -20,10 +20,10 @@ from tracer.capture import OpEvent, Recording, record
 from tracer.capture.composite_calls import Call, CallLog
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.capture.tensors.logged_sizes import SizeLog
-from tracer.ops import having, schema
+from tracer.ops import ops_with, schema
 from tracer.ops.schema import UNARY
 from tracer.shapes.batch_of_one import respell
-from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, diverging, repeated_pairs
+from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, find_diverging_ops, repeated_pairs
 from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
@@ -56,7 +56,7 @@ LEAST = 3
 ASKED = "prim.device"
 """The op that tensors without values run where others are asked for their device."""
 
-READS = having("data-dependent")
+READS = ops_with("data-dependent")
 """Ops whose numbers or sizes depend on values."""
 AT_SOME = "this op runs only at some sizes: solved with"
 """Beginning of the note of an op that is missing at some sizes; the held size follows."""
@@ -141,7 +141,7 @@ class Vocabulary:
                 self.recordings[key] = recording
         return recording
 
-    def others(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
+    def probe_other_values(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
         """Run the model at these sizes on other values of the input and return the recordings.
 
         There are `FREE` of them if the model `reads` values, since a number can be equal by chance; else one. Raise the
@@ -295,7 +295,7 @@ def solve(
     problem = ""
     if vocabulary.mode is None:
         try:
-            others = vocabulary.others(probes[0], reads_values(run))
+            others = vocabulary.probe_other_values(probes[0], reads_values(run))
         except Exception as error:
             problem, others = UNCOMPARED.format(reason(error)), []
         for recording in others:
@@ -515,7 +515,7 @@ class PartialSolution:
     def diverge(self, calls: Sequence[Call]) -> None:
         """Note the ops that take something else in the probes."""
         for probe, match in self.probes:
-            self.diverging.update(diverging(self.run, self.returned, calls, probe, match))
+            self.diverging.update(find_diverging_ops(self.run, self.returned, calls, probe, match))
             self.iterations.update(repeated_pairs(match))
 
     def compare(self, reference: Recording, two: Recording) -> list[int]:

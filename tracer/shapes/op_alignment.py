@@ -9,13 +9,13 @@ from difflib import SequenceMatcher
 from tracer.capture import OpEvent, Recording
 from tracer.capture.composite_calls import Call
 from tracer.capture.op_schema import VIEWS
-from tracer.ops import CONCATENATIONS, having
+from tracer.ops import CONCATENATIONS, ops_with
 from tracer.shapes.batch_of_one import is_in_probe
 from tracer.shapes.scalar_solver import CallIndex
 
 JOINS = CONCATENATIONS
 """Ops with as many operands as a loop has iterations."""
-DEALS = having("split") | {"unbind"}
+DEALS = ops_with("split") | {"unbind"}
 """Ops with as many results as a loop has iterations."""
 
 LONGEST = 2000
@@ -24,7 +24,7 @@ LONGEST = 2000
 GENERATED = "<"
 """Prefix of the file name of generated code; the name differs in each copy."""
 
-COPIES = having("copy")
+COPIES = ops_with("copy")
 
 ARGUMENT = -1
 """What stands for a producer where an op differs in its arguments, is there at some sizes only, or is returned at some
@@ -205,7 +205,7 @@ def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
             last[j] = i
 
 
-def diverging(
+def find_diverging_ops(
     run: Sequence[OpEvent], returned: Sequence[int | str], calls: Sequence[Call], probe: Recording, match: Match
 ) -> Iterator[tuple[int, int]]:
     """Yield each op of a run that takes something else in a probe, with the producer that is another one there.

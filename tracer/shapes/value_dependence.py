@@ -40,7 +40,7 @@ def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
     entries, places = list(partial_solution.entries.values()), list(range(len(run)))
     traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
     notes = [""] * len(run)
-    for elsewhere in vocabulary.others({}, reads_values(run)):
+    for elsewhere in vocabulary.probe_other_values({}, reads_values(run)):
         for i in partial_solution.compare(traced, elsewhere):
             notes[i] = OF_DATA
     if not (any(notes) or partial_solution.scalars or partial_solution.brought):

@@ -175,7 +175,7 @@ def latex(expression: str | sympy.Expr) -> str:
     return _latex(expression)
 
 
-def flowing(formula: str) -> str:
+def inline_latex(formula: str) -> str:
     r"""Return a formula as LaTeX for running text: its parentheses do not grow, so that a line may break between its
     terms."""
     return latex(formula).replace(r"\left(", "(").replace(r"\right)", ")")

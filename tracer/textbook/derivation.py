@@ -168,7 +168,7 @@ def _derive(
     graph, named = run_passes(Graph.of(calls, has_lowering, varying), numbers, spelled)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = ModuleTree(graph)
-    plan = StepPlan(graph, shapes, places, hints.apart)
+    plan = StepPlan(graph, shapes, places, hints.separates)
     roles = Roles(plan, places)
     parts = {key: step_labels.part(roles, key, shapes.of(key)) for key in plan.lines}
     first = step_labels.ids(roles, parts)

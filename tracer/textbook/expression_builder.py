@@ -21,12 +21,12 @@ from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.loop import NoSteps, lower_loop
 from tracer.lowering.rearrangements import RearrangePrinter
 from tracer.lowering.simplify_named import simplify
-from tracer.ops import base, having, schema
+from tracer.ops import base, ops_with, schema
 from tracer.record import dtype_name
 from tracer.textbook.parameter_symbols import ParameterSymbols
 from tracer.textbook.step_selection import StepPlan
 
-BROADCASTING = having("broadcast")
+BROADCASTING = ops_with("broadcast")
 """Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
@@ -77,7 +77,7 @@ class ExpressionBuilder:
         self.transposed: set[str] = set()
         """The parameters that the lines read with their last two axes exchanged."""
 
-    def within(self, graph: Graph, plan, parts: dict[str, Any]) -> ExpressionBuilder:
+    def for_subgraph(self, graph: Graph, plan, parts: dict[str, Any]) -> ExpressionBuilder:
         """Return a builder for a subgraph with these tensors as its inputs."""
         builder = ExpressionBuilder(graph, plan, self.names, self.shapes.for_graph(graph), self.fits)
         builder._parts, builder._maps = parts, self._maps
@@ -104,7 +104,7 @@ class ExpressionBuilder:
         """Return the tensor that a line computes, which is not what later lines read if it was changed."""
         return Tensor(self.names.of[key], self.shapes.of(key), self.ids[key])
 
-    def own(self, key: str) -> Tensor:
+    def inner_tensor(self, key: str) -> Tensor:
         """Return the tensor that a value computed in steps has inside of its own equation, also if it was changed."""
         return self.line(key) if key in self.changed else self.tensor(key)
 
@@ -129,7 +129,7 @@ class ExpressionBuilder:
         before = {key for key in graph.ref if key.startswith("parameter ")} | {change.before.key}
         parts = {key: self.tensor(key) for key in read} | changed | {key: self.before_change(key) for key in before}
         parts.pop(change.after.key, None)
-        builder = self.within(graph, NoSteps(graph), parts)
+        builder = self.for_subgraph(graph, NoSteps(graph), parts)
         builder._constants = self._constants
         return builder.value(change.after.key)
 

@@ -96,7 +96,7 @@ class Hints:
         self.fitted.update(matching)
         return matching[-1].letter if matching else ""
 
-    def apart(self, call: str, module: str) -> bool:
+    def separates(self, call: str, module: str) -> bool:
         """Return whether a hint gives the result of a call a line of its own."""
         matching = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
         self.fitted.update(matching)

@@ -85,7 +85,7 @@ class ParameterSymbols(StepSymbols):
         lines = dict.fromkeys(line for line, _ in uses)
         line = next(iter(lines)) if len(lines) == 1 else None
         role = self._roles.of.get(line, "") if line else ""
-        above = self.above(module)
+        above = self.superscript(module)
         calls = {call for _, call in uses}
         if calls & {"experts"}:
             call = self._graph.call_of(self._roles.plan.computed_key(uses[0][0]))
@@ -133,7 +133,7 @@ class ParameterSymbols(StepSymbols):
         """Return the subscript of one of several position tables, from its name."""
         word = next((short for known, short in TOWERS.items() if known in own.lower()), "")
         others = [table for table in self._users if table != key and "pos" in table.rpartition(".")[2].lower()]
-        alike = [table for table in others if not self.above(table.removeprefix("parameter ").rpartition(".")[0])]
+        alike = [table for table in others if not self.superscript(table.removeprefix("parameter ").rpartition(".")[0])]
         return rf"\mathrm{{{word}}}" if word and alike else ""
 
     def _below(self, line: str | None, role: str, of_norm: bool) -> str:

@@ -106,7 +106,7 @@ class Roles:
         number, _ = self.graph.instance.get((call.module, call.call), (-1, 0))
         return self.graph.modules[number].kind if number >= 0 else ""
 
-    def inside(self, key: str) -> set[str]:
+    def call_names(self, key: str) -> set[str]:
         """Return the names of all calls in a line."""
         raw = self.plan.raw(key)
         return {base(self.graph.calls[i].name) for i in self.plan.inner_calls[raw]} if raw is not None else set()
@@ -199,7 +199,7 @@ class Roles:
             call = self.call(key)
             if call is None or key in self.of:
                 continue
-            inside = self.inside(key)
+            inside = self.call_names(key)
             operands = self.call_inputs(key)
             computed = all(graph.depends[ref.key] == "x" for ref in operands)
             adds = computed or "O" in self.of_operands(key)  # to queries that are 0 for a start, too
@@ -250,7 +250,7 @@ class Roles:
         products."""
         if self.name(key) in ACTIVATIONS:
             return True
-        inside = self.inside(key)
+        inside = self.call_names(key)
         if len(self.operands[key]) != 1 or not inside <= POINTWISE or inside <= ARITHMETIC:
             return False
         calls = (self.graph.calls[i] for i in self.plan.inner_calls[self.plan.computed_key(key)])
@@ -424,12 +424,12 @@ def _find_embeddings(roles: Roles) -> None:
             _looked_up(roles, key, call)
         elif name == "sinusoids":
             roles.of[key] = "P"
-        elif name == "mul" and "embedding" in roles.inside(key):
+        elif name == "mul" and "embedding" in roles.call_names(key):
             roles.of[key] = "E"
         elif name == "add" and _adds_places(roles, key):
             roles.of[key] = "position"
-        elif name in ("cos", "sin") or ({"cos", "sin"} & roles.inside(key) and name == "mul"):
-            roles.of[key] = "cosine" if "cos" in roles.inside(key) else "sine"
+        elif name in ("cos", "sin") or ({"cos", "sin"} & roles.call_names(key) and name == "mul"):
+            roles.of[key] = "cosine" if "cos" in roles.call_names(key) else "sine"
             for operand in roles.operands[key]:
                 roles.of.setdefault(operand, "angles" if graph.ref[operand].dtype.is_floating_point else "places")
                 for places in roles.operands[operand]:

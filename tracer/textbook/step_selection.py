@@ -46,8 +46,8 @@ class StepPlan:
     share. `inner_calls[key]` are the calls in a line.
     """
 
-    def __init__(self, graph: Graph, shapes: Shapes, places: ModuleTree, apart: Callable[[str, str], bool]):
-        self.graph, self._shapes, self.apart = graph, shapes, apart
+    def __init__(self, graph: Graph, shapes: Shapes, places: ModuleTree, separates: Callable[[str, str], bool]):
+        self.graph, self._shapes, self.separates = graph, shapes, separates
         self.named: dict[str, str] = {}
         self.ends: dict[str, str] = {}
         self.cost: dict[str, int] = {}
@@ -204,7 +204,7 @@ class StepPlan:
     def _layouts_apart(self) -> None:
         """Give layouts lines of their own where hints ask for it."""
         for index, call in enumerate(self.graph.calls):
-            if self.graph.kind[index] != "compute" and self.apart(base(call.name), call.module):
+            if self.graph.kind[index] != "compute" and self.separates(base(call.name), call.module):
                 self.named.update({ref.key: "layout" for ref in call.outputs if ref.key in self.graph.live})
 
     def operands(self, key: str) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
         return False
     if not consumers or returned:
         return False
-    if plan.apart(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
+    if plan.separates(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
         return False
     constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
     if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias_role(graph, key)):

@@ -81,7 +81,7 @@ class StepSymbols:
         """Return the LaTeX of a mask that only a kernel in a tower has, in no block."""
         return self._unlike(r"\mathbf{M}", "", rf"\mathrm{{{mark}}}" if (mark := self._places.tower(part)) else "")
 
-    def above(self, module: str) -> str:
+    def superscript(self, module: str) -> str:
         """Return the superscript of a module's lines: its tower and the number of its block."""
         tower, numbers = self._places.tower(module), self._places.numbers(module)
         return " ".join(([rf"\mathrm{{{tower}}}"] if tower else []) + ([f"({numbers})"] if numbers else []))
@@ -93,13 +93,13 @@ class StepSymbols:
             hinted, _, own = hinted[:-1].rpartition("^{")
         letter, _, below = hinted.partition("_")
         below = below[1:-1] if below.startswith("{") else below
-        return letter, below, " ".join(filter(None, (self.above(module), own)))
+        return letter, below, " ".join(filter(None, (self.superscript(module), own)))
 
     def _line(self, key: str) -> tuple[str, str, str]:
         """Return the letter of a line, its subscript and its superscript."""
         roles = self._roles
         role, module = roles.of.get(key, ""), roles.module(key)
-        above = self.above(module)
+        above = self.superscript(module)
         if key in roles.first:
             tower = rf"\mathrm{{{mark}}}" if (mark := roles.first[key]) else ""
             return r"\mathbf{X}", "", " ".join(filter(None, (above or tower, "(0)")))

@@ -40,7 +40,7 @@ from tracer.tracing.primitive_records import decompositions
 from tracer.tracing.proofs.counterfactual import Replay
 from tracer.tracing.proofs.deferred_proofs import DeferredProofs
 from tracer.tracing.proofs.rerun import Rerun
-from tracer.tracing.proofs.step_proof import Values, alike, alike_here, same_size
+from tracer.tracing.proofs.step_proof import Values, run_size_matcher, same_size, size_matcher
 from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
 from tracer.tracing.step_records import steps_of
 from tracer.utils.devices import copy_to_cpu
@@ -454,10 +454,12 @@ def lay_book(
         return Textbook(), same
     at = tuple(sizes.items())
     try:
-        book = derive(recording, solution, sizes, same, alike(same, at), alike_here(at), hints, lend, spelled)
+        book = derive(
+            recording, solution, sizes, same, size_matcher(same, at), run_size_matcher(at), hints, lend, spelled
+        )
     except Exception as error:  # the run is there all the same: its operations, shapes and attention
         book = Textbook(problems=[f"its equations could not be derived ({describe_error(error)})"])
-    return book, alike_here(at)
+    return book, run_size_matcher(at)
 
 
 def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:

@@ -48,7 +48,7 @@ def steps_of(
     if not value:
         return steps, lines
     records = []
-    proofs = rerun.prove(rerun.lacking(lines, value), lines) if rerun else {}
+    proofs = rerun.prove(rerun.missing_lines(lines, value), lines) if rerun else {}
     with doing("Proving its equations"):
         for number, (step, line) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")

@@ -66,7 +66,7 @@ def offers() -> tuple[Recommendation, ...]:
     return tuple(offer for offer in OFFERS if available(offer.name.partition(":")[0]))
 
 
-def here(offer: Recommendation) -> bool:
+def is_downloaded(offer: Recommendation) -> bool:
     """Return whether the weights are on this machine, without network, and importing nothing but the hub's client."""
     if offer.place == PYTORCH:
         return (folder(offer) / offer.file).is_file()

@@ -327,7 +327,7 @@ def _hiding(result: SurveyResult) -> None:
     st.subheader("Is the map what the model used?")
     means = {words: float(np.nanmean(result.hiding[way])) for way, words in WAYS.items()}
     spreads = {words: float(np.nanstd(result.hiding[way])) for way, words in WAYS.items()}
-    draw = partial(survey_charts.hiding, means, spreads, "change of the probability, points")
+    draw = partial(survey_charts.draw_hiding_test, means, spreads, "change of the probability, points")
     left, right = st.columns(2)
     hidden = result.hiding["hidden"][np.isfinite(result.hiding["hidden"])]
     numbers = "; ".join(f"{words}: {with_sign(value)} points" for words, value in means.items())

@@ -39,7 +39,7 @@ NONE = ":gray-badge[:material/remove: does not apply to this model]"
 def show(claims: Sequence[str]) -> None:
     """Show the one of `claims` that the URL names, on the note's own run; else a choice of model and the cards."""
     if "claim" in st.query_params and (name := url_state.choice("claim", claims, "")):
-        alone(name)
+        show_claim(name)
         return
     trace, model, _ = run()
     from tracer.lessons.notes import claim_cards  # loads torch
@@ -84,7 +84,7 @@ def _measure(model, trace: Trace) -> dict:
     return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
 
 
-def alone(name: str) -> None:
+def show_claim(name: str) -> None:
     """Show one claim on the runs of the notes that make it: its statements, the numbers, and links to the places that
     show it."""
     from tracer.lessons.notes.claims import statements  # loads torch

@@ -105,7 +105,7 @@ def show_formulas(scaling: Scaling) -> None:
         "Numbers in all activations, the tensors that the steps compute": scaling.tensors,
     }
     lines = [
-        f"**{label}**\n\n$$\n{notation.flowing(formula)}\n$$"
+        f"**{label}**\n\n$$\n{notation.inline_latex(formula)}\n$$"
         for label, formula in formulas.items()
         if formula != "?" and not formula.isdecimal()
     ]

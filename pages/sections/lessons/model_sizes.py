@@ -189,7 +189,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
     from tracer.figures.tables import cost_curves as figures  # loads plotly
 
     at = tuple(sorted(now.items()))
-    meets = render_cache.of(scaling, ("meets", at), lambda: [scaling.crossing(now)])[0]
+    meets = render_cache.of(scaling, ("meets", at), lambda: [scaling.crossover_length(now)])[0]
     grown = {scaling.length: "As the sequence grows", "D": "As the model grows wider"}
     names = [name for name in grown if name in now]
     for place, name in zip(st.columns(len(names), gap="large"), names, strict=True):

@@ -82,7 +82,7 @@ def sizes() -> tuple[PositionSizes, int]:
     return PositionSizes(length, width, heads, causal == "on"), head
 
 
-def own(known: Collection[str]) -> str | None:
+def kind_of_run(known: Collection[str]) -> str | None:
     """Return the kind of positions of the chosen model, by the lines of its run; None where it is none of these, or a
     library's model did not run."""
     name, option = model_name(), dict(session.options()).get("positions")

@@ -112,7 +112,7 @@ def _cost(trace: Trace, record: ModuleRecord) -> None:
         ("parameters", cost.params, cost.params_symbolic, trace.params),
         ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
     ):
-        symbols = f" $= {notation.flowing(formula)}$" if value and formula not in ("?", str(value)) else ""
+        symbols = f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
         share = f", {value / total:.0%} of the model’s" if total and 0 < value < total else ""
         st.markdown(f"**{value:,}** {what}{symbols}{share}")
     if not cost.counted:

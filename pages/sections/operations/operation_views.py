@@ -56,7 +56,7 @@ def zoom(trace: Trace) -> str:
     return level
 
 
-def listing(trace: Trace, level: str) -> None:
+def draw_table(trace: Trace, level: str) -> None:
     """Draw the table; a chosen row is shown below it."""
     chosen = _marked_row(trace, level)
     opened = op_primitives.opened_primitives(trace, number(trace)) if level == "primitives" else ()
@@ -235,7 +235,7 @@ def _cost(op: Op) -> None:
         if value is None:
             st.markdown(f"{name}: **not counted**")
             continue
-        symbols = f" $= {notation.flowing(formula)}$" if value and formula not in ("?", str(value)) else ""
+        symbols = f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
         symbols += ", not known in symbols" if value and formula == "?" and solved else ""
         st.markdown(f"**{value:,}** {name}{symbols}")
     if op.parameters:
@@ -268,7 +268,7 @@ def _parts(trace: Trace, op: Op) -> None:
     parts_of_op, steps = parts(trace, op.index), {step.id: step for step in trace.steps}
     if len(parts_of_op) > 1:
         for id, (flops, formula) in parts_of_op.items():
-            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.flowing(formula)}$"
+            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.inline_latex(formula)}$"
             st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${symbols}")
 
 

@@ -54,7 +54,7 @@ def result_text(trace: Trace) -> str:
     return shorten(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
 
 
-def more(trace: Trace) -> dict[str, Callable[[], None]]:
+def further_views(trace: Trace) -> dict[str, Callable[[], None]]:
     """Return further views of a result by name, each drawn when called."""
     if kind(trace) == "reconstruction":
         return {"What it draws": partial(_draw_reconstruction, trace)}

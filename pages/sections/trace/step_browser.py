@@ -60,7 +60,7 @@ def browse(trace: Trace, step: Step) -> None:
     index = wanted.get("index", ())
     packed = of(shown, ("steps", start, *index), lambda: step_payload.pack(shown, start, index))
     facts = {"run": run, "step": now.at, "turn": now.turn} | browser_position.facts(now)
-    facts |= {"prove": waiting, "checking": session.checking()}
+    facts |= {"prove": waiting, "checking": session.is_check_pending()}
     components.stepper(facts, packed)
 
 

@@ -30,7 +30,7 @@ def show(plain: Trace) -> None:
     from tracer.changes.options import Option
 
     try:
-        attended = hiding_test.most_attended(plain)
+        attended = hiding_test.rank_by_attention(plain)
     except ValueError:
         return
     counts = list(dict.fromkeys(max(1, len(attended) // share) for share in SHARES))

@@ -12,7 +12,7 @@ from math import prod
 
 import torch
 
-from tracer.ops import RESHAPES, SQUEEZES, having
+from tracer.ops import RESHAPES, SQUEEZES, ops_with
 
 
 class Atom:
@@ -29,9 +29,9 @@ class Atom:
         self.parts = parts = Atom(first, (self,)), Atom(self.size // first, (self,))
         return parts
 
-    def within(self, others) -> bool:
+    def is_part_of(self, others) -> bool:
         """Return whether it is one of `others`, or a part of one."""
-        return self in others or any(atom.within(others) for atom in self.of)
+        return self in others or any(atom.is_part_of(others) for atom in self.of)
 
 
 Axes = tuple[tuple[Atom, ...], ...]
@@ -79,11 +79,11 @@ def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
 
 
 ORDERED = RESHAPES | SQUEEZES
-COPIES = having("alias", "copy", "cast") | {"copy"}
+COPIES = ops_with("alias", "copy", "cast") | {"copy"}
 SWAPS = {"t": (0, 1), "mT": (-2, -1)}
-RANGES = having("slice", "split")
-SELECTS = having("select")
-REDUCTIONS = having("reduce")
+RANGES = ops_with("slice", "split")
+SELECTS = ops_with("select")
+REDUCTIONS = ops_with("reduce")
 
 
 def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:

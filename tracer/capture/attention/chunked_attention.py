@@ -109,9 +109,9 @@ class ChunkMerger:
         if context.axes is None or axis is None or not -len(context.axes) <= axis < len(context.axes):
             return ""
         own = leaves(context.axes[axis])
-        if any(atom.within(leaves(context.queries)) for atom in own):
+        if any(atom.is_part_of(leaves(context.queries)) for atom in own):
             return "queries"
-        if any(atom.within(leaves(context.features)) for atom in own):
+        if any(atom.is_part_of(leaves(context.features)) for atom in own):
             return "heads"
         return "batch" if own or axis in (0, -len(context.axes)) else "heads"
 

@@ -133,7 +133,7 @@ class AttentionDetector:
             on = [
                 i
                 for i, axis in enumerate(axes)
-                if leaves(axis) and all(a.within(leaves(features)) for a in leaves(axis))
+                if leaves(axis) and all(a.is_part_of(leaves(features)) for a in leaves(axis))
             ]
             over = "channels" if q.dim() - 2 in on else "tokens"
             own = [i for i in on if i < q.dim() - 2]
@@ -205,7 +205,7 @@ class AttentionDetector:
             self._add(record, ran, changed)
         self._followed.end(together)
         new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
-        features = [atom for atom in new if not atom.within(weights.queries)]
+        features = [atom for atom in new if not atom.is_part_of(weights.queries)]
         self._pieces.begin(index, number, taken.axes, weights.queries, (*features, *weights.heads))
         self._pieces.group_heads([i for i in range(number, len(self.records)) if not self.records[i].problem])
 

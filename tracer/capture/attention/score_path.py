@@ -299,7 +299,7 @@ def _beside(shape, axes: Axes) -> Axes:
 def _on(atom: Atom, axis) -> bool:
     """Return whether an atom lies on this axis."""
     own = leaves(axis)
-    return any(leaf.within(own) for leaf in leaves((atom,)))
+    return any(leaf.is_part_of(own) for leaf in leaves((atom,)))
 
 
 DEPTH = 64
@@ -384,7 +384,7 @@ class ScoreReader:
             except PathLost:
                 continue
             inner = leaves(way.axes[-1 if operand == 0 else -2])
-            if inner and all(atom.within(way.batch) for atom in inner):
+            if inner and all(atom.is_part_of(way.batch) for atom in inner):
                 steps.append(PathStep(call.index, call, first + operand, shape))
                 return product, steps
         return None

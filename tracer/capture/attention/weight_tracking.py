@@ -9,9 +9,9 @@ import torch
 from tracer.capture.attention.axis_tracking import Atom, Axes, axes_after, leaves
 from tracer.capture.attention.score_path import ScoreReader
 from tracer.capture.op_schema import PRODUCTS, OpKind
-from tracer.ops import SHAPE_ONLY, having
+from tracer.ops import SHAPE_ONLY, ops_with
 
-MOVEMENTS = having("movement")
+MOVEMENTS = ops_with("movement")
 
 
 class AttentionWeights(NamedTuple):
@@ -99,7 +99,7 @@ class WeightTracker:
         inner = None if axes is None else leaves(axes[-1 if left else -2])
         new = (Atom(shape[-1 if left else -2]),)
         output_axes = None if axes is None else (*axes[:-1], new) if left else (*axes[:-2], new, axes[-1])
-        if inner is None or any(atom.within(weights.keys) for atom in inner) or not (inner or weights.keys):
+        if inner is None or any(atom.is_part_of(weights.keys) for atom in inner) or not (inner or weights.keys):
             # a linear map of weights, such as of a gate, takes no values
             learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
             return ConsumedWeights(weights, output_axes) if name in PRODUCTS and (weights.read or not learned) else None
@@ -111,7 +111,7 @@ class WeightTracker:
         were read, since other softmaxes share things out among branches."""
         axes, settings = weights.axes or (), self._reader.settings.get(index, ())
         summed = [axes[axis] for axis in (settings[0] if settings and axes else ()) or ()]
-        keys = any(atom.within(weights.keys) for axis in summed for atom in leaves(axis))
+        keys = any(atom.is_part_of(weights.keys) for axis in summed for atom in leaves(axis))
         return ConsumedWeights(weights, None) if keys and weights.read else None
 
     def _is_dropout(self, maker) -> bool:

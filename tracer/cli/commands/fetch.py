@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
         rows = [
             {
                 "name": offer.name,
-                "on this machine": "yes" if recommendations.here(offer) else "no",
+                "on this machine": "yes" if recommendations.is_downloaded(offer) else "no",
                 "size": amount(offer.size, "B"),
                 "licence": offer.licence,
                 "what": f"{offer.title}: {offer.what}",

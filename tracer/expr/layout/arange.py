@@ -78,7 +78,7 @@ class Linspace(Linear, _FunctionCall):
     fields = ("count",)
     counted, alone = None, False
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [setting_latex(self.get("count"), printer)]
 
     def infer(self, same, first, last) -> Shape:

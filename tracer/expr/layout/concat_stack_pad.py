@@ -66,7 +66,7 @@ class Stack(Copies, _FunctionCall):
     word = r"\operatorname{stack}"
     fields = ("axis",)
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [rf"\text{{axis }}{self.get('axis')}"] if self.get("axis") else []
 
     def infer(self, same, *shapes) -> Shape:
@@ -102,7 +102,7 @@ class Pad(Copies, _FunctionCall):
     word = r"\operatorname{pad}"
     fields = ("pads", "mode", "value")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         mode, value = self.get("mode"), self.get("value")
         notes = [rf"\text{{{mode}}}"] if mode else [rf"\text{{with }}{decimal(value)}"] if value else []
         return [*(setting_latex(n, printer) for n in self.get("pads")), *notes]
@@ -147,7 +147,7 @@ class Pad(Copies, _FunctionCall):
 class _Triangle(Copies, _FunctionCall):
     fields = ("diagonal",)
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [setting_latex(self.get("diagonal"), printer)] if self.get("diagonal") else []
 
     def infer(self, same, shape) -> Shape:
@@ -189,7 +189,7 @@ class Flip(Copies, _FunctionCall):
     word = r"\operatorname{flip}"
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes"), printer)
 
     def infer(self, same, shape) -> Shape:
@@ -214,9 +214,9 @@ class Roll(Flip):
     word = r"\operatorname{roll}"
     fields = ("shifts", "axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         shifts = r" \times ".join(setting_latex(n, printer) for n in self.get("shifts"))
-        return [shifts] if self.get("labels") == () else [shifts, *super().below(printer)]
+        return [shifts] if self.get("labels") == () else [shifts, *super().subscripts(printer)]
 
     def run(self, size, x) -> torch.Tensor:
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
@@ -239,13 +239,13 @@ class Full(Copies, _FunctionCall):
     word = r"\operatorname{full}"
     fields = ("shape",)
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [r" \times ".join(setting_latex(size, printer) for size in self.get("shape"))]
 
     def _latex(self, printer) -> str:
         (number,) = self.operands
         if self.get("shape") and isinstance(number, Scalar) and number.value in (0, 1):
-            return rf"\mathbf{{{int(number.value)}}}_{{{self.below(printer)[0]}}}"
+            return rf"\mathbf{{{int(number.value)}}}_{{{self.subscripts(printer)[0]}}}"
         return super()._latex(printer)
 
     def infer(self, same, x) -> Shape:

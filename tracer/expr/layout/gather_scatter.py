@@ -193,7 +193,7 @@ def _room(x, values):
 class _Along(_FunctionCall):
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes"), printer)
 
     @property
@@ -245,9 +245,9 @@ class Scatter(_Along):
     word = r"\operatorname{scatter}"
     fields = ("how", "axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         how = self.get("how")
-        return [*([rf"\text{{{how}}}"] if how else []), *super().below(printer)]
+        return [*([rf"\text{{{how}}}"] if how else []), *super().subscripts(printer)]
 
     def infer(self, same, x, index, values) -> Shape:
         return x
@@ -288,7 +288,7 @@ class OneHot(_FunctionCall):
     word = r"\operatorname{onehot}"
     fields = ("classes",)
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [setting_latex(self.get("classes"), printer)]
 
     def infer(self, same, shape) -> Shape:

@@ -20,7 +20,7 @@ class _Columns(_FunctionCall):
 
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         notes = [r" \times ".join(setting_latex(size, printer) for size in self.get("window"))]
         notes += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
         for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
@@ -88,9 +88,9 @@ class WindowSums(Linear, _Columns):
     word = r"\operatorname{col2im}"
     fields = (*_Columns.fields, "sizes")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         sizes = r" \times ".join(setting_latex(size, printer) for size in self.get("sizes"))
-        return [rf"\to {sizes}", *super().below(printer)]
+        return [rf"\to {sizes}", *super().subscripts(printer)]
 
     def infer(self, same, shape) -> Shape:
         *lead, rows, _ = shape

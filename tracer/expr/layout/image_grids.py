@@ -47,7 +47,7 @@ class RowsFrom(Indexing, Node):
     """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].inside(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
+        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-2] - self.args[1], shape[-1])

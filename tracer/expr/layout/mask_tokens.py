@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.expr.index_sets import IndexSet, Term, indices_in, shape_of
-from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.expr.provenance_rules import BroadcastLeading, Copies
 
 
@@ -14,7 +14,7 @@ class Take(Copies, Node):
 
     def _latex(self, printer) -> str:
         tokens, numbers = self.args
-        return rf"{tokens.inside(printer)}\left[{printer._print(numbers)}\right]"
+        return rf"{tokens.factor_latex(printer)}\left[{printer._print(numbers)}\right]"
 
     def infer(self, same, tokens, numbers) -> Shape:
         if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):
@@ -52,9 +52,9 @@ class Put(Copies, Node):
     cells = "[j]"
 
     def _latex(self, printer) -> str:
-        others, numbers, tokens = (operand.inside(printer) for operand in self.operands)
-        placed = rf"{below(tokens, '[i]')} & j = {below(numbers, 'i')}"
-        return rf"\begin{{cases}} {placed} \\ {below(others, '[j]')} & \text{{else}} \end{{cases}}"
+        others, numbers, tokens = (operand.factor_latex(printer) for operand in self.operands)
+        placed = rf"{with_subscript(tokens, '[i]')} & j = {with_subscript(numbers, 'i')}"
+        return rf"\begin{{cases}} {placed} \\ {with_subscript(others, '[j]')} & \text{{else}} \end{{cases}}"
 
     def infer(self, same, others, numbers, tokens) -> Shape:
         if not all(map(same, (*numbers, others[-1]), tokens)):

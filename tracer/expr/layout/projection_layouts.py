@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.layout.arange import range_latex
-from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.expr.provenance_rules import BroadcastLeading, Indexing, Layout, Slices
 
 
@@ -34,7 +34,7 @@ class Columns(Indexing, Node):
 
     def _latex(self, printer) -> str:
         start, stop = map(printer._print, self.args[1:])
-        return rf"{{{self.args[0].inside(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
+        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-1], self.args[2] - self.args[1])
@@ -52,7 +52,7 @@ class TransposeBatchSeq(Layout, Node):
 
     def _latex(self, printer) -> str:
         first, second = map(printer._print, self.args[1:])
-        return rf"{{{self.args[0].inside(printer)}}}^{{{first} \leftrightarrow {second}}}"
+        return rf"{{{self.args[0].factor_latex(printer)}}}^{{{first} \leftrightarrow {second}}}"
 
     def infer(self, same, shape) -> Shape:
         if not all(map(same, shape[:2], self.args[1:])):
@@ -120,7 +120,7 @@ class IsContiguous(Node):
 
     def _latex(self, printer) -> str:
         place = printer._print(self.args[0])
-        current, before = below(place, "j"), below(place, "j - 1")
+        current, before = with_subscript(place, "j"), with_subscript(place, "j - 1")
         return rf"\left[\,{current} - {before} = 1 \text{{ for all }} j\,\right]"
 
     def infer(self, same, shape) -> Shape:

@@ -24,7 +24,7 @@ class Interpolate(Linear, _FunctionCall):
     word = r"\operatorname{resize}"
     fields = ("sizes", "how", "corners", "ratios")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         notes = [r" \times ".join(setting_latex(number, printer) for number in self.get("sizes"))]
         notes += [rf"\text{{{self.get('how')}}}"] + [r"\text{corners}"] * bool(self.get("corners"))
         ratios = self.get("ratios")

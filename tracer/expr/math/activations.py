@@ -103,8 +103,8 @@ class Softplus(_UnaryFunction):
     word = r"\operatorname{softplus}"
     fields = ("beta", "threshold")
 
-    def below(self, printer) -> list[str]:
-        return [] if (self.get("beta"), self.get("threshold")) == (1, 20) else super().below(printer)
+    def subscripts(self, printer) -> list[str]:
+        return [] if (self.get("beta"), self.get("threshold")) == (1, 20) else super().subscripts(printer)
 
     def run(self, size, x) -> torch.Tensor:
         beta, y = self.get("beta"), x * self.get("beta")
@@ -117,8 +117,8 @@ class ELU(_UnaryFunction):
     word = r"\operatorname{ELU}"
     fields = ("alpha", "scale", "input_scale")
 
-    def below(self, printer) -> list[str]:
-        alpha, *scales = super().below(printer)
+    def subscripts(self, printer) -> list[str]:
+        alpha, *scales = super().subscripts(printer)
         return [alpha, *scales] if scales != ["1", "1"] else [alpha] if alpha != "1" else []
 
     def run(self, size, x) -> torch.Tensor:

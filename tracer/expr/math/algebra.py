@@ -13,7 +13,7 @@ def beside(factors, printer) -> str:
     """Factors side by side: `a ⊙ b` in brackets, and what has square ones, which behind a name would be its rows."""
     texts = []
     for factor in factors:
-        text = factor.inside(printer)
+        text = factor.factor_latex(printer)
         apart = isinstance(factor, Times) or (texts and text.startswith(r"\left["))
         texts.append(rf"\left({text}\right)" if apart else text)
     return r"\,".join(texts)
@@ -85,7 +85,7 @@ class Transposed(Layout, Node):
     """The last two axes exchanged."""
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].inside(printer)}}}^{{\top}}"
+        return rf"{{{self.args[0].factor_latex(printer)}}}^{{\top}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1], shape[-2])
@@ -101,7 +101,7 @@ class Row(Indexing, Node):
     """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].inside(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
+        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1])
@@ -120,7 +120,7 @@ class Times(ElementwiseProduct, Node):
 
     def _latex(self, printer) -> str:
         first, *rest = self.args
-        return r" \odot ".join([first.inside(printer), *(self._factor(argument, printer) for argument in rest)])
+        return r" \odot ".join([first.factor_latex(printer), *(self._factor(argument, printer) for argument in rest)])
 
     def _factor(self, argument, printer):
         """Print a product behind the sign in brackets: `a ⊙ (b c)` is not `(a ⊙ b) c`."""

@@ -23,7 +23,7 @@ class Minus(LinearSum, _Elementwise):
 
     def _latex(self, printer) -> str:
         left, right = self.operands
-        return f"{left.summand(printer, True)} - {right.inside(printer)}"
+        return f"{left.summand(printer, True)} - {right.factor_latex(printer)}"
 
     def run(self, size, left, right) -> torch.Tensor:
         return left * 1 - right * 1  # bool tensors have no difference
@@ -35,7 +35,7 @@ class Negative(LinearSum, _Elementwise):
     needs_parens = True
 
     def _latex(self, printer) -> str:
-        return f"-{self.args[0].inside(printer)}"
+        return f"-{self.args[0].factor_latex(printer)}"
 
     def run(self, size, x) -> torch.Tensor:
         return -x
@@ -92,7 +92,7 @@ class Remainder(_Elementwise):
 
     def _latex(self, printer) -> str:
         left, right = self.operands
-        return rf"{left.inside(printer)} \bmod {tight(right, printer)}"
+        return rf"{left.factor_latex(printer)} \bmod {tight(right, printer)}"
 
     def run(self, size, left, right) -> torch.Tensor:
         return left - right * (left / right).floor()
@@ -125,8 +125,8 @@ class Lerp(Linear, _Elementwise):
     def _latex(self, printer) -> str:
         start, end, share = self.operands
         return (
-            rf"{start.summand(printer, True)} + {share.inside(printer)} \odot "
-            rf"\left({end.summand(printer, True)} - {start.inside(printer)}\right)"
+            rf"{start.summand(printer, True)} + {share.factor_latex(printer)} \odot "
+            rf"\left({end.summand(printer, True)} - {start.factor_latex(printer)}\right)"
         )
 
     def run(self, size, start, end, share) -> torch.Tensor:

@@ -20,7 +20,7 @@ class _AlongAxis(OfAll, _FunctionCall):
 
     fields: tuple[str, ...] = ("axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes") or (), printer)
 
     def infer(self, same, shape) -> Shape:

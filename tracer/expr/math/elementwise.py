@@ -18,7 +18,7 @@ class _UnaryFunction(Elementwise, _FunctionCall):
 
     compute: Callable
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [setting_latex(self.get(field), printer) for field in self.fields]
 
     def _latex(self, printer) -> str:
@@ -97,7 +97,7 @@ class Log1p(_UnaryFunction):
     """`log(1 + x)`."""
 
     def _latex(self, printer) -> str:
-        return rf"\log\left(1 + {self.args[0].inside(printer)}\right)"
+        return rf"\log\left(1 + {self.args[0].factor_latex(printer)}\right)"
 
     def run(self, size, x) -> torch.Tensor:
         return x.log1p()

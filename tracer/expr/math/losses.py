@@ -9,7 +9,7 @@ from tracer.expr.function_call import COMMA, _WithFields, decimal, tight
 from tracer.expr.index_sets import IndexSet, shape_of
 from tracer.expr.math.cumulative import LogSoftmax
 from tracer.expr.math.einsum import LETTERS
-from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.expr.provenance_rules import Linear
 
 
@@ -55,7 +55,7 @@ class NegativeLogLikelihood(Linear, _WithFields):
 
     @staticmethod
     def _cell(node: Node, indices: str, printer) -> str:
-        return below(tight(node, printer), indices) if indices else printer._print(node)
+        return with_subscript(tight(node, printer), indices) if indices else printer._print(node)
 
     def infer(self, same, logs, labels, *weights) -> Shape:
         classes = logs[1] if len(logs) > 1 else logs[0]

@@ -29,7 +29,7 @@ class _Reduction(OfAll, _FunctionCall):
     fields: tuple[str, ...] = ("axes", "labels", "keep")
     compute: Callable
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
         return [*first, rf"{last} \to 1"] if self.get("keep") else [*first, last] if last else []
 
@@ -141,10 +141,10 @@ class Variance(_Reduction):
     word = r"\operatorname{var}"
     fields = ("less", "axes", "labels", "keep")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         less = self.get("less")
         notes = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
-        return [*notes, *super().below(printer)]
+        return [*notes, *super().subscripts(printer)]
 
     def along_last(self, x) -> torch.Tensor:
         centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
@@ -166,7 +166,7 @@ class Norm(_Reduction):
     fields = ("p", "usual", "axes", "labels", "keep")
 
     def _latex(self, printer) -> str:
-        below = [setting_latex(self.get("p"), printer), *([] if self.get("usual") else self.below(printer))]
+        below = [setting_latex(self.get("p"), printer), *([] if self.get("usual") else self.subscripts(printer))]
         return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
 
     def along_last(self, x) -> torch.Tensor:

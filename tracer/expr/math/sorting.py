@@ -17,8 +17,8 @@ class Sort(ArgSelect, _AlongAxis):
     word = r"\operatorname{sort}"
     fields: tuple[str, ...] = ("down", "axes", "labels")
 
-    def below(self, printer) -> list[str]:
-        return [r"\downarrow"] * bool(self.get("down")) + super().below(printer)
+    def subscripts(self, printer) -> list[str]:
+        return [r"\downarrow"] * bool(self.get("down")) + super().subscripts(printer)
 
     def along_last(self, x) -> torch.Tensor:
         return x.gather(-1, self.order(x))
@@ -63,11 +63,11 @@ class TopK(Sort):
     word = r"\operatorname{top}"
     fields = ("k", "down", "axes", "labels")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [
             setting_latex(self.get("k"), printer),
             *([] if self.get("down") else [r"\uparrow"]),
-            *_AlongAxis.below(self, printer),
+            *_AlongAxis.subscripts(self, printer),
         ]
 
     def infer(self, same, shape) -> Shape:

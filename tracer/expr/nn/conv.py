@@ -22,10 +22,10 @@ class _Convolution(_WithFields):
 
     def _latex(self, printer) -> str:
         x, w, *b = self.operands
-        below = self.below(printer)
+        below = self.subscripts(printer)
         star = self.star + (rf"_{{{COMMA.join(below)}}}" if below else "")
         product = rf"{tight(w, printer)} {star} {tight(x, printer)}"
-        return f"{product} + {b[0].inside(printer)}" if b else product
+        return f"{product} + {b[0].factor_latex(printer)}" if b else product
 
     def non_default(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
         """Return the settings that differ from the defaults, each with its word."""
@@ -93,7 +93,7 @@ class Convolution(_Convolution):
 
     fields = ("stride", "before", "after", "dilation", "groups")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
         words = {
             "stride": r"\downarrow ",
@@ -172,7 +172,7 @@ class TransposedConvolution(_Convolution):
     star = r"\star^{\top}"
     fields = ("stride", "padding", "extra", "dilation", "groups")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
         words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
         words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tracer.expr.index_sets import IndexSet, indices_in, plain, shape_of
-from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardisation
 
 
@@ -15,7 +15,7 @@ class FirstOf(Node):
 
     def _latex(self, printer) -> str:
         tokens = printer._print(self.args[0])
-        return rf"\min\left\{{ j : {below(tokens, 'j')} = {printer._print(self.args[1])} \right\}}"
+        return rf"\min\left\{{ j : {with_subscript(tokens, 'j')} = {printer._print(self.args[1])} \right\}}"
 
     def infer(self, same, shape) -> Shape:
         return shape[:-1]
@@ -35,7 +35,7 @@ class RowsAt(Copies, Node):
 
     def _latex(self, printer) -> str:
         tokens, places = self.args
-        return rf"{{{tokens.inside(printer)}}}_{{[\,{printer._print(places)}\,]}}"
+        return rf"{{{tokens.factor_latex(printer)}}}_{{[\,{printer._print(places)}\,]}}"
 
     def infer(self, same, tokens, places) -> Shape:
         if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):
@@ -56,7 +56,7 @@ class UnitLength(Standardisation, RowWise, Node):
     """`x / ‖x‖₂`, each vector on its own."""
 
     def _latex(self, printer) -> str:
-        x = self.args[0].inside(printer)
+        x = self.args[0].factor_latex(printer)
         return rf"\frac{{{x}}}{{\left\lVert {x} \right\rVert_2}}"
 
     def infer(self, same, shape) -> Shape:
@@ -74,7 +74,7 @@ class ScaledBy(Elementwise, Node):
 
     def _latex(self, printer) -> str:
         power, x = self.args
-        return rf"e^{{{printer._print(power)}}}\,{x.inside(printer)}"
+        return rf"e^{{{printer._print(power)}}}\,{x.factor_latex(printer)}"
 
     def infer(self, same, power, x) -> Shape:
         if power:

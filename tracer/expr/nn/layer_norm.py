@@ -27,7 +27,7 @@ class LayerNorm(Standardisation, RowWise, Node):
         return super().__new__(cls, sympy.Float(eps), x, gamma, *beta)
 
     def _latex(self, printer) -> str:
-        x, gamma, *beta = (operand.inside(printer) for operand in self.operands)
+        x, gamma, *beta = (operand.factor_latex(printer) for operand in self.operands)
         deviation = rf"\sqrt{{\sigma^2({x}){_epsilon_term(self.args[0])}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
@@ -64,7 +64,7 @@ class RMSNorm(Standardisation, RowWise, Node):
         return super().__new__(cls, sympy.Float(eps), x, gamma)
 
     def _latex(self, printer) -> str:
-        x, gamma = (operand.inside(printer) for operand in self.operands)
+        x, gamma = (operand.factor_latex(printer) for operand in self.operands)
         mean = rf"\operatorname{{mean}}({{{x}}}^2){_epsilon_term(self.args[0])}"
         return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tracer.expr.index_sets import IndexSet, Term, plain, shape_of
-from tracer.expr.node import Node, Shape, ShapeError, Tensor, below, execute, infer
+from tracer.expr.node import Node, Shape, ShapeError, Tensor, execute, infer, with_subscript
 
 TOKEN = "expert token"
 """The key of the token in an expert's equation; its weights are `expert 0`, `expert 1` … in order."""
@@ -65,7 +65,7 @@ class Experts(_Mixture):
     def _latex(self, printer) -> str:
         gates, chosen = (printer._print(operand) for operand in self.args[2:4])
         body = printer._print(self.body)
-        return rf"\sum_{{e \in {chosen}}} {below(gates, 'e')}\,\left({body}\right)"
+        return rf"\sum_{{e \in {chosen}}} {with_subscript(gates, 'e')}\,\left({body}\right)"
 
     def infer(self, same, x, gates, chosen, *weights) -> Shape:
         if len(gates) != 2 or len(gates) != len(chosen) or not all(map(same, gates, chosen)):
@@ -112,7 +112,7 @@ class AllExperts(_Mixture):
 
     def _latex(self, printer) -> str:
         body, count, _, gates, *_ = (printer._print(operand) for operand in self.args)
-        return rf"\sum_{{e < {count}}} {below(gates, 'e')}\,\left({body}\right)"
+        return rf"\sum_{{e < {count}}} {with_subscript(gates, 'e')}\,\left({body}\right)"
 
     def infer(self, same, x, gates, *weights) -> Shape:
         if len(gates) != len(x) or not all(map(same, gates[:-1], x[:-1])):

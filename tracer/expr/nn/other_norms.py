@@ -30,8 +30,8 @@ def _affine(text: str, names: str | None, operands, printer) -> str:
     r"""`… \odot \gamma + \beta`, with those that are given: "weight bias", "weight", "bias" or nothing."""
     operands = list(operands)
     if "weight" in (names or ""):
-        text = rf"{text} \odot {operands.pop(0).inside(printer)}"
-    return f"{text} + {operands[0].inside(printer)}" if operands else text
+        text = rf"{text} \odot {operands.pop(0).factor_latex(printer)}"
+    return f"{text} + {operands[0].factor_latex(printer)}" if operands else text
 
 
 def _by_channel(x, vector):
@@ -94,7 +94,7 @@ class BatchNorm(_Normalisation):
         return bool(self.get("wide"))
 
     def _latex(self, printer) -> str:
-        x, mean, variance = (operand.inside(printer) for operand in self.operands[:3])
+        x, mean, variance = (operand.factor_latex(printer) for operand in self.operands[:3])
         text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
         return self.around(_affine(text, self.get("affine"), self.operands[3:], printer))
 
@@ -133,7 +133,7 @@ class _Statistics(Standardisation, _Normalisation):
         raise NotImplementedError
 
     def _latex(self, printer) -> str:
-        x, below = self.operands[0].inside(printer), self.axes_latex(printer)
+        x, below = self.operands[0].factor_latex(printer), self.axes_latex(printer)
         below = rf"_{{{below}}}" if below else ""
         added = f" + {decimal(self.get('eps'))}" if self.get("eps") else ""
         deviation = rf"\sqrt{{\sigma^2{below}({x}){added}}}"
@@ -232,7 +232,7 @@ class DeviationNorm(LayerNormOver):
     fields = (*LayerNormOver.fields, "centred", "less", "how", "count")
 
     def _latex(self, printer) -> str:
-        x, below = self.operands[0].inside(printer), self.axes_latex(printer)
+        x, below = self.operands[0].factor_latex(printer), self.axes_latex(printer)
         eps, how, count = self.get("eps"), self.get("how"), sympify(self.get("count"))
         added, below = f" + {decimal(eps)}" if eps else "", rf"_{{{below}}}" if below else ""
         variance = rf"\sigma^2{below}({x})"
@@ -265,7 +265,7 @@ class RMSNormOver(Standardisation, _Normalisation):
     fields = ("eps", "affine", "axes", "labels")
 
     def _latex(self, printer) -> str:
-        x, base = self.operands[0].inside(printer), tight(self.operands[0], printer)
+        x, base = self.operands[0].factor_latex(printer), tight(self.operands[0], printer)
         below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
         below = rf"_{{{below} \to 1}}" if below else ""
         eps = self.get("eps")

@@ -21,7 +21,7 @@ class _Pooling(OfAll, _FunctionCall):
 
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation", "up")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         window, stride = self.get("window"), self.get("stride")
         notes = [r" \times ".join(setting_latex(size, printer) for size in window)]
         notes += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
@@ -99,10 +99,10 @@ class AveragePool(Linear, _Pooling):
     word = r"\operatorname{avgpool}"
     fields = ("window", "stride", "padding", "dilation", "up", "bare", "divisor")
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         divisor = self.get("divisor")
         notes = [r"\text{inside}"] * bool(self.get("bare") and any(self.get("padding")))
-        return [*super().below(printer), *notes, *([rf"\text{{by }}{divisor}"] if divisor else [])]
+        return [*super().subscripts(printer), *notes, *([rf"\text{{by }}{divisor}"] if divisor else [])]
 
     def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         total = sum(torch.where(inside, x, 0) for x, inside in taps)
@@ -124,7 +124,7 @@ class _AdaptivePooling(OfAll, _FunctionCall):
 
     fields = ("sizes",)
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         return [r"\to " + r" \times ".join(setting_latex(size, printer) for size in self.get("sizes"))]
 
     def infer(self, same, shape) -> Shape:

@@ -7,7 +7,7 @@ import torch
 
 from tracer.expr.function_call import _WithFields, encode, whole
 from tracer.expr.index_sets import IndexSet, indices_in, replace_axes, shape_of
-from tracer.expr.node import Node, Shape, ShapeError, below
+from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.expr.provenance_rules import Copies, Linear
 
 
@@ -84,7 +84,7 @@ class AtDistance(Copies, Node):
 
     def _latex(self, printer) -> str:
         values, distances = self.args
-        return rf"\left({printer._print(values)}\right)_{{i,\,{below(printer._print(distances), 'ij')}}}"
+        return rf"\left({printer._print(values)}\right)_{{i,\,{with_subscript(printer._print(distances), 'ij')}}}"
 
     def infer(self, same, values, distances) -> Shape:
         if not same(values[-2], distances[-2]):
@@ -111,7 +111,7 @@ class SumsByDistance(Linear, Node):
     cells = "ic"
 
     def _latex(self, printer) -> str:
-        weights, distances = (below(printer._print(operand), "ij") for operand in self.operands)
+        weights, distances = (with_subscript(printer._print(operand), "ij") for operand in self.operands)
         return rf"\sum_{{j\,:\,{distances} = c}} {weights}"
 
     def infer(self, same, weights, distances) -> Shape:

@@ -19,7 +19,7 @@ class _Recurrent(_FunctionCall):
     fields: tuple[str, ...] = ("back", "last")
     states = 1
 
-    def below(self, printer) -> list[str]:
+    def subscripts(self, printer) -> list[str]:
         last = self.get("last")
         notes = [] if last is None else [r"\text{last}" if not last else r"\text{last cell}"]
         return [*([r"\text{back}"] if self.get("back") else []), *notes]
@@ -94,8 +94,8 @@ class RNN(_Recurrent):
     word = r"\operatorname{RNN}"
     fields = ("relu", "back", "last")
 
-    def below(self, printer) -> list[str]:
-        return [*([r"\text{relu}"] if self.get("relu") else []), *super().below(printer)]
+    def subscripts(self, printer) -> list[str]:
+        return [*([r"\text{relu}"] if self.get("relu") else []), *super().subscripts(printer)]
 
     def step(self, x, states, *weights) -> tuple[torch.Tensor, ...]:
         preactivation = sum(self.gates(x, states[0], *weights))

@@ -52,7 +52,7 @@ class ApplyRotary(Linear, Node):
     needs_parens = True
 
     def _latex(self, printer) -> str:
-        x, cosine, sine = (operand.inside(printer) for operand in self.operands)
+        x, cosine, sine = (operand.factor_latex(printer) for operand in self.operands)
         return rf"{x} \odot {cosine} + {RotateHalf.word}\left({x}\right) \odot {sine}"
 
     def infer(self, same, x, cosine, sine) -> Shape:

@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from tracer.expr.function_call import COMMA, encode
-from tracer.expr.node import Node, Shape, Tensor, below, execute, infer, latex
+from tracer.expr.node import Node, Shape, Tensor, execute, infer, latex, with_subscript
 
 OPERAND = "iteration "
 """The keys of the operands of one iteration: `iteration 0`, `iteration 1` … in order."""
@@ -70,7 +70,7 @@ class Scan(Node):
         recurrence = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"
         first = printer._print(self.args[1]) if self.back else "-1"
         starts = [
-            rf"{below(printer._print(operand), first)} = {printer._print(self.operands[start])}"
+            rf"{with_subscript(printer._print(operand), first)} = {printer._print(self.operands[start])}"
             for operand, (what, _, start) in zip(self.operands, self.places, strict=True)
             if what == CARRY
         ]
@@ -115,5 +115,5 @@ def placeholder(
 ) -> Tensor:
     """Return the placeholder for an operand's part in one iteration, printed as `text`."""
     indices = {SCANNED: "t", CARRY: "t+1" if back else "t-1", REVERSED: f"{latex(length - 1)} - t"}
-    name = below(text, indices[what]) if what in indices else text
+    name = with_subscript(text, indices[what]) if what in indices else text
     return Tensor(name, shape, f"{TRANSPOSED_OPERAND if transposed else OPERAND}{number}")

@@ -46,7 +46,7 @@ class Lookup(Copies, Node):
 
     def _latex(self, printer) -> str:
         matrix, numbers = self.args
-        return rf"{matrix.inside(printer)}\left[{printer._print(numbers)}\right]"
+        return rf"{matrix.factor_latex(printer)}\left[{printer._print(numbers)}\right]"
 
     def infer(self, same, matrix, numbers) -> Shape:
         return (*numbers, matrix[-1])
@@ -64,7 +64,7 @@ class Rows(Indexing, Node):
     """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
     def _latex(self, printer) -> str:
-        table = self.args[0].inside(printer)
+        table = self.args[0].factor_latex(printer)
         table = rf"{{{table}}}" if "_" in table else table
         return rf"{table}_{{[:{printer._print(self.args[1])}]}}"
 

@@ -143,7 +143,7 @@ def pack(
     header = over | {
         "names": channels or names(trace, part, max(queries, keys)),
         "marks": channels or labels(trace, part, max(queries, keys)),
-        "others": others(trace, part) if over else [],
+        "others": name_other_tokens(trace, part) if over else [],
         "words": words(trace, part, max(queries, keys)),
         "text": "text" in [segment.name for segment in segments(trace, part)],
         "edges": [segment.start for segment in segments(trace, part) if segment.start > 0],
@@ -238,7 +238,7 @@ def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
     ]
 
 
-def others(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
+def name_other_tokens(trace: Trace, part: str | None = None) -> list[tuple[str, int]]:
     """Return (name, token) of the tokens that are not patches, such as CLS or the words of a text."""
     patches = places(trace, part)
     tokens = [token for own in segments(trace, part) for token in range(own.start, own.stop)]

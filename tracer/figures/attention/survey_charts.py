@@ -79,7 +79,7 @@ def over_depth(
     return go.Figure({"data": [dots, point], "layout": layout}, skip_invalid=False)
 
 
-def hiding(means: Mapping[str, float], spreads: Mapping[str, float], axis: str) -> go.Figure:
+def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], axis: str) -> go.Figure:
     """Draw what hiding patches does on average, a bar for each way to choose them, with its spread as a line."""
     bars = {
         "type": "bar", "x": list(means), "y": list(means.values()),

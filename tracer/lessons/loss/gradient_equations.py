@@ -65,7 +65,7 @@ class RowsSum(Node):
     """The sum of all rows: `RowsSum(A, B, T)` of `[B, T, D]` is `[D]`; the sizes of the axes are printed below it."""
 
     def _latex(self, printer) -> str:
-        term = self.args[0].inside(printer)
+        term = self.args[0].factor_latex(printer)
         term = rf"\left({term}\right)" if isinstance(self.args[0], Times) else term
         axes = COMMA.join(map(printer._print, self.args[1:]))
         return rf"\sum_{{{axes}}} {term}"
@@ -83,7 +83,7 @@ class TokenRows(Node):
     needs_parens_in_script = True
 
     def _latex(self, printer) -> str:
-        rows, (numbers, _) = self.args[0].inside(printer), map(printer._print, self.args[1:])
+        rows, (numbers, _) = self.args[0].factor_latex(printer), map(printer._print, self.args[1:])
         return rf"{{\operatorname{{onehot}}\left({numbers}\right)}}^{{\top}}\,{rows}"
 
     def infer(self, same, rows, numbers) -> tuple:

@@ -146,7 +146,7 @@ class _Values(dict[str, torch.Tensor]):
     def tensor(self, key: str) -> torch.Tensor:
         return self[key].detach()
 
-    def inside(self, key: str) -> None:
+    def fused_equation(self, key: str) -> None:
         return None
 
 

@@ -27,7 +27,7 @@ class PositionKind(NamedTuple):
 
 
 @cache
-def every() -> tuple[PositionKind, ...]:
+def all_kinds() -> tuple[PositionKind, ...]:
     """Return all kinds of positions, in the order of their papers."""
     known = []
     for path in files(f"{__name__}.encodings").iterdir():

@@ -27,14 +27,14 @@ class Grid:
     letter: str
     length: int
 
-    def apart(self) -> np.ndarray:
+    def distances(self) -> np.ndarray:
         """Return the number of steps between two patches, the larger of those down and across: `[N, N]`."""
         down, across = np.divmod(np.arange(self.rows * self.columns), self.columns)
         return np.maximum(np.abs(down[:, None] - down), np.abs(across[:, None] - across))
 
     def mean(self, steps: int) -> float:
         """Return the mean cosine of patches that are so many steps apart."""
-        return float(self.cosines[self.apart() == steps].mean())
+        return float(self.cosines[self.distances() == steps].mean())
 
     @property
     def farthest(self) -> int:

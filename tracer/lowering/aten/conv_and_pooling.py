@@ -18,7 +18,7 @@ from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 
 
-def each(value, count: int) -> tuple[int, ...]:
+def per_axis(value, count: int) -> tuple[int, ...]:
     """Return one number for each axis; a single one is repeated."""
     value = (value,) if isinstance(value, int) else tuple(value)
     return value * count if len(value) == 1 else value
@@ -38,18 +38,18 @@ def _operands(call: BoundCall) -> list[Node]:
 @register_lowering("conv1d", "conv2d", "conv3d")
 def convolution(call: BoundCall) -> Node:
     kernel, count = call.numeric("weight")[2:], call.rank("weight") - 2
-    dilation = each(call["dilation"], count)
+    dilation = per_axis(call["dilation"], count)
     if call["padding"] == "same":
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         before = tuple(n // 2 for n in total)
         after = tuple(n - n // 2 for n in total)
     else:
-        before = after = each(0 if call["padding"] == "valid" else call["padding"], count)
+        before = after = per_axis(0 if call["padding"] == "valid" else call["padding"], count)
     channels = call.numeric("weight")[1] * call.number("groups")
-    whole = each(call.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
+    whole = per_axis(call.number("stride"), count) == tuple(kernel) and not any(before) and set(dilation) <= {1}
     sides = call.numeric("input")[-count:]
     whole = whole and not any(side % k for side, k in zip(sides, kernel, strict=True))  # else the last are left out
-    stride = call.shape("weight")[2:] if whole else each(call["stride"], count)
+    stride = call.shape("weight")[2:] if whole else per_axis(call["stride"], count)
     settings = {"stride": stride, "before": before, "after": after, "dilation": dilation}
     return Convolution(*_operands(call), groups=_groups(call, channels), **settings)
 
@@ -58,7 +58,7 @@ def convolution(call: BoundCall) -> Node:
 def conv_transpose(call: BoundCall) -> Node:
     count = call.rank("weight") - 2
     fields = {"stride": "stride", "padding": "padding", "extra": "output_padding", "dilation": "dilation"}
-    settings = {field: each(call[name], count) for field, name in fields.items()}
+    settings = {field: per_axis(call[name], count) for field, name in fields.items()}
     return TransposedConvolution(*_operands(call), groups=_groups(call, call.numeric("weight")[0]), **settings)
 
 
@@ -69,7 +69,7 @@ def either(call: BoundCall) -> Node | None:
 
 def _window(call: BoundCall) -> dict:
     fields = {"window": "kernel_size", "stride": "stride", "padding": "padding", "dilation": "dilation"}
-    return {field: each(call.number(name), 2) for field, name in fields.items()}
+    return {field: per_axis(call.number(name), 2) for field, name in fields.items()}
 
 
 @register_lowering("im2col")
@@ -92,10 +92,10 @@ def _count(call: BoundCall) -> int:
 
 def _windows(call: BoundCall) -> dict:
     count = _count(call)
-    window = each(call["kernel_size"], count)
-    stride = each(call["stride"], count) if call.get("stride") else window
-    dilation = each(call.get("dilation", 1), count)
-    padding = each(call["padding"], count)
+    window = per_axis(call["kernel_size"], count)
+    stride = per_axis(call["stride"], count) if call.get("stride") else window
+    dilation = per_axis(call.get("dilation", 1), count)
+    padding = per_axis(call["padding"], count)
     return {"window": window, "stride": stride, "padding": padding, "dilation": dilation, "up": call["ceil_mode"]}
 
 

@@ -46,7 +46,7 @@ def pixels(scenes: Scenes) -> Tensor:
     return (values - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
 
 
-def fitting(sizes: dict[str, int], expected: dict[str, int]) -> None:
+def check_sizes(sizes: dict[str, int], expected: dict[str, int]) -> None:
     """Raise ValueError unless `sizes` has the keys of `expected`, and takes scenes: 64×64 pixels in colour."""
     if sizes.keys() != expected.keys():
         raise ValueError(f"sizes {', '.join(sizes)}: expected {', '.join(expected)}")

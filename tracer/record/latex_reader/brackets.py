@@ -48,7 +48,7 @@ class BracketRules(Rules):
             self.expect(r"\right", r"\rVert")
             if self.follows("_", "2"):
                 return ("norm", tree)
-            return ("word", "length", self.below(), (tree,))
+            return ("word", "length", self.subscript(), (tree,))
         if self.take("["):
             return self.square()
         if self.take(r"\langle"):
@@ -110,7 +110,7 @@ class BracketRules(Rules):
             entries.append(self.sum())
         self.expect(r"\right", "]")
         if self.next == "_":
-            return ("joined", self.below(), *entries)
+            return ("joined", self.subscript(), *entries)
         return ("below" if sign == ";" else "beside", *entries)
 
     def part(self, whole: Tree) -> Tree:

@@ -53,7 +53,7 @@ class Scope:
         """The same scope without perturbations, for positions, sizes and conditions."""
         return self if self.moves is None else replace(self, moves=None)
 
-    def running(self, index: str, numbers: np.ndarray) -> Scope:
+    def with_index(self, index: str, numbers: np.ndarray) -> Scope:
         """Return the scope with one more index, which runs over these numbers along an axis of its own, the last."""
         if index in self.indices:
             raise UnreadableLatex(f"the index {index} stands for two things")
@@ -77,7 +77,7 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbati
             if len(runs) != len(letters):
                 raise UnreadableLatex(f"it has {len(letters)} indices for {len(shape)} axes")
             for index, size in zip(letters, runs, strict=True):
-                scope = scope.running(index, np.arange(size))
+                scope = scope.with_index(index, np.arange(size))
             cells = _of(line.right, replace(scope, vectors=bool(line.rows)))
             if line.cells:
                 cells = np.broadcast_to(cells, np.broadcast_shapes(cells.shape, runs))
@@ -131,13 +131,13 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
         case "sum of":
             return _sum_term(rest[0], None, rest[1], scope)
         case "first":
-            inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
+            inner = scope.with_index(rest[0], _extent(rest[0], rest[1], scope))
             cells = _holds(rest[1], inner)
             if not cells.any(axis=-1).all():
                 raise UnreadableLatex("it asks for the least of none")
             return cells.argmax(axis=-1)
         case "for all":
-            inner = scope.running(rest[0], _extent(rest[0], rest[1], scope))
+            inner = scope.with_index(rest[0], _extent(rest[0], rest[1], scope))
             return _holds(rest[1], inner).all(axis=-1) * 1.0
         case "slice":
             return _slice(*rest, scope)
@@ -202,7 +202,7 @@ def _sum_term(letters: tuple[str, ...], condition: Tree | None, term: Tree, scop
     only."""
     every, front = ("all", *filter(None, (condition, term))), scope.axes
     for index in letters:
-        scope = scope.running(index, _extent(index, every, scope))
+        scope = scope.with_index(index, _extent(index, every, scope))
     if condition is not None and not front:
         indices = np.nonzero(np.broadcast_to(_holds(condition, scope), _runs(scope)))
         places = {
@@ -226,7 +226,7 @@ def _by_cell(letters: tuple[str, ...], term: Tree, scope: Scope) -> np.ndarray:
     if scope.axes:
         raise UnreadableLatex("a tensor is said by its cells inside of another")
     for index in letters:
-        scope = scope.running(index, _extent(index, term, scope))
+        scope = scope.with_index(index, _extent(index, term, scope))
     return _of(term, scope)
 
 
@@ -303,7 +303,7 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
             if len(new) > 1 or (new and len(condition) > 1):
                 raise UnreadableLatex(f"the indices {' and '.join(new)} are both new in one condition")
             if new:
-                trying = scope.running(new[0], _extent(new[0], condition[0], scope))
+                trying = scope.with_index(new[0], _extent(new[0], condition[0], scope))
                 holds_here = _holds(condition[0], trying)
                 holds = holds_here.any(axis=-1)
                 inner = replace(scope, indices={**scope.indices, new[0]: holds_here.argmax(axis=-1)})

@@ -51,7 +51,7 @@ class FunctionRules(Rules):
             self.expect(r"\right", r"\}")
             return ("first", index, condition)
         if self.next == "_":
-            return ("word", name, self.below(), self.rounds() if name != "log" else (self.argument(),))
+            return ("word", name, self.subscript(), self.rounds() if name != "log" else (self.argument(),))
         if name in ("min", "max"):
             operands = self.rounds()
             if len(operands) != 2:
@@ -79,20 +79,20 @@ class FunctionRules(Rules):
             return (name, self.braces(), self.round())
         if name in PLAIN and self.next != "_":
             return (name, self.round())
-        return ("word", name, self.below(), self.rounds())
+        return ("word", name, self.subscript(), self.rounds())
 
     def full(self) -> Tree:
         r"""Return `("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
         self.expect("{")
         number = self.primary()
         self.expect("}")
-        return ("word", "full", self.below(), (number,))
+        return ("word", "full", self.subscript(), (number,))
 
     def identity(self) -> Tree:
         r"""`("word", "identity", shape, ())` of `\mathbb{I}_{T}`."""
         for sign in "{I}":
             self.expect(sign)
-        return ("word", "identity", self.below(), ())
+        return ("word", "identity", self.subscript(), ())
 
     def largest(self) -> Tree:
         r"""Return `("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
@@ -101,7 +101,7 @@ class FunctionRules(Rules):
         self.expect("}")
         return ("number", LARGEST[kind]) if kind else self.fail("a kind of number")
 
-    def below(self) -> tuple[Tree, ...]:
+    def subscript(self) -> tuple[Tree, ...]:
         """Parse settings, each `(sign, values, stays)`."""
         settings = []
         if self.take("_"):
@@ -127,16 +127,16 @@ class FunctionRules(Rules):
     def star(self, left: Tree) -> Tree:
         """Return `("convolve", transposed, settings, kernels, x)`."""
         back = self.follows("^", "{", r"\top", "}")
-        return ("convolve", back, self.below(), left, self.factor())
+        return ("convolve", back, self.subscript(), left, self.factor())
 
     def deviation(self) -> Tree:
         r"""Parse `\sigma^2` as the variance, `\sigma` alone as the sigmoid."""
         if not self.follows("^", "2"):
             return ("word", "sigmoid", (), self.rounds())
-        return ("word", "variance", self.below(), self.rounds()) if self.next == "_" else ("variance", self.round())
+        return ("word", "variance", self.subscript(), self.rounds()) if self.next == "_" else ("variance", self.round())
 
     def average(self) -> Tree:
-        return ("word", "mu", self.below(), self.rounds()) if self.next == "_" else ("mean", self.round())
+        return ("word", "mu", self.subscript(), self.rounds()) if self.next == "_" else ("mean", self.round())
 
     def unfold(self) -> Tree:
         r"""Return `("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""

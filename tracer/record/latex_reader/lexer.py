@@ -83,4 +83,4 @@ class Rules(TokenCursor):
     round: Callable[[], Tree]
     rounds: Callable[[], tuple[Tree, ...]]
     braces: Callable[[], Tree]
-    below: Callable[[], tuple[Tree, ...]]
+    subscript: Callable[[], tuple[Tree, ...]]

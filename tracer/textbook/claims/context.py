@@ -114,7 +114,7 @@ class Context:
         """The roles of the lines that use it."""
         return {self.run.roles.of.get(user, "").rstrip("'") for user in self.run.roles.users[self.key]}
 
-    def within(self, letter: str) -> AttentionSite | None:
+    def attention_with(self, letter: str) -> AttentionSite | None:
         """Return the attention in which this line is `letter`, or None.
 
         Letters are queries "Q", keys "K", values "V", scores "S", weights "A", context "H" and output "O".
@@ -124,7 +124,7 @@ class Context:
     @cached_property
     def record(self) -> AttentionRecord | None:
         """The recording of the attention that the line belongs to."""
-        site = next((site for letter in "QKVSAHO" if (site := self.within(letter)) is not None), None)
+        site = next((site for letter in "QKVSAHO" if (site := self.attention_with(letter)) is not None), None)
         return None if site is None else self.run.record(site)
 
     @property

@@ -92,7 +92,7 @@ def of_attention(*letters: str) -> Holds:
 
     def holds(context: Context) -> bool:
         record = context.record
-        return record is not None and record.over == "tokens" and any(map(context.within, letters))
+        return record is not None and record.over == "tokens" and any(map(context.attention_with, letters))
 
     return holds
 
@@ -122,7 +122,7 @@ def own_projection(letter: str, projection: str) -> Holds:
     """Return a predicate: its projection differs from that of `projection`, or is another slice of a packed one."""
 
     def holds(context: Context) -> bool:
-        site = context.within(letter)
+        site = context.attention_with(letter)
         if site is None:
             return False
         keys, plan = {"Q": site.q, "K": site.k, "V": site.v}, context.run.roles.plan
@@ -136,7 +136,7 @@ def over_root(context: Context) -> bool:
     equation = context.equation
     scaled = equation.args[0] if isinstance(equation, Plus) else equation
     return (
-        context.within("S") is not None
+        context.attention_with("S") is not None
         and isinstance(scaled, Over)
         and isinstance(scaled.args[0], Product)
         and scaled.args[1] == sympy.sqrt(context.run.shapes.of(_query(context))[-1])
@@ -144,7 +144,7 @@ def over_root(context: Context) -> bool:
 
 
 def _query(context: Context) -> str:
-    site = context.within("S")
+    site = context.attention_with("S")
     return site.q if site is not None else context.key
 
 
@@ -161,7 +161,7 @@ def mask_number(context: Context) -> float | None:
 
 def has_causal_mask(context: Context) -> bool:
     """Return whether a causal mask is added to scores."""
-    return context.within("S") is not None and mask_number(context) is not None
+    return context.attention_with("S") is not None and mask_number(context) is not None
 
 
 def by_infinity(context: Context) -> bool:
@@ -183,7 +183,7 @@ def softmax_of_scores(context: Context) -> bool:
 
 def heads_joined(context: Context) -> bool:
     """Return whether the heads, unmixed so far, are concatenated along its last axis."""
-    site, record = context.within("H"), context.record
+    site, record = context.attention_with("H"), context.record
     if site is None or record is None or not (heads_apart(context) and mixes_values(context)):
         return False
     return context.shape[-1] == record.heads * context.run.roles.graph.shape(site.v)[-1]
@@ -348,7 +348,7 @@ def whole_heads(letter: str) -> Holds:
     """Return a predicate: the line has all numbers of each query or key of its attention, and not a part of them."""
 
     def holds(context: Context) -> bool:
-        site, graph = context.within(letter), context.run.roles.graph
+        site, graph = context.attention_with(letter), context.run.roles.graph
         width = graph.shape(site.q)[-1] if site is not None else 0  # which keys may have along another axis
         return site is not None and (width in context.shape or context.shape[-1] > width)
 

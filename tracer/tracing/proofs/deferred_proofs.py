@@ -55,7 +55,7 @@ class DeferredProofs:
         steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
         proofs = {}
         if self._rerun and not changed:
-            lacking = self._rerun.lacking((self._derived_steps[step.id] for step in steps), value)
+            lacking = self._rerun.missing_lines((self._derived_steps[step.id] for step in steps), value)
             proofs = self._rerun.prove(lacking, self.derived_steps)
         return {
             step.id: apply_proof(step, proofs[step.id])
@@ -91,7 +91,9 @@ class DeferredProofs:
         if not changed:
             return apply_proof(step, prove(derived_step, value, sizes))
         reads = {tensor.key for tensor in tensors(derived_step.line.equation)}
-        reads |= {tensor.key for key in reads if (equation := value.inside(key)) for tensor in tensors(equation)}
+        reads |= {
+            tensor.key for key in reads if (equation := value.fused_equation(key)) for tensor in tensors(equation)
+        }
         if rewritten := sorted(reads & changed):
             proof = Proof(None, f"not executed: {rewritten[0]!r} has changed since the run")
         else:

@@ -87,7 +87,7 @@ class ProbeValues:
             raise LookupError(key)
         return tensor
 
-    def inside(self, key: str) -> Node | None:
+    def fused_equation(self, key: str) -> Node | None:
         """Return the equation of a tensor that a fused op never held, or None for any other."""
         return self._fused.get(key)
 

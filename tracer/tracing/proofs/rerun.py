@@ -34,7 +34,7 @@ class Rerun:
         self._output = [tensor for _, tensor in output_tensors(recording.output)]
         self._grad = recording.grad
 
-    def lacking(self, lines: Iterable[DerivedStep], values: Values) -> list[str]:
+    def missing_lines(self, lines: Iterable[DerivedStep], values: Values) -> list[str]:
         """Return the ids of the lines with a tensor that was not kept; none if tensors have no values to compare."""
         if any(tensor.is_meta for tensor in self._output):
             return []

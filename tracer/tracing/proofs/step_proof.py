@@ -77,7 +77,7 @@ def compare(step: DerivedStep, value: Any, sizes: dict[str, int]) -> tuple[Proof
     range of the dtype on the way.
     """
     equation, traced = step.line.equation, value.tensor(step.line.tensor.key)
-    fused = any(value.inside(tensor.key) for tensor in tensors(equation))
+    fused = any(value.fused_equation(tensor.key) for tensor in tensors(equation))
     for coarse, careful in WAYS.values():
         if coarse and (traced.dtype not in HALVES or len(step.ops) < count(equation) + 2):
             break
@@ -132,7 +132,7 @@ class _Leaf:
         self.values, self.size, self.dtype, self.coarse, self.careful = values, size, dtype, coarse, careful
 
     def __call__(self, tensor: Tensor) -> torch.Tensor | BoundedValue:
-        inside = self.values.inside(tensor.key)
+        inside = self.values.fused_equation(tensor.key)
         if inside:
             return evaluate(inside, self, self.size, self.coarse, self.careful)
         value = self.values.tensor(tensor.key)
@@ -262,7 +262,7 @@ class Values:
             if (name := waiting.pop()) in visited:
                 continue
             visited.add(name)
-            if (inner := self.inside(name)) is not None:
+            if (inner := self.fused_equation(name)) is not None:
                 waiting += [tensor.key for tensor in tensors(inner)]
             elif (key := self.key(name)) is not None:
                 keys.add(key)
@@ -293,7 +293,7 @@ class Values:
             return f"{key!r} was not kept (the cap on kept values was reached)"
         return f"the model has no such parameter: {name!r}"
 
-    def inside(self, key: str) -> Node | None:
+    def fused_equation(self, key: str) -> Node | None:
         """Return the equation of a tensor that a fused op never held, or None for any other."""
         return self._fused.get(key)
 
@@ -333,7 +333,7 @@ def same_size(derived: tuple[tuple[str, str], ...]) -> Callable[[Any, Any], bool
 
 
 @lru_cache(maxsize=64)
-def alike(same: Callable[[Any, Any], bool], sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
+def size_matcher(same: Callable[[Any, Any], bool], sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
     """Return the same for derived lines. A size without a symbol is a number, and one that is rounded can be written in
     many ways: these fit any size of their value at this run."""
     values = {symbol(name): value for name, value in sizes}
@@ -353,7 +353,7 @@ def alike(same: Callable[[Any, Any], bool], sizes: tuple[tuple[str, int], ...]) 
 
 
 @lru_cache(maxsize=64)
-def alike_here(sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
+def run_size_matcher(sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
     """Return a predicate of two sizes with the same value at this run."""
     values = {symbol(name): value for name, value in sizes}
 

@@ -38,7 +38,7 @@ class RecomputedValues(Values):
         return tensor
 
     def _hold(self, key: str) -> torch.Tensor | None:
-        return None if self.inside(key) is not None else super().__call__(key)
+        return None if self.fused_equation(key) is not None else super().__call__(key)
 
     def _unkept(self, keys, again=()) -> set[str]:
         """Return those of these steps that were not kept, with all their operands that were not kept, or are in

@@ -19,7 +19,7 @@ from tracer.models.shared.blocks import Past
 from tracer.models.shared.decoding import HINTS, T_PAST, past_hints, prepare
 from tracer.shapes.input_axes import named_axes
 from tracer.utils.error_text import quote, reason
-from tracer.zoo.hf.output_heads import following
+from tracer.zoo.hf.output_heads import decode_next_tokens
 
 WRITERS = ("CausalLM", "LMHeadModel")
 """Ends of the names of classes that write text."""
@@ -94,6 +94,6 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
         "derived": {},
         "prepare": partial(prepare, spec.prepare),
         "ways": ways,
-        "result": lambda model, inputs, output: following(model, inputs, {"logits": output[0]}, tokenizer),
+        "result": lambda model, inputs, output: decode_next_tokens(model, inputs, {"logits": output[0]}, tokenizer),
     }
     return replace(model, net=net, spec=replace(spec, **fields, decoder=None), _solutions={})

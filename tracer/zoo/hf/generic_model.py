@@ -27,7 +27,7 @@ from tracer.zoo.hf.config_attributes import at as placed
 from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
 from tracer.zoo.hf.dummy.build_and_probe import OpenedModel
-from tracer.zoo.hf.output_heads import HINTS, SENTENCES, STREAM, UNUSED, each_place, following, labels, vectors
+from tracer.zoo.hf.output_heads import HINTS, SENTENCES, STREAM, UNUSED, decode_next_tokens, each_place, labels, vectors
 from tracer.zoo.hf.spec_builders import configure_valueless, tokenize
 from tracer.zoo.vision import generic_vision
 
@@ -300,7 +300,7 @@ def _answers(architecture: type, tokenizer, before: int):
             return class_probabilities(model, inputs, logits)
         if logits.dim() == 3 and inputs.words and logits.shape[1] == before + len(inputs.words):
             if name.endswith(("CausalLM", "LMHeadModel", "ConditionalGeneration")):
-                return following(model, inputs, output, tokenizer)
+                return decode_next_tokens(model, inputs, output, tokenizer)
             if name.endswith("MaskedLM"):
                 return each_place(model, inputs, output, tokenizer)
             if name.endswith("TokenClassification") and (model.card or {}).get("classes"):

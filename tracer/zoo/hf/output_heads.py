@@ -116,7 +116,7 @@ def classes(model, inputs, output, tokenizer) -> dict:
     return class_probabilities(model, inputs, output["logits"])
 
 
-def following(model, inputs, output, tokenizer) -> dict:
+def decode_next_tokens(model, inputs, output, tokenizer) -> dict:
     """Return the most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the
     text is cut into bytes, as `stand_in` notes."""
     prediction = next_tokens(model, inputs, output["logits"])

@@ -30,7 +30,7 @@ DRAWS = 8
 
 def _mix(inside: BlockAttention, scores: torch.Tensor) -> torch.Tensor:
     """Return the values mixed by the softmax of the scores, heads side by side, `[B, S, h·d_k]`."""
-    value = inside.own("value")
+    value = inside.step_value("value")
     value = value.repeat_interleave(scores.shape[1] // value.shape[1], dim=1)
     return (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
 
@@ -43,7 +43,7 @@ def _even(scores: torch.Tensor) -> torch.Tensor:
 def mixture(model: Model, trace: Trace) -> Measurement:
     """Measure whether the output of the heads is the values mixed by the weights."""
     inside = BlockAttention(model, trace)
-    scores, context = inside.own("scores"), inside.value(f"{inside.path}.context")
+    scores, context = inside.step_value("scores"), inside.value(f"{inside.path}.context")
     error, even = off(_mix(inside, scores), context), off(_mix(inside, _even(scores)), context)
     return Measurement(
         inside.scope,
@@ -58,7 +58,7 @@ def mixture(model: Model, trace: Trace) -> Measurement:
 def soft_lookup(model: Model, trace: Trace) -> Measurement:
     """Measure the weight of the best-fitting key, at these scores and at larger ones."""
     inside = BlockAttention(model, trace)
-    scores = inside.own("scores")
+    scores = inside.step_value("scores")
     best = [float((scores * by).nan_to_num(neginf=-torch.inf).softmax(-1).amax(-1).mean()) for by in SHARPER]
     even = float((1 / scores.isfinite().sum(-1)).mean())
     return Measurement(
@@ -114,13 +114,13 @@ def order(model: Model, trace: Trace) -> Measurement:
 def symmetric(model: Model, trace: Trace) -> Measurement:
     """Measure whether scores and weights are symmetric with one matrix for queries and keys."""
     inside = BlockAttention(model, trace)
-    tokens, width = inside.entering[0], inside.own("query").shape[-1]
+    tokens, width = inside.entering[0], inside.step_value("query").shape[-1]
     apart = []
     with torch.no_grad():
         for columns in inside.linear("query").weight.T.split(width, 1):
             apart.append([numbers.asymmetry(difference) for difference in numbers.shared_projection(tokens, columns)])
     score, weight = (max(column) for column in zip(*apart, strict=True))
-    own = numbers.asymmetry(inside.own("scores").nan_to_num(neginf=0.0))
+    own = numbers.asymmetry(inside.step_value("scores").nan_to_num(neginf=0.0))
     verdict: Verdict = "holds" if close(weight) else "sense" if close(score) else "not"
     return Measurement(
         f"{inside.scope}, largest |M − Mᵀ| over largest |M|",
@@ -139,8 +139,8 @@ def asymmetric(model: Model, trace: Trace) -> Measurement:
     inside = BlockAttention(model, trace)
     if inside.is_masked:
         raise ValueError(f"{model.name} has a mask, so of two tokens, one never sees the other")
-    maps, own = inside.weights[0], numbers.asymmetry(inside.own("scores"))
-    width = inside.own("query").shape[-1]
+    maps, own = inside.weights[0], numbers.asymmetry(inside.step_value("scores"))
+    width = inside.step_value("query").shape[-1]
     with torch.no_grad():
         columns = inside.linear("query").weight.T[:, :width]
         shared = numbers.asymmetry(numbers.shared_projection(inside.entering[0], columns)[0])
@@ -209,10 +209,10 @@ def routing(model: Model, trace: Trace) -> Measurement:
 def comparison(model: Model, trace: Trace) -> Measurement:
     """Measure how far scores follow the dot products of the tokens themselves, beside random projections."""
     inside = BlockAttention(model, trace)
-    scores, tokens = inside.own("scores")[0], inside.entering[0]
+    scores, tokens = inside.step_value("scores")[0], inside.entering[0]
     plain, visible = (tokens @ tokens.T).expand_as(scores), scores.isfinite()
     correlation = _correlation(scores[visible], plain[visible])
-    random, width = torch.Generator().manual_seed(0), inside.own("query").shape[-1]
+    random, width = torch.Generator().manual_seed(0), inside.step_value("query").shape[-1]
     projections = [tokens @ torch.randn(tokens.shape[-1], width, generator=random) for _ in range(DRAWS)]
     chance = sum(_correlation((sample @ sample.T)[visible[0]], plain[0][visible[0]]) for sample in projections) / DRAWS
     return Measurement(
@@ -233,7 +233,7 @@ def _correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 def entry(model: Model, trace: Trace) -> Measurement:
     """Measure one score as the product of one query and one key."""
     inside = BlockAttention(model, trace)
-    q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
+    q, k, scores = inside.step_value("query"), inside.step_value("key"), inside.step_value("scores")
     i, j = min(5, q.shape[-2] - 1), min(2, k.shape[-2] - 1)
     value, next_key = (float(q[0, 0, i] @ k[0, 0, at]) / sqrt(q.shape[-1]) for at in (j, j - 1))
     ran = float(scores[0, 0, i, j])
@@ -268,7 +268,7 @@ def one_source(model: Model, trace: Trace) -> Measurement:
 def rows(model: Model, trace: Trace) -> Measurement:
     """Measure whether every row of weights is a distribution."""
     inside = BlockAttention(model, trace)
-    maps, scores = inside.weights, inside.own("scores")
+    maps, scores = inside.weights, inside.step_value("scores")
     error, least = float((maps.sum(-1) - 1).abs().max()), float(maps.min())
     sums = scores.masked_fill(scores.isinf(), 0).sum(-1)
     return Measurement(
@@ -284,9 +284,9 @@ def rows(model: Model, trace: Trace) -> Measurement:
 def spread(model: Model, trace: Trace) -> Measurement:
     """Measure the standard deviation of dot products, of random vectors and of this run's queries and keys."""
     inside = BlockAttention(model, trace)
-    width = inside.own("query").shape[-1]
+    width = inside.step_value("query").shape[-1]
     plain, scaled = (numbers.spread(width, scaled=scaled) for scaled in (False, True))
-    scores = inside.own("scores")
+    scores = inside.step_value("scores")
     ran = float(scores[scores.isfinite()].std())
     so = abs(plain / sqrt(width) - 1) < 0.1 and abs(scaled - 1) < 0.1
     nearer = abs(log(ran)) < abs(log(ran * sqrt(width))) if ran else False
@@ -315,7 +315,7 @@ def slopes(scores: torch.Tensor, by: float) -> float:
 def gradients(model: Model, trace: Trace) -> Measurement:
     """Measure how the softmax's gradients change as scores grow, and without the scale of this run."""
     inside = BlockAttention(model, trace)
-    scores, width = inside.own("scores"), inside.own("query").shape[-1]
+    scores, width = inside.step_value("scores"), inside.step_value("query").shape[-1]
     several = scores[scores.isfinite().sum(-1) > 1]
     own, unscaled = slopes(several, 1), slopes(several, sqrt(width))
     by_scale = {by: slopes(several, by) for by in (10, 100, 1000)}

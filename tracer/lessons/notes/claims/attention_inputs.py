@@ -37,7 +37,7 @@ class BlockAttention:
         """Return the tensor of a step."""
         return tensor_of(self.trace, id)
 
-    def own(self, name: str) -> torch.Tensor:
+    def step_value(self, name: str) -> torch.Tensor:
         """Return the tensor of a step of this attention, such as "query"; a single head gets an axis of its own too."""
         value = self.value(f"{self.path}.{name}")
         return value[:, None] if value.dim() == 3 and name not in ("context", "output") else value
@@ -45,7 +45,7 @@ class BlockAttention:
     @property
     def heads(self) -> int:
         """The number of heads of the queries."""
-        return self.own("query").shape[1]
+        return self.step_value("query").shape[1]
 
     @property
     def scope(self) -> str:
@@ -58,7 +58,7 @@ class BlockAttention:
         """The attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
         id = f"{self.path}.weights"
         known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
-        return self.own("weights") if known else self.trace.attention(self.layer, part=self.record.part)
+        return self.step_value("weights") if known else self.trace.attention(self.layer, part=self.record.part)
 
     @cached_property
     def entering(self) -> torch.Tensor:
@@ -90,7 +90,7 @@ class BlockAttention:
     @cached_property
     def is_masked(self) -> bool:
         """True if some pair of tokens was closed."""
-        return bool(torch.isinf(self.own("scores")).any())
+        return bool(torch.isinf(self.step_value("scores")).any())
 
     def linear(self, name: str) -> nn.Linear:
         """Return the matrix of queries, keys or values, as a module."""

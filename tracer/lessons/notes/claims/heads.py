@@ -19,7 +19,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measurement:
     inside, worst, least = BlockAttention(model, trace), 0.0, float("inf")
     with torch.no_grad():
         for name in ("query", "key", "value"):
-            linear, ran = inside.linear(name), inside.own(name)
+            linear, ran = inside.linear(name), inside.step_value(name)
             d_k, W = ran.shape[-1], linear.weight.T
             b = torch.zeros(W.shape[1]) if linear.bias is None else linear.bias
             for head in range(ran.shape[1]):
@@ -42,7 +42,7 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
     inside = BlockAttention(model, trace)
     if inside.heads < 2:
         raise ValueError(f"{model.name} has one head")
-    q, k, scores = inside.own("query"), inside.own("key"), inside.own("scores")
+    q, k, scores = inside.step_value("query"), inside.step_value("key"), inside.step_value("scores")
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     visible = scores.isfinite()
     alone, crossed = (

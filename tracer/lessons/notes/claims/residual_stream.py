@@ -37,7 +37,7 @@ def bound(model: Model, trace: Trace) -> Measurement:
         plain, larger = (linear[0](y).norm() * linear[1](y).norm() for y in (x, 10 * x))
     with_norms, without = (score_sizes(model, trace, norms=norms) for norms in (True, False))
     products = float(larger / plain)
-    ran = float(inside.own("scores").masked_fill(inside.own("scores").isinf(), 0).abs().max())
+    ran = float(inside.step_value("scores").masked_fill(inside.step_value("scores").isinf(), 0).abs().max())
     if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
         raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their norms can't be left out")
     grows = without[-1] > 2 * with_norms[-1] and products > 10

@@ -56,7 +56,7 @@ class Recipe(MuonAndAdamW):
     synthetic: ClassVar[bool] = True
 
     def __post_init__(self):
-        scenes.fitting(self.sizes, SPEC.sizes)
+        scenes.check_sizes(self.sizes, SPEC.sizes)
         if self.sizes["V"] != len(VOCABULARY):
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 

@@ -34,7 +34,7 @@ class Recipe(MuonAndAdamW):
     synthetic = True
 
     def __post_init__(self):
-        scenes.fitting(self.sizes, SPEC.sizes)
+        scenes.check_sizes(self.sizes, SPEC.sizes)
         if self.sizes["K"] != len(CLASSES):
             raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
 

@@ -43,7 +43,7 @@ class Recipe(MuonAndAdamW):
     synthetic = True
 
     def __post_init__(self):
-        scenes.fitting(self.sizes, SPEC.sizes)
+        scenes.check_sizes(self.sizes, SPEC.sizes)
         least = {"V": len(VOCABULARY), "T_max": LONGEST + 1}
         if any(self.sizes[name] < number for name, number in least.items()):
             sizes = {name: self.sizes[name] for name in least}

@@ -30,14 +30,14 @@ def problems(run: PlainRun) -> Iterator[str]:
             continue
         for record in trace.attentions:
             q, k = trace.values.get(record.q), trace.values.get(record.k)
-            if q is None or k is None or same(q, k):
+            if q is None or k is None or hold_same_numbers(q, k):
                 continue
             for name, operand in (("Q", q), ("K", k)):
-                if same(value, operand) and letter[1] != name:
+                if hold_same_numbers(value, operand) and letter[1] != name:
                     yield f"{_label(step)} holds the numbers that attention {record.layer} took as {name}"
 
 
-def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def hold_same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers in the same order, or transposed, whatever the layout of their
     batch."""
     return a.numel() == b.numel() and any(x.reshape(-1).equal(b.reshape(-1)) for x in (a, a.mT if a.ndim > 1 else a))

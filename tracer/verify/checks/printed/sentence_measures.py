@@ -138,7 +138,7 @@ class MeasuredLine(NamedTuple):
         return {record.heads for record in self.records}
 
 
-def alike(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+def proportional(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     """Return whether two tensors have the same numbers in whatever order and layout, but for a common factor."""
     if a is None or b is None:
         return False
@@ -167,7 +167,7 @@ def _is_recorded(line: MeasuredLine, what: str) -> bool:
     ]
     users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
     return any(
-        any(alike(value, tensor) for value in (line.value, *users))
+        any(proportional(value, tensor) for value in (line.value, *users))
         or any(_rotated_in_part(line.value, value, tensor) for value in users)
         for tensor in recorded
     )
@@ -187,7 +187,7 @@ def _rotated_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recor
         return False
     heads, width = whole.reshape(-1, features), rotated.shape[-1]
     return any(
-        alike(rotated, recorded[..., part]) and alike(heads[:, rest], recorded[..., rest])
+        proportional(rotated, recorded[..., part]) and proportional(heads[:, rest], recorded[..., rest])
         for part, rest in (
             (slice(width), slice(width, None)),
             (slice(features - width, None), slice(features - width)),
@@ -202,7 +202,9 @@ def part_of_recorded(what: str) -> Callable[..., bool]:
         width = line.value.shape[-1]
         recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
         narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
-        return any(alike(line.value, part) for array in narrower for part in (array[..., :width], array[..., -width:]))
+        return any(
+            proportional(line.value, part) for array in narrower for part in (array[..., :width], array[..., -width:])
+        )
 
     return holds
 
@@ -233,16 +235,16 @@ def values(line: MeasuredLine, *_) -> bool:
         return True
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer]
     weighted = re.compile(rf"\\mathbf{{A}}[^\\]*(\\mathrm{{[^}}]*}}[^\\]*)?\\,{re.escape(line.step.symbol)}")
-    return any(alike(mixture, line.book.value(step.id)) for mixture in _mixtures(line, own) for step in steps) or any(
-        weighted.search(step.latex) for step in steps
-    )
+    return any(
+        proportional(mixture, line.book.value(step.id)) for mixture in _mixtures(line, own) for step in steps
+    ) or any(weighted.search(step.latex) for step in steps)
 
 
 def mixture(line: MeasuredLine, *_) -> bool:
     """Return whether it is a mixture of a tensor of its block by the weights."""
     steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
     tensors = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
-    return any(alike(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
+    return any(proportional(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
 
 
 def tokenwise(line: MeasuredLine, *_) -> bool:
@@ -741,7 +743,7 @@ def distinct(line: MeasuredLine, *_) -> bool:
     own = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.stage == "attention"]
     mine = line.value
     return not any(
-        alike(mine, value)
+        proportional(mine, value)
         for step in own
         if step.id != line.step.id
         and step.title in ("Queries", "Keys", "Values")

@@ -137,7 +137,7 @@ def _unbuilt(config, error: Exception) -> str:
     """Why a net can't be built, where its own code says it in the words of Python."""
     if isinstance(error, ImportError):
         return f"it needs what is not installed: {reason(error)}"
-    if name := fill_config.left_open(config, error):
+    if name := fill_config.missing_attribute(config, error):
         return f"it can't be built, since the family's own configuration leaves {quote(name)} open"
     return f"it can't be built: {type(error).__name__}: {reason(error)}"
 

@@ -51,7 +51,7 @@ def fill_missing(config, error: Exception | None = None) -> bool:
     return False
 
 
-def left_open(config, error: Exception) -> str:
+def missing_attribute(config, error: Exception) -> str:
     """Return the name of the attribute that a configuration lacks according to `error`; "" if it is another error."""
     absent = _absent(config, error)
     return absent[1] if absent else ""

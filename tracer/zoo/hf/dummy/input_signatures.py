@@ -47,7 +47,7 @@ class Feed(NamedTuple):
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
         """Return the tensors by their names."""
-        places = self.standing(config)
+        places = self.tokens_before_text(config)
         at = {**at, "T": at["T"] + sum(count for _, count in places)}
         tensors = {name: makers(name)[way][0](config, at) for name, way in self.ways}
         for name, axis, length in self.sized:
@@ -70,10 +70,10 @@ class Feed(NamedTuple):
         """Return the tokens of `make` with a text in their positions; placeholders elsewhere become 0."""
         places = {placeholder(config, kind) for kind, _ in self.places}
         text = torch.tensor([0 if number in places else number for number in numbers])
-        before = sum(count for _, count in self.standing(config))
+        before = sum(count for _, count in self.tokens_before_text(config))
         return torch.cat([ids[:, :before], text.expand(len(ids), -1)], dim=1)
 
-    def standing(self, config) -> list[tuple[str, int]]:
+    def tokens_before_text(self, config) -> list[tuple[str, int]]:
         """Return the number of tokens before the text in this configuration, by kind of placeholder."""
         return [(kind, patches(config) if self.each else count) for kind, count in self.places]
 
