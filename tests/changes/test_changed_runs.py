@@ -154,6 +154,26 @@ def test_opened_attention_is_solved_once_for_changes_with_and_without_sizes(monk
     assert len(solved) == 2
 
 
+@pytest.mark.parametrize(
+    ("one", "another", "third"),
+    [("drop_heads(0)", "drop_heads(2)", "drop_heads(0,2)"), ("scale(0.5)", "scale(0.25)", "zero")],
+)
+def test_changes_that_differ_in_numbers_alone_are_solved_once(monkeypatch, one, another, third):
+    sizes = {"L": 2, "D": 16, "h": 4, "d_ff": 24}
+    model, alone = tracer.load("nanogpt", **sizes), tracer.load("nanogpt", **sizes)
+    solved, own = [], type(model)._solved_now
+    monkeypatch.setattr(type(model), "_solved_now", lambda *given: solved.append(1) or own(*given))
+    model.trace(change={"block1.attention.weights": one})
+    assert len(solved) == 2  # the run whose lines are looked up, and the changed one
+    trace = model.trace(change={"block1.attention.weights": another})
+    assert len(solved) == 2
+    by_itself = alone.trace(change={"block1.attention.weights": another})
+    assert [(s.latex, s.symbolic) for s in trace.steps] == [(s.latex, s.symbolic) for s in by_itself.steps]
+    before = len(solved)
+    model.trace(change={"block1.attention.weights": third})
+    assert len(solved) == before + 1
+
+
 def test_fused_attention_written_out_is_the_kernel():
     from tracer.capture.interventions.explicit_attention import explicit_attention
 

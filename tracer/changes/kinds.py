@@ -90,6 +90,11 @@ class Change:
         """Return the function that computes the new value. Raise ValueError if the line has none."""
         raise NotImplementedError
 
+    @property
+    def outline(self) -> str:
+        """What decides the ops of the change and their sizes: two changes of one outline differ in numbers alone."""
+        return str(self)
+
     def __str__(self) -> str:
         """Return the change as text, which `parse` reads: `scale(0.5)`."""
         arguments = ",".join(map(_plain, (getattr(self, field.name) for field in fields(self))))
@@ -126,6 +131,10 @@ class Scale(Change):
     def __post_init__(self):
         object.__setattr__(self, "factor", _number("factor", self.factor))
 
+    @property
+    def outline(self) -> str:
+        return self.name
+
     def apply(self, line: TargetLine) -> Applied:
         return partial(_scale, factor=self.factor)
 
@@ -144,6 +153,10 @@ class _Heads(Change):
     @classmethod
     def read(cls, arguments: str) -> Change:
         return cls(map(int, split(arguments)))
+
+    @property
+    def outline(self) -> str:
+        return f"{self.name}, {len(self.heads)} times"
 
     def axis(self, line: TargetLine) -> int:
         """Return the axis of heads. Raise ValueError for a line without one, or with fewer heads."""
@@ -219,6 +232,10 @@ class Noise(Change):
     def __post_init__(self):
         object.__setattr__(self, "std", _number("std", self.std))
         check_seed(self.seed)
+
+    @property
+    def outline(self) -> str:
+        return self.name
 
     def apply(self, line: TargetLine) -> Applied:
         return partial(_add_noise, std=self.std, seed=self.seed)
@@ -553,6 +570,10 @@ class Several(Change):
     @property
     def checks_sizes(self) -> bool:  # type: ignore[override] # of those that it has
         return any(change.checks_sizes for change in self.changes)
+
+    @property
+    def outline(self) -> str:
+        return ", ".join(change.outline for change in self.changes)
 
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return tuple(read for change in self.changes for read in change.reads(line))

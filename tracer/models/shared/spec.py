@@ -129,6 +129,7 @@ class Model:
     _changed: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
     _lines: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
     _opened: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
+    _by_outline: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
@@ -354,10 +355,17 @@ class Model:
                 lines_of = partial(model._line_sites, inputs, at)
                 changed.interventions = interventions_of(lines, lines_of)
                 changed.net = with_interventions(changed.net, changed.interventions)
-                changed._solutions = {}
+                changed._solutions = self._solutions_of(wanted, at) if key else {}
             if key:
                 self._changed.put(key, changed)
         return changed
+
+    def _solutions_of(self, changes: Mapping[str, Change], at: tuple[tuple[str, int], ...] | None) -> dict:
+        """Return the solutions that changes share which differ in numbers alone, such as those of another head."""
+        key = tuple((line, change.outline) for line, change in changes.items()), at
+        if (solutions := self._by_outline.get(key)) is None:
+            self._by_outline.put(key, solutions := {})
+        return solutions
 
     @cached_property
     def decoder(self) -> Model:
