@@ -82,7 +82,7 @@ class Student:
             "text": "text" in takes,
             "photo": "image" in takes,
             "sample": bool(self._samples() or self._back()),
-            "choice": self.page in CHOICES,
+            "choice": self.page in CHOICES and any(self._choices()),
             "change": self.page in CHANGED and self.visitor.panel(PANEL) is not None,
         }.get(kind, True)
 
@@ -129,14 +129,20 @@ class Student:
 
     async def _choice(self) -> Answer:
         """Another token or operation; steps, queries and zooms are gone through in the browser."""
-        find, chance = self.visitor.find, self.chance
+        tokens, operations, zoom = self._choices()
+        if tokens is not None:
+            return await self.visitor.set(tokens, string_array_value=[self.chance.choice(tokens.options)])
+        if operations is not None:
+            return await self.visitor.set(operations, string_value=self.chance.choice(operations.options))
+        return await self.visitor.set(zoom, string_array_value=["ops"])
+
+    def _choices(self) -> tuple:
+        """The tokens, operations and zooms that the page offers, None for each that it does not: the Mask page of a
+        single token has no token to change."""
+        find = self.visitor.find
         if self.page == "Mask":
-            tokens = find("slider", "Change this token")
-            return await self.visitor.set(tokens, string_array_value=[chance.choice(tokens.options)])
-        listed = find("selectbox", "Operation")
-        if listed is None:
-            return await self.visitor.set(find("button_group", "Zoom"), string_array_value=["ops"])
-        return await self.visitor.set(listed, string_value=chance.choice(listed.options))
+            return find("slider", "Change this token"), None, None
+        return None, find("selectbox", "Operation"), find("button_group", "Zoom")
 
     async def _change(self) -> Answer:
         """A change of the run, one that the panel offers; or, every other time, the run without those of before."""
