@@ -11,7 +11,7 @@ from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 
 
 class Panel(NamedTuple):
-    """A matrix `[rows, columns]` with its title, the names of its axes, and the first index of each.
+    """A matrix `[rows, columns]` with its title, the names of its axes, and the number of the first place on each.
 
     `edge` is the end of a scale around 0 that several share, `top` of one from 0; without them, the matrix has a scale
     of its own. `square`
@@ -23,7 +23,7 @@ class Panel(NamedTuple):
     cells: object
     row: str
     column: str
-    first: tuple[int, int] = (0, 0)
+    first: tuple[int, int] = (1, 1)
     edge: float = 0.0
     square: bool = True
     names: Sequence[str] = ()

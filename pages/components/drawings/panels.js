@@ -35,7 +35,7 @@ function drawPanel(panel, colours) {
     const [i, j] = [at(event.clientY, [place.top, place.height], rows), at(event.clientX, [place.left, place.width], columns)];
     const [down, wide] = [covered(i, box[0], full[0]), covered(j, box[1], full[1])];
     const mean = down[1] > down[0] || wide[1] > wide[0] ? "mean of " : "";
-    const counted = (places, from) => signed(range(places.map((at) => at + from)));
+    const counted = (places, from) => signed(range(places.map((at) => at + from - 1)));
     const name = names.length ? names[i] : `${axes[0]} ${counted(down, first[0])}`;
     read.textContent = `${mean}${name}, ${axes[1]} ${counted(wide, first[1])}: ${numeral(cells[i * columns + j], 3)}`;
   };

@@ -141,7 +141,7 @@ def _vectors(placement: PositionedModel, head: int) -> list[Panel]:
         return [Panel(f"{name}, head {head + 1}", term[head], "query i", "key j")]
     letter, cells, row, column, first = table
     return [
-        Panel(f"The table {letter}", cells, row, column, (first, 0), square=False),
+        Panel(f"The table {letter}", cells, row, column, (first, 1), square=False),
         Panel(f"{letter} times itself: {letter}{letter}ᵀ", placement.similar, row, row, (first, first)),
     ]
 

@@ -22,9 +22,15 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     assert figures.count() == 7 and figures.locator("figcaption").first.inner_text() == "The table P"
     figures.first.locator("canvas").hover(position={"x": 2, "y": 2})
     assert figures.first.locator(".read").inner_text() == "position 1, cosines, then sines 1: 1"
+    assert [figures.first.locator(f".ticks.{way} span").first.inner_text() for way in ("rows", "columns")] == ["1", "1"]
     page.locator(".every .cells").press("ArrowDown")
     assert said.inner_text().startswith("The patch in row 3, column 2 ")
     until(page, "location.search.includes('patch=17')")
+    page.get_by_role("radio", name="Relative").click()
+    page.get_by_text("The table A").wait_for()
+    figures.first.locator("canvas").hover(position={"x": 2, "y": 2})
+    least = figures.first.locator(".ticks.rows span").first.inner_text()
+    assert least.startswith("−") and figures.first.locator(".read").inner_text().startswith(f"distance j − i {least}, ")
     page.get_by_role("radio", name="ALiBi").click()
     page.get_by_text("penalty of the distance, head 1").wait_for()
     assert said.inner_text().startswith("The patch in row 3, column 2 ")

@@ -5,6 +5,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
@@ -120,6 +121,12 @@ def test_signs_that_one_does_not_see_are_shown():
         token_pieces.visible("a b\n\u200d\u0301") == "a␣b⏎U+200D\u0301" and token_pieces.visible("\u0301") == "◌\u0301"
     )
     assert token_pieces.of_bytes("é".encode()) == "é" and token_pieces.of_bytes(b"\xf0\x9f") == "F0 9F"
+
+
+def test_rows_that_ids_pick_count_from_1():
+    heat = token_pieces.rows([7, 5], ["a", "<b>"], np.zeros((2, 3)))
+    assert list(heat.data[0].y) == [1, 2] and heat.data[0].x0 == 1
+    assert list(heat.layout.yaxis.ticktext) == ["1: a  <b>7</b>", "2: &lt;b&gt;  <b>5</b>"]
 
 
 def test_gpt2_has_byte_level_bpe():

@@ -96,12 +96,13 @@ def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Fi
     count = min(len(ids), MOST)
     names = [
         f"{place}: {text}  <b>{id}</b>"
-        for place, (id, text) in enumerate(zip(ids, map(html.escape, texts), strict=True))
+        for place, (id, text) in enumerate(zip(ids, map(html.escape, texts), strict=True), 1)
     ]
     heat = {
         "type": "heatmap",
         "z": np.asarray(vectors[:count], dtype=np.float32),
-        "y": list(range(count)),
+        "x0": 1,
+        "y": list(range(1, count + 1)),
         "colorscale": DIVERGING,
         "zmid": 0,
         "colorbar": {"thickness": 12, "title": {"text": "value"}},
@@ -111,10 +112,10 @@ def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Fi
         **CLEAR,
         "height": 110 + 22 * count,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
-        "xaxis": {"title": title("feature of the row, 0 to D − 1", 14), "showgrid": False, "zeroline": False},
+        "xaxis": {"title": title("feature of the row, 1 to D", 14), "showgrid": False, "zeroline": False},
         "yaxis": {
-            "autorange": "reversed", "tickvals": list(range(count)), "ticktext": names[:count], "automargin": True,
-            "showgrid": False, "zeroline": False, "title": title("place: piece, id", 14),
+            "autorange": "reversed", "tickvals": list(range(1, count + 1)), "ticktext": names[:count],
+            "automargin": True, "showgrid": False, "zeroline": False, "title": title("place: piece, id", 14),
         },
     }  # fmt: skip
     return go.Figure({"data": [heat], "layout": layout})

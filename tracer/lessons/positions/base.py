@@ -18,7 +18,7 @@ class PositionTable(NamedTuple):
     cells: Any
     row: str
     column: str
-    first: int = 0
+    first: int = 1
 
 
 class PositionEncoding(nn.Module):
