@@ -8,8 +8,15 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 import tracer
+from tracer.figures.predictions.decoding_costs import ticks
 from tracer.lessons.writing import cache_costs, padding, sampling
 from tracer.models.shared.decoding import Continuation
+
+
+def test_the_ticks_of_a_logarithmic_axis_are_few_and_lie_on_it():
+    assert ticks(1_650_000, 92_000_000) == [2_000_000, 5_000_000, 10**7, 2 * 10**7, 5 * 10**7]
+    assert ticks(3, 10**9) == [10**power for power in range(1, 10)]
+
 
 LOGITS = arrays(np.float64, some.integers(1, 30), elements=some.floats(-20, 20))
 

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from tracer.figures.palette import STAGES
+from tracer.figures.palette import OTHER, STAGES
 from tracer.figures.svg_layout import CURVES, title
+
+FEW = 4
+"""Powers of ten on an axis that has room for ticks between them."""
 
 
 def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[int], here: int) -> go.Figure:
@@ -26,9 +29,30 @@ def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[i
         **CURVES,
         "height": 340,
         "xaxis": {"title": title("T: number of the token, from 1", 14)},
-        "yaxis": {"title": title("FLOP for this token", 14), "type": "log", "exponentformat": "SI"},
+        "yaxis": {
+            "title": title("FLOP for this token", 14),
+            "type": "log",
+            "tickvals": ticks(*without, *cached),
+            "tickformat": "~s",
+        },
         "shapes": [
-            {"type": "line", "x0": here, "x1": here, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
+            {
+                "type": "line",
+                "x0": here,
+                "x1": here,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"dash": "dot", "color": OTHER},
+            }
         ],
     }
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
+
+
+def ticks(*values: int) -> list[int]:
+    """Return the ticks of a logarithmic axis over values: powers of ten, and 2 and 5 between where there is room."""
+    least, most = min(values), max(values)
+    powers = range(len(str(least)) - 1, len(str(most)) + 1)
+    digits = (1, 2, 5) if len(powers) <= FEW else (1,)
+    return [digit * 10**power for power in powers for digit in digits if least <= digit * 10**power <= most]
