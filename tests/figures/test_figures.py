@@ -263,6 +263,9 @@ def test_patches_are_the_pixels_that_the_model_sees():
             assert (shown[..., 3] == 255).all()
     assert (sheet[..., 3].mean(1)[:6] == 0).all()
     assert re.findall(r">(\d+)</text>", svg) == ["1", "2", "3", "4", "5", "6"]
+    size = float(re.search(r'font-size="([\d.]+)"', svg)[1])
+    lines = sorted({round(float(y) % 22, 6) for y in re.findall(r'<text x="\d+" y="([\d.]+)"', svg)})
+    assert len(lines) == 1 and 0.8 * size <= lines[0] <= 6  # the whole number stands above its patch, none is cut
     cell = re.search(r'data-patch="5" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"', svg)
     assert [int(value) for value in cell.groups()] == [36, 28, 16, 16]
 

@@ -114,7 +114,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
     height, width = sheet.shape[0], sheet.shape[1] - gap
     sheet = sheet[:, :width]
     numbers = "".join(
-        f'<text x="{column * pitch_x}" y="{row * pitch_y + head - 3}">{row * columns + column + 1}</text>'
+        f'<text x="{column * pitch_x}" y="{row * pitch_y + 0.85 * head:g}">{row * columns + column + 1}</text>'
         for row in range(rows if numbered else 0)
         for column in range(columns)
     )
