@@ -26,6 +26,7 @@ def on_screen(page, selector: str) -> None:
 def test_map_scale_block_and_head_are_on_one_screen(page, model):
     page.goto(f"/attention?model={model}")
     settled(page)
+    assert page.locator("[data-testid=stMain] h1").first.bounding_box()["y"] >= 60  # below the bar at the top
     picture = ".photo" if model == "vit" else ".grid"
     for selector in (picture, "[data-group=layer]", "[data-group=view]", ".lead", *([".over .bar"] * (model == "vit"))):
         on_screen(page, selector)

@@ -34,6 +34,8 @@ def test_the_stage_is_near_swipes_turn_it_and_less_motion_cuts(page):
     settled(page)
     until(page, f"{FILM}?.film?.state.part === 1")
     start = page.evaluate(STATE)["at"]
+    bar, own = page.get_by_test_id("stHeader").bounding_box(), page.locator(".give").first.bounding_box()
+    assert own["y"] > bar["y"] + bar["height"]  # nothing of the page lies under the bar at its top
 
     page.keyboard.press("Tab")
     stops = [page.evaluate(FOCUS)["name"]]
