@@ -1,6 +1,7 @@
 """A block of the film, opened in a real browser: its steps, its pictures, the address, and the way back."""
 
 import random
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -37,6 +38,8 @@ def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page
     beats = page.locator(".film .scrubber button")
     inside = [step.id for step in plain.steps if step.layer == 2]
     expect(beats).to_have_count(len(inside))
+    accents = beats.filter(has_text=re.compile("\u0302|\u0303")).locator("span")
+    assert min(accents.evaluate_all("all => all.map((one) => parseFloat(getComputedStyle(one).fontSize))")) >= 16
     page.wait_for_url(f"**inside={inside[0]}*")
     for _ in range(inside.index(SCORES)):
         page.keyboard.press("ArrowRight")

@@ -4,6 +4,8 @@ const ROOM = 30; // pixels that a button takes at least, with its gap
 const NAME = 60; // pixels that the name of the beat that is shown takes besides
 const FEWEST = 3; // blocks that are worth a button of their own together
 
+const LETTER = /^\p{L}[\p{M}′]*$/u; // the symbol of a tensor; large, since accents are all that tells some apart
+
 // The beats in groups: each alone, or the consecutive blocks of a stream together.
 function groups(beats, folded) {
   const out = [];
@@ -35,6 +37,7 @@ export function scrubber(root, film, go) {
         label.textContent = group.label;
         button.append(label);
         button.toggleAttribute("data-short", group.label.length < 4);
+        button.toggleAttribute("data-letter", LETTER.test(group.label));
         const [first, last] = [film.beats[group.beats[0]], group.beats.length];
         const name = last > 1 ? `Blocks ${group.label}` : first.number ? `Block ${first.number}${first.kind === "cross" ? ", across" : ""}` : first.label;
         button.setAttribute("aria-label", name);
