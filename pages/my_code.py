@@ -25,7 +25,7 @@ components.style(Path(__file__).with_suffix(".css"))
 st.title("Why does my model fail?")
 st.caption(
     "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run only "
-    "code that you would run in a terminal. Nothing is kept."
+    "code that you would run in a terminal. Your text is not saved: copy it before you close or reload this page."
 )
 if own_code_editor.ask_key():
     own_code_editor.show()

@@ -75,7 +75,6 @@ def show() -> None:
     state.setdefault(TEXT, EXAMPLE)
     st.file_uploader("Choose a Python file, or edit the text below", type="py", key=PICKED, on_change=_take_file)
     text = st.text_area("Your file", key=TEXT, height=380, max_chars=LONGEST)
-    st.caption("Your file needs a function that takes nothing and returns the model and its input: `return model, x`.")
     try:
         names = own_run.factories(text)
     except (SyntaxError, ValueError) as error:
@@ -84,8 +83,8 @@ def show() -> None:
         return
     if not names:
         st.info(
-            "Add a function without arguments, or with sizes such as `D=8`, that returns the module and its arguments: "
-            "`def model(B=2, D=8): return MyModule(D), (torch.randn(B, D),)`."
+            "Your file needs a function that returns the model and its inputs. Each of its arguments, if it has any, "
+            "needs a default: `def model(B=2, D=8): return MyModule(D), (torch.randn(B, D),)`."
         )
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -108,12 +108,13 @@ GENERAL = {
     "Each word is predicted from the picture and the words before it.": "how captions are written",
     "One step against all": "the name of a table of one step with a cache and of a run of all tokens",
     (
-        "Add a function without arguments, or with sizes such as `D=8`, that returns the module and its arguments: "
-        "`def model(B=2, D=8): return MyModule(D), (torch.randn(B, D),)`."
+        "Your file needs a function that returns the model and its inputs. Each of its arguments, if it has any, needs "
+        "a default: `def model(B=2, D=8): return MyModule(D), (torch.randn(B, D),)`."
     ): "what a file has to have",
     (
         "This page runs your file with your rights, on this machine: it can read, change and send what you can. Run "
-        "only code that you would run in a terminal. Nothing is kept."
+        "only code that you would run in a terminal. Your text is not saved: copy it before you close or reload this "
+        "page."
     ): "what the page does",
     (
         "CLS is the first token, so this mask leaves it only itself: in this block, nothing of the other tokens "
