@@ -222,7 +222,15 @@ def test_a_saved_run_says_its_changes_and_can_not_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"), [(0.5, 0.62, "\u2191\xa012.0"), (0.62, 0.5, "\u2193\xa012.0"), (0.5, 0.5002, "=")]
+    ("before", "after", "said"),
+    [
+        (0.5, 0.62, "\u2191\xa012.0"),
+        (0.62, 0.5, "\u2193\xa012.0"),
+        (0.5, 0.5002, "hardly changed"),
+        (0.5, 0.5, "unchanged"),
+        (0.01149, 0.01151, "\u2191\xa0<\xa00.1"),  # 1.1 % and 1.2 %
+        (0.0004, 0.0005, "\u2191\xa0<\xa00.1"),
+    ],
 )
 def test_arrows_say_percentage_points(before, after, said):
     assert class_bars.arrow(before, after) == said

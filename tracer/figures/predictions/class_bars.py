@@ -69,14 +69,18 @@ def _pair_text(name: str, before: Mapping[str, float], after: Mapping[str, float
 
 
 def arrow(before: float | None, after: float) -> str:
-    """Return the change of a probability in percentage points, with an arrow up or down; "" if it is unknown."""
+    """Return the change of a probability in percentage points, with an arrow up or down; "" if it is unknown.
+
+    Words say that both are written alike.
+    """
     if before is None:
         return ""
     points = 100 * (after - before)
-    if abs(points) < 0.05:
-        return "="
+    if percent(before) == percent(after):
+        return "hardly changed" if points else "unchanged"
     sign = "\N{UPWARDS ARROW}" if points > 0 else "\N{DOWNWARDS ARROW}"
-    return f"{sign}\N{NO-BREAK SPACE}{abs(points):.1f}"
+    change = f"{abs(points):.1f}" if abs(points) >= 0.05 else "<\N{NO-BREAK SPACE}0.1"
+    return f"{sign}\N{NO-BREAK SPACE}{change}"
 
 
 def scale_end(largest: float) -> float:
