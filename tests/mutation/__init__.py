@@ -1,8 +1,8 @@
-"""Deliberate small mistakes: what `verify` is worth is how many of them it finds.
+"""Deliberate small mutations: what `verify` is worth is how many of them it finds.
 
-Each is applied alone, in a copy of the project. `listed/` has those that somebody thought of, by name, as rules on the
-syntax tree (`rules.py`); `drawn.py` draws others from a seed; `harness.py` applies them and says which check caught
-each.
+Each is applied alone, in a copy of the project. `handwritten/` has those that somebody thought of, by name, as rules on
+the syntax tree (`rules.py`); `random_mutants.py` draws others from a seed; `runner.py` applies them and says which
+check caught each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _read(file: str) -> str:
     return (ROOT / file).read_text(encoding="utf-8")
 
 
-class Mistake(NamedTuple):
+class Mutant(NamedTuple):
     """A small change of one file of the project: `old`, which stands there once, or at offset `at`, becomes `new`.
 
     `tests` are the browser tests that have to see it; without them, `verify` and the nearest tests do.
@@ -33,8 +33,8 @@ class Mistake(NamedTuple):
     at: int = -1
     tests: tuple[str, ...] = ()
 
-    def applied(self) -> str:
-        """The file with the mistake. ValueError where what is to be changed does not stand there, or several times."""
+    def apply(self) -> str:
+        """The file with the mutation. ValueError where what is to be changed does not stand there, or several times."""
         text, at = self.text(), self.at
         if at < 0:
             if text.count(self.old) != 1:

@@ -10,7 +10,7 @@ from tests.mutation import ROOT
 from tests.mutation.nearest_tests import TESTS
 from tracer.utils.python_source import parse
 
-NODES = (
+NODE_TESTS = (
     *("lowering/test_aten.py", "expr/test_cells.py", "expr/test_equations.py", "expr/test_layout_nodes.py"),
     *(
         "lowering/test_simplify_positions.py",
@@ -35,7 +35,7 @@ masks and costs that none of them has; of scores recomputed in ways that none of
 a sentence."""
 
 
-class Noting:
+class InstrumentingFinder:
     """Imports the package's modules so that each statement notes that it runs."""
 
     def __init__(self, ran: dict[str, set[int]]):
@@ -54,7 +54,7 @@ class Noting:
         loader, noted = spec.loader, self.ran.setdefault(Path(origin).relative_to(ROOT).as_posix(), set())
 
         def run(module) -> None:
-            tree = _noting(parse(Path(origin).read_text(encoding="utf-8")))
+            tree = _instrument(parse(Path(origin).read_text(encoding="utf-8")))
             vars(module)["__ran__"] = noted.add
             exec(compile(tree, origin, "exec"), vars(module))
 
@@ -62,7 +62,7 @@ class Noting:
         return spec
 
 
-def _noting(tree: ast.Module) -> ast.Module:
+def _instrument(tree: ast.Module) -> ast.Module:
     """The code with a call before each statement that notes the line on which it begins."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
@@ -81,7 +81,7 @@ def _noting(tree: ast.Module) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
-class Noted:
+class CoveragePlugin:
     """A plugin of pytest: the first test that fails, and the statements that each test runs beyond those of imports."""
 
     def __init__(self, ran: dict[str, set[int]]):
@@ -106,14 +106,16 @@ class Noted:
         self.tests[nodeid.partition("::")[2]] = {file: sorted(lines) for file, lines in self.ran.items() if lines}
 
 
-def failed(name: str, tests: Iterable[str] = (), noted: Noted | None = None, folder: Path = TESTS) -> str:
+def first_failure(
+    name: str, tests: Iterable[str] = (), noted: CoveragePlugin | None = None, folder: Path = TESTS
+) -> str:
     """Return the first of a file's tests that fails, of all or of some; empty where none does.
 
     `folder` is that of the tests, which lies beside the package that they import.
     """
     import pytest  # here, since only who develops the package has it
 
-    noted = noted or Noted({})
+    noted = noted or CoveragePlugin({})
     asked = [f"{folder / name}::{test}" for test in tests] or [str(folder / name)]
     status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *asked], plugins=[noted])
     said = noted.first or (f"pytest ended with status {status:d}" if status else "")

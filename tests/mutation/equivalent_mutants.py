@@ -1,4 +1,4 @@
-"""Mistakes that can be drawn and survive, and why nothing that is shown is wrong with them. None of them counts as
+"""Mutants that can be drawn and survive, and why nothing that is shown is wrong with them. None of them counts as
 caught."""
 
 HARMLESS: dict[tuple[str, str, str], str] = {

@@ -12,14 +12,14 @@ from tests.mutation import ROOT
 from tracer.utils.python_source import parse
 
 TESTS = ROOT / "tests"
-STEPS, MOST = 4, 8
+MAX_IMPORTS, MAX_TEST_FILES = 4, 8
 """How many imports lie between a test file and what it guards at most, and how many test files are tried."""
 
-APART = ("mutation/test_mutation.py", "project/test_architecture.py", "project/test_installed.py")
-"""Tests of this harness, of imports and of the package as it is built: none of them runs what a mistake changes."""
+EXCLUDED_TESTS = ("mutation/test_mutation.py", "project/test_architecture.py", "project/test_installed.py")
+"""Tests of this harness, of imports and of the package as it is built: none of them runs what a mutation changes."""
 
 
-def guards(file: str) -> tuple[str, ...]:
+def find_tests(file: str) -> tuple[str, ...]:
     """Return the names of the test files that guard a file such as `"tracer/figures/palette.py"`, the nearest first.
 
     Those at the least number of imports; of them first those in the folder of tests that mirrors the file's package.
@@ -30,11 +30,11 @@ def guards(file: str) -> tuple[str, ...]:
     module, graph = _module(file), _graph()
     package = module.split(".")[1:2]
     reached = {module}
-    for _ in range(STEPS):
+    for _ in range(MAX_IMPORTS):
         tests = [name for name, modules in _tests().items() if modules & reached]
         if tests:
             order = sorted(tests, key=lambda name: (name.split("/")[:1] != package, len(_tests()[name]), name))
-            return tuple(order[:MOST])
+            return tuple(order[:MAX_TEST_FILES])
         above = {name for name, modules in graph.items() if modules & reached}
         while not above and module:  # what a folder finds by itself nobody imports
             module = module.rpartition(".")[0]
@@ -44,13 +44,13 @@ def guards(file: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=512)
-def verified(file: str) -> bool:
+def is_verified(file: str) -> bool:
     """Return whether `verify` of a model may run a file."""
-    return _module(file) in _below_verify()
+    return _module(file) in _verify_imports()
 
 
 @lru_cache(maxsize=1)
-def _below_verify() -> frozenset[str]:
+def _verify_imports() -> frozenset[str]:
     """The modules that `verify` imports, and all of a package that it imports: a package may find its own by itself."""
     reached, waiting = set(), ["tracer.verify"]
     while waiting:
@@ -81,7 +81,7 @@ def _tests() -> dict[str, frozenset[str]]:
     tests = {}
     for path in sorted(TESTS.rglob("test_*.py")):
         name = path.relative_to(TESTS).as_posix()
-        if name in APART or "mark.browser" in path.read_text(encoding="utf-8"):
+        if name in EXCLUDED_TESTS or "mark.browser" in path.read_text(encoding="utf-8"):
             continue
         names = set(_imports(path))
         for helper in names & set(helpers):

@@ -1,4 +1,4 @@
-"""Mistakes drawn from a seed: a sign, an index, a comparison, a constant or the order of two arguments is another one.
+"""Mutants drawn from a seed: a sign, an index, a comparison, a constant or the order of two arguments is another one.
 
 Only where numbers, shapes and formulas are made, and not in what is only said when input is refused.
 """
@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 from hashlib import sha256
 
-from tests.mutation import ROOT, Mistake
-from tests.mutation.rules import qualified
+from tests.mutation import ROOT, Mutant
+from tests.mutation.rules import qualified_name
 from tracer.utils.python_source import lines, parse
 
 FILES = (
@@ -38,13 +38,13 @@ FILES = (
 )
 """Patterns below the package; after a colon the only functions and classes that count."""
 
-FREE = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
+FREE_ARGUMENTS = ("strict", "maxsize", "sizes", "probes", "runs", "settings", "tiny", "samples")
 """Arguments in which another value is another choice and no lie: what has to hold of it, and which sizes are tried."""
 
-UNORDERED = ("transpose", "equal", "min", "max", "same", "has", "total")
+COMMUTATIVE_FUNCTIONS = ("transpose", "equal", "min", "max", "same", "has", "total")
 """Functions whose first two arguments have no order."""
 
-INITIAL = ("Parameter", "normal_")
+INITIALIZERS = ("Parameter", "normal_")
 """What gives the weights of a net their first values: no run shows these; others replace them."""
 
 SIGNS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
@@ -53,25 +53,25 @@ COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.G
 COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 
 
-def drawn(count: int = 200, seed: int = 0) -> list[Mistake]:
-    """`count` of all mistakes of these kinds, no two at one place.
+def draw_mutants(count: int = 200, seed: int = 0) -> list[Mutant]:
+    """`count` of all mutants of these kinds, no two at one place.
 
     Those come first whose hash of the seed, the function and the line is the lowest: a change elsewhere draws them
     again.
     """
-    return sorted(every(), key=lambda mistake: _lot(mistake, seed))[:count]
+    return sorted(all_mutants(), key=lambda mutant: _hash(mutant, seed))[:count]
 
 
-def every() -> list[Mistake]:
-    """All mistakes that can be drawn, no two of one expression."""
-    found = {(file, mistake.at, mistake.old): mistake for file, names in _files() for mistake in _of(file, names)}
+def all_mutants() -> list[Mutant]:
+    """All mutants that can be drawn, no two of one expression."""
+    found = {(file, mutant.at, mutant.old): mutant for file, names in _files() for mutant in _mutants_of(file, names)}
     return list(found.values())
 
 
-def _lot(mistake: Mistake, seed: int) -> bytes:
-    text = mistake.text()
-    line = text[text.rfind("\n", 0, mistake.at) + 1 : text.find("\n", mistake.at)].strip()
-    return sha256(f"{seed} {qualified(mistake.file, mistake.line)} {line} {mistake.name}".encode()).digest()
+def _hash(mutant: Mutant, seed: int) -> bytes:
+    text = mutant.text()
+    line = text[text.rfind("\n", 0, mutant.at) + 1 : text.find("\n", mutant.at)].strip()
+    return sha256(f"{seed} {qualified_name(mutant.file, mutant.line)} {line} {mutant.name}".encode()).digest()
 
 
 def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -80,12 +80,12 @@ def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
         pattern, _, names = pattern.partition(":")
         paths = sorted((ROOT / "tracer").glob(pattern))
         if not paths:
-            raise ValueError(f"mistakes are drawn from {pattern!r}, which matches no file of the package")
+            raise ValueError(f"mutants are drawn from {pattern!r}, which matches no file of the package")
         for path in paths:
             yield path.relative_to(ROOT).as_posix(), tuple(filter(None, names.split(",")))
 
 
-def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
+def _mutants_of(file: str, names: tuple[str, ...]) -> Iterator[Mutant]:
     text = (ROOT / file).read_text(encoding="utf-8")
     tree = parse(text)
     starts = [0]
@@ -93,24 +93,24 @@ def _of(file: str, names: tuple[str, ...]) -> Iterator[Mistake]:
         starts.append(starts[-1] + len(line))
     roots = [node for node in tree.body if not names or getattr(node, "name", "") in names]
     if missing := {*names} - {getattr(node, "name", "") for node in roots}:
-        raise ValueError(f"mistakes are drawn from {', '.join(sorted(missing))} of {file}, which has no such name")
-    for node in (inner for root in roots for inner in _within(root)):
-        for what, new in _changed(node):
+        raise ValueError(f"mutants are drawn from {', '.join(sorted(missing))} of {file}, which has no such name")
+    for node in (inner for root in roots for inner in _mutable_expressions(root)):
+        for what, new in _mutate(node):
             line = text[starts[node.lineno - 1] : starts[node.lineno]]
             at = starts[node.lineno - 1] + len(line.encode()[: node.col_offset].decode())
             below = lines(node)[-1]
             last = text[starts[below - 1] : starts[below]]
             end = starts[below - 1] + len(last.encode()[: node.end_col_offset].decode())
             old, made = text[at:end], ast.unparse(ast.fix_missing_locations(new))
-            yield Mistake(f"{what}: {_short(old)} → {_short(made)}", file, old, f"({made})", at)
+            yield Mutant(f"{what}: {_shorten(old)} → {_shorten(made)}", file, old, f"({made})", at)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _within(node: ast.AST) -> Iterator[ast.expr]:
+def _mutable_expressions(node: ast.AST) -> Iterator[ast.expr]:
     """The expressions in a piece of code that make what is shown: not annotations, decorators, defaults of sizes of
     caches, messages, or what decides whether input is refused."""
     if isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
@@ -119,8 +119,8 @@ def _within(node: ast.AST) -> Iterator[ast.expr]:
         return
     elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         rest = [*node.body, *getattr(getattr(node, "args", None), "defaults", ())]
-    elif (isinstance(node, ast.keyword) and node.arg in FREE) or (
-        isinstance(node, ast.Call) and getattr(node.func, "attr", "") in INITIAL
+    elif (isinstance(node, ast.keyword) and node.arg in FREE_ARGUMENTS) or (
+        isinstance(node, ast.Call) and getattr(node.func, "attr", "") in INITIALIZERS
     ):
         return
     elif isinstance(node, ast.AnnAssign):
@@ -130,13 +130,15 @@ def _within(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.expr):
         yield node
     for inner in rest:
-        yield from _within(inner)
+        yield from _mutable_expressions(inner)
 
 
-def _changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """What an expression can be mistaken for, and what kind of mistake that is."""
+def _mutate(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """What an expression can be mistaken for, and the kind of that mutation."""
     match node:
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in SIGNS and not _text(left) and not _text(right):
+        case ast.BinOp(left=left, op=op, right=right) if (
+            type(op) in SIGNS and not _is_text(left) and not _is_text(right)
+        ):
             yield "sign", ast.BinOp(left, SIGNS[type(op)](), right)
             if isinstance(op, (ast.Sub, ast.Div, ast.MatMult)):
                 yield "order", ast.BinOp(right, op, left)
@@ -158,9 +160,13 @@ def _changed(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             isinstance(argument, ast.Starred) for argument in (first, second)
         ):
             name = getattr(func, "attr", getattr(func, "id", ""))
-            if name not in UNORDERED and ast.dump(first) != ast.dump(second) and not (_text(first) or _text(second)):
+            if (
+                name not in COMMUTATIVE_FUNCTIONS
+                and ast.dump(first) != ast.dump(second)
+                and not (_is_text(first) or _is_text(second))
+            ):
                 yield "arguments", ast.Call(func, [second, first, *rest], keywords)
 
 
-def _text(node: ast.expr) -> bool:
+def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))

@@ -1,93 +1,95 @@
-"""What the harness of mistakes found, as lines of text or as plain data."""
+"""What the harness of mutants found, as lines of text or as plain data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.mutation import Mistake
+from tests.mutation import Mutant
 from tests.mutation.equivalent_mutants import HARMLESS
-from tests.mutation.handwritten import LISTED
-from tests.mutation.random_mutants import drawn, every
-from tests.mutation.rules import is_inside, qualified
-from tests.mutation.runner import Trial, tried
+from tests.mutation.handwritten import HANDWRITTEN_RULES
+from tests.mutation.random_mutants import all_mutants, draw_mutants
+from tests.mutation.rules import is_inside, qualified_name
+from tests.mutation.runner import Trial, try_mutants
 from tracer.utils.error_text import quote
 
-BAR = 0.95
-"""The least share of the mistakes that were drawn which has to be caught; of those that are listed all."""
+MIN_SHARE = 0.95
+"""The least share of the mutants that were drawn which has to be caught; of those that are listed all."""
 
 
-def chosen(names: Sequence[str], seed: int) -> tuple[list[Mistake], list[Mistake]]:
-    """The mistakes that are listed and those that are drawn: all, or those whose name, file or place is one of `names`.
+def select_mutants(names: Sequence[str], seed: int) -> tuple[list[Mutant], list[Mutant]]:
+    """The mutants that are listed and those that are drawn: all, or those whose name, file or place is one of `names`.
 
     At a place, such as "shapes/solver.py:131", are all that can be drawn there. ValueError where there is none.
     """
 
-    named = [rule for rule in LISTED if rule.name in names]
+    named = [rule for rule in HANDWRITTEN_RULES if rule.name in names]
     if named and len(named) == len({*names}):
-        return [rule.mistake() for rule in named], []
+        return [rule.mutant() for rule in named], []
 
-    def asked(mistake: Mistake) -> bool:
-        return not names or any(name in (mistake.name, mistake.file, _place(mistake)) for name in names)
+    def asked(mutant: Mutant) -> bool:
+        return not names or any(name in (mutant.name, mutant.file, _place(mutant)) for name in names)
 
-    places = [mistake for mistake in every() if _place(mistake) in names] if any(":" in name for name in names) else []
-    listed = [mistake for mistake in (rule.mistake() for rule in LISTED) if asked(mistake)]
-    both = listed, list(dict.fromkeys([*filter(asked, drawn(seed=seed)), *places]))
+    places = (
+        [mutant for mutant in all_mutants() if _place(mutant) in names] if any(":" in name for name in names) else []
+    )
+    listed = [mutant for mutant in (rule.mutant() for rule in HANDWRITTEN_RULES) if asked(mutant)]
+    both = listed, list(dict.fromkeys([*filter(asked, draw_mutants(seed=seed)), *places]))
     if not any(both):
-        raise ValueError(f"no mistake is called {quote(names[0])}, expected a name, a file or FILE:LINE of one")
+        raise ValueError(f"no mutant is called {quote(names[0])}, expected a name, a file or FILE:LINE of one")
     return both
 
 
-def _place(mistake: Mistake) -> str:
-    return f"{mistake.file}:{mistake.line}"
+def _place(mutant: Mutant) -> str:
+    return f"{mutant.file}:{mutant.line}"
 
 
-def trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
-    """Tries the mistakes: ("listed" or "drawn", what became of it), as they end."""
-    listed, others = chosen(names, seed)
+def run_trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
+    """Tries the mutants: ("listed" or "drawn", what became of it), as they end."""
+    listed, others = select_mutants(names, seed)
     kinds = {**dict.fromkeys(others, "drawn"), **dict.fromkeys(listed, "listed")}
-    for trial in tried(kinds, jobs=jobs):
-        yield kinds[trial.mistake], trial
+    for trial in try_mutants(kinds, jobs=jobs):
+        yield kinds[trial.mutant], trial
 
 
-def line(trial: Trial) -> str:
-    """One mistake, and what caught it."""
-    mistake = trial.mistake
+def format_trial(trial: Trial) -> str:
+    """One mutant, and what caught it."""
+    mutant = trial.mutant
     found = trial.caught or f"SURVIVED {trial.tried} models and files of tests{_reason(trial)}"
-    return f"{_place(mistake)}  {mistake.name}\n    {found}"
+    return f"{_place(mutant)}  {mutant.name}\n    {found}"
 
 
 def _reason(trial: Trial) -> str:
-    mistake = trial.mistake
-    if not mistake.file.endswith(".py"):
+    mutant = trial.mutant
+    if not mutant.file.endswith(".py"):
         return ""
-    line = mistake.text().splitlines()[mistake.line - 1]
-    scope = tuple(qualified(mistake.file, mistake.line).split("."))
+    line = mutant.text().splitlines()[mutant.line - 1]
+    scope = tuple(qualified_name(mutant.file, mutant.line).split("."))
     known = (
         reason
         for (within, name, part), reason in HARMLESS.items()
-        if name == mistake.name and is_inside(scope, within) and part in line
+        if name == mutant.name and is_inside(scope, within) and part in line
     )
     reason = next(known, "")
     return f"; harmless: {reason}" if reason else ""
 
 
-def summary(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
+def summarize(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
     """How many were caught of each kind, and whether that is enough."""
     said, enough = [], True
-    for kind, least in (("listed", 1.0), ("drawn", BAR)):
+    for kind, least in (("listed", 1.0), ("drawn", MIN_SHARE)):
         every = [trial for of, trial in found if of == kind]
         if every:
             caught = sum(bool(trial.caught) for trial in every)
             enough = enough and caught >= least * len(every)
             said.append(
-                f"{caught} of {len(every)} mistakes that are {kind} were caught; at least {least:.0%} have to be."
+                f"{caught} of {len(every)} mutants that are {kind} were caught; at least {least:.0%} have to be."
             )
     return said, enough
 
 
-def plain(kind: str, trial: Trial) -> dict[str, Any]:
+def trial_as_json(kind: str, trial: Trial) -> dict[str, Any]:
     """A trial as JSON knows it."""
-    mistake = trial.mistake
-    where = {"kind": kind, "mistake": mistake.name, "file": mistake.file, "line": mistake.line}
+    mutant = trial.mutant
+    where = {"kind": kind, "mutant": mutant.name, "file": mutant.file, "line": mutant.line}
     return {**where, "caught": trial.caught or None, "model": trial.model or None, "models": trial.tried}

@@ -1,4 +1,4 @@
-"""Rules for mistakes: a pattern of the syntax tree and what replaces it, wherever in the package it stands.
+"""Rules for mutants: a pattern of the syntax tree and what replaces it, wherever in the package it stands.
 
 A rule finds its place by structure and not by file or line, so it survives reformatting, a function that moves to
 another file, and most renames:
@@ -19,7 +19,7 @@ class or module-level name, as much of it as tells it from others ("run", "Softm
 an error that names the rule and the places. Several patterns in one rule are replaced at once.
 
 mutmut and cosmic-ray were looked at instead. Both apply general operators everywhere (as `drawn.py` does) and run a
-test command in a new process for each; neither can say "this very lie, here", which is what a listed mistake is.
+test command in a new process for each; neither can say "this very lie, here", which is what a listed mutant is.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from fnmatch import fnmatch
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from tests.mutation import ROOT, Mistake
+from tests.mutation import ROOT, Mutant
 from tracer.utils.python_source import parse
 
 FOLDERS = ("tracer", "pages")
 CHECKS = "tracer/verify/"
-"""What looks for mistakes is not where they are made."""
+"""What looks for mutants is not where they are made."""
 
 _META = "META_"
-_SKIPPED = ("ctx", "kind", "type_comment")
+SKIPPED_FIELDS = ("ctx", "kind", "type_comment")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A named mistake: what is replaced by what, where, and which browser tests have to see it."""
+    """A named mutation: what is replaced by what, where, and which browser tests have to see it."""
 
     name: str
     kind: str
@@ -55,20 +55,20 @@ class Rule:
     files: str = "*.py"
     tests: tuple[str, ...] = ()
 
-    def mistake(self) -> Mistake:
+    def mutant(self) -> Mutant:
         """Return the change of one file. ValueError where a pattern matches nothing, or several places."""
         edits = [self._edit(old, new) for old, new in self.edits]
         files = {edit.file for edit in edits}
         if len(files) > 1:
             raise ValueError(f"rule {self.name!r} matches in several files: {', '.join(sorted(files))}; expected one")
         (file,) = files
-        spans = _merged(file, edits)
+        spans = _merge_edits(file, edits)
         text = _source(file)
         start, stop = spans[0][0], spans[-1][1]
         new, at = "", start
         for begin, end, replacement in spans:
             new, at = new + text[at:begin] + replacement, end
-        return Mistake(self.name, file, text[start:stop], new, start, self.tests)
+        return Mutant(self.name, file, text[start:stop], new, start, self.tests)
 
     def _edit(self, old: str, new: str) -> _Edit:
         """Return the one place that a pattern matches."""
@@ -141,7 +141,7 @@ def _places(file: str) -> dict[type, list[_Place]]:
     return places
 
 
-def _searched(rule: Rule) -> Iterator[str]:
+def _candidate_files(rule: Rule) -> Iterator[str]:
     """The files in which what a rule is within may be."""
     for file in _files(rule.files):
         if all(name in file or name in _source(file) for name in rule.within.split(".")):
@@ -167,7 +167,7 @@ def _walk(node: ast.AST, scope: tuple[str, ...], joined: ast.AST | None) -> Iter
                 yield from _walk(inner, scope, joined)
 
 
-def qualified(file: str, line: int) -> str:
+def qualified_name(file: str, line: int) -> str:
     """Return the qualified name of what a line of a file stands in: a function, a class or a module-level name."""
     statements = (place for kind, places in _places(file).items() if issubclass(kind, ast.stmt) for place in places)
     around = [place for place in statements if line in _lines(place.node)]
@@ -187,7 +187,7 @@ def is_inside(scope: tuple[str, ...], within: str) -> bool:
 
 def _code_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
     pattern, replacement, words = _pattern(old), _pattern(new), _words(old)
-    for file in _searched(rule):
+    for file in _candidate_files(rule):
         source = _source(file)
         if not all(word in source for word in words):
             continue
@@ -199,11 +199,11 @@ def _code_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
 
 
 def _text_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
-    for file in _searched(rule):
+    for file in _candidate_files(rule):
         for node, scope, root in _places(file).get(ast.Constant, ()):
             if isinstance(node.value, str) and is_inside(scope, rule.within):
                 for _ in range(node.value.count(old)):
-                    yield _Edit(file, root.lineno, root, (node, partial(_reworded, old, new)))
+                    yield _Edit(file, root.lineno, root, (node, partial(_reword, old, new)))
 
 
 def _raw_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
@@ -240,7 +240,7 @@ def _match(pattern: Any, value: Any, bound: dict[str, Any]) -> bool:
     name = _meta(pattern)
     if name and not isinstance(pattern, ast.Starred):
         known = bound.setdefault(name, value)
-        return known is value or _same(known, value)
+        return known is value or _equal_code(known, value)
     if isinstance(pattern, ast.Call) and isinstance(value, ast.Call):
         return (
             _match(pattern.func, value.func, bound)
@@ -250,7 +250,7 @@ def _match(pattern: Any, value: Any, bound: dict[str, Any]) -> bool:
     if isinstance(pattern, ast.AST):
         if type(pattern) is not type(value):
             return False
-        fields = (field for field in pattern._fields if field not in _SKIPPED)
+        fields = (field for field in pattern._fields if field not in SKIPPED_FIELDS)
         return all(_match(getattr(pattern, field), getattr(value, field), bound) for field in fields)
     if isinstance(pattern, list):
         if pattern and isinstance(pattern[-1], ast.Starred) and _meta(pattern[-1]):
@@ -273,7 +273,7 @@ def _match_keywords(pattern: list[ast.keyword], value: list[ast.keyword], bound:
     return bool(rest) or not others
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal_code(a: Any, b: Any) -> bool:
     """Whether two pieces of code say the same, read or assigned."""
     dumped = [ast.dump(x).replace("Store()", "Load()") if isinstance(x, ast.AST) else x for x in (a, b)]
     return dumped[0] == dumped[1]
@@ -281,15 +281,15 @@ def _same(a: Any, b: Any) -> bool:
 
 def _filled_for(replacement: ast.AST, bound: dict[str, Any], node: ast.AST) -> Any:
     """What a node is replaced by."""
-    return _filled(replacement, bound)
+    return _substitute(replacement, bound)
 
 
-def _reworded(old: str, new: str, node: Any) -> ast.Constant:
+def _reword(old: str, new: str, node: Any) -> ast.Constant:
     """A string that says something else."""
     return ast.Constant(node.value.replace(old, new))
 
 
-def _filled(tree: Any, bound: dict[str, Any]) -> Any:
+def _substitute(tree: Any, bound: dict[str, Any]) -> Any:
     """A replacement with what its placeholders stand for."""
     name = _meta(tree)
     if name and not isinstance(tree, ast.Starred):
@@ -299,14 +299,14 @@ def _filled(tree: Any, bound: dict[str, Any]) -> Any:
         for item in tree:
             spliced = item.value if isinstance(item, ast.keyword) and item.arg is None else item
             several = _meta(spliced) and isinstance(bound.get(_meta(spliced)), list)
-            filled += copy.deepcopy(bound[_meta(spliced)]) if several else [_filled(item, bound)]
+            filled += copy.deepcopy(bound[_meta(spliced)]) if several else [_substitute(item, bound)]
         return filled
     if isinstance(tree, ast.AST):
-        return type(tree)(**{field: _filled(getattr(tree, field, None), bound) for field in tree._fields})
+        return type(tree)(**{field: _substitute(getattr(tree, field, None), bound) for field in tree._fields})
     return tree
 
 
-def _merged(file: str, edits: list[_Edit]) -> list[tuple[int, int, str]]:
+def _merge_edits(file: str, edits: list[_Edit]) -> list[tuple[int, int, str]]:
     """The spans of a file that change, in order, and their new text; several changes of one string are one."""
     spans, by_root = [], {}
     for edit in edits:
@@ -316,11 +316,11 @@ def _merged(file: str, edits: list[_Edit]) -> list[tuple[int, int, str]]:
             node, change = edit.replacement
             new = by_root.setdefault(id(edit.root), (edit.root, {}))[1]
             new[id(node)] = change(new.get(id(node), node))
-    spans += [_unparsed(file, root, new) for root, new in by_root.values()]
+    spans += [_unparse_with(file, root, new) for root, new in by_root.values()]
     return sorted(spans)
 
 
-def _unparsed(file: str, root: Any, new: dict[int, ast.AST]) -> tuple[int, int, str]:
+def _unparse_with(file: str, root: Any, new: dict[int, ast.AST]) -> tuple[int, int, str]:
     """The span of a node and its text with pieces of it replaced."""
     source = _source(file)
     starts = [0]

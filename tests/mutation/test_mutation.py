@@ -1,4 +1,4 @@
-"""The harness of mistakes: each can be applied, a sample is caught, and what survives is said."""
+"""The harness of mutants: each can be applied, a sample is caught, and what survives is said."""
 
 import functools
 import json
@@ -8,29 +8,29 @@ import sys
 import pytest
 
 from tests import mutation
-from tests.mutation import ROOT, Mistake, rules, runner
+from tests.mutation import ROOT, Mutant, rules, runner
 from tests.mutation import report as reports
-from tests.mutation.handwritten import LISTED
-from tests.mutation.nearest_tests import guards, verified
-from tests.mutation.random_mutants import drawn, every
-from tests.mutation.rules import Rule, code, is_inside, qualified, raw, text
-from tests.mutation.runner import Model, Trial, _copied
+from tests.mutation.handwritten import HANDWRITTEN_RULES
+from tests.mutation.nearest_tests import find_tests, is_verified
+from tests.mutation.random_mutants import all_mutants, draw_mutants
+from tests.mutation.rules import Rule, code, is_inside, qualified_name, raw, text
+from tests.mutation.runner import Model, Trial, _copy_project
 
 SAMPLE = """
 import json, sys
 
-from tests.mutation import Mistake, runner
-from tests.mutation.handwritten import LISTED
+from tests.mutation import Mutant, runner
+from tests.mutation.handwritten import HANDWRITTEN_RULES
 
-mistakes = [rule.mistake() for rule in LISTED if rule.name in sys.argv[1:]]
+mutants = [rule.mutant() for rule in HANDWRITTEN_RULES if rule.name in sys.argv[1:]]
 results = "tracer/models/shared/predictions.py"
-mistakes.append(Mistake("no mistake", results, "result", "result", 40))
-mistakes.append(Mistake("no end", results, "def class_", "import os\\nos._exit(7)\\ndef class_"))
-mistakes.append(Mistake("no such line", "vit.py", "", ""))
+mutants.append(Mutant("no mutant", results, "result", "result", 40))
+mutants.append(Mutant("no end", results, "def class_", "import os\\nos._exit(7)\\ndef class_"))
+mutants.append(Mutant("no such line", "vit.py", "", ""))
 models = [runner.Model("vit", {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3})]
-found = {trial.mistake.name: trial.caught for trial in runner.tried(mistakes[:-1], models)}
+found = {trial.mutant.name: trial.caught for trial in runner.try_mutants(mutants[:-1], models)}
 try:
-    list(runner.tried(mistakes[-1:], models))
+    list(runner.try_mutants(mutants[-1:], models))
 except (ValueError, OSError) as error:
     found["no such line"] = str(error)
 print(json.dumps(found))
@@ -38,21 +38,21 @@ print(json.dumps(found))
 
 
 @functools.cache
-def listed() -> tuple[Mistake, ...]:
-    return tuple(rule.mistake() for rule in LISTED)
+def listed() -> tuple[Mutant, ...]:
+    return tuple(rule.mutant() for rule in HANDWRITTEN_RULES)
 
 
 @functools.cache
-def draws() -> tuple[Mistake, ...]:
-    return tuple(drawn())
+def draws() -> tuple[Mutant, ...]:
+    return tuple(draw_mutants())
 
 
 @functools.cache
-def possible() -> tuple[Mistake, ...]:
-    return tuple(every())
+def possible() -> tuple[Mutant, ...]:
+    return tuple(all_mutants())
 
 
-def tried(*names: str) -> dict[str, str]:
+def try_sample(*names: str) -> dict[str, str]:
     """What caught each of a sample, tried on one small model, in a process whose imports the harness can undo."""
     command = [sys.executable, "-c", SAMPLE, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -60,7 +60,7 @@ def tried(*names: str) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-CAUGHT = {
+EXPECTED_KILLS = {
     "rollout in reverse": "vit: attention_weights: rollout of '' after layer 1 is off by",
     "a softmax of half the logits": "vit: predictions: probabilities",
     "ten thousand times the rounding": "vit: proof_sensitivity: 1.001 times the equation of step 'patches' is",
@@ -70,28 +70,28 @@ CAUGHT = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    "names", [("ten thousand times the rounding",), pytest.param(tuple(CAUGHT), marks=pytest.mark.sweep)]
+    "names", [("ten thousand times the rounding",), pytest.param(tuple(EXPECTED_KILLS), marks=pytest.mark.sweep)]
 )
-def test_a_mistake_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(names):
-    found = tried(*names)
-    assert [name for name in names if CAUGHT[name] not in found[name]] == []
-    assert found["no end"] == "the process ended with status 7" and found["no mistake"] == ""
+def test_a_mutant_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(names):
+    found = try_sample(*names)
+    assert [name for name in names if EXPECTED_KILLS[name] not in found[name]] == []
+    assert found["no end"] == "the process ended with status 7" and found["no mutant"] == ""
     assert found["no such line"]
 
 
 def test_there_are_enough_and_each_can_be_applied():
-    assert len(LISTED) >= 60 and len({mistake.name for mistake in LISTED}) == len(LISTED)
-    for mistake in (*listed(), *draws()[::5]):
-        changed = mistake.applied()
-        assert changed != mistake.text()
-        if mistake.file.endswith(".py"):
-            compile(changed, mistake.file, "exec")
+    assert len(HANDWRITTEN_RULES) >= 60 and len({mutant.name for mutant in HANDWRITTEN_RULES}) == len(HANDWRITTEN_RULES)
+    for mutant in (*listed(), *draws()[::5]):
+        changed = mutant.apply()
+        assert changed != mutant.text()
+        if mutant.file.endswith(".py"):
+            compile(changed, mutant.file, "exec")
 
 
 @pytest.mark.sweep
 def test_those_that_are_drawn_depend_on_the_seed_alone():
-    assert drawn() == drawn() and len(drawn()) == 200 and drawn(seed=1) != drawn()
-    kinds = {mistake.name.split(":")[0] for mistake in drawn()}
+    assert draw_mutants() == draw_mutants() and len(draw_mutants()) == 200 and draw_mutants(seed=1) != draw_mutants()
+    kinds = {mutant.name.split(":")[0] for mutant in draw_mutants()}
     assert kinds == {"sign", "index", "comparison", "constant", "arguments", "order"}
 
 
@@ -103,47 +103,47 @@ def test_what_does_not_stand_there_is_an_error():
                 "(", r"\("
             ).replace(")", r"\)"),
         ):
-            Mistake("x", "tracer/models/shared/predictions.py", old, "y").applied()
+            Mutant("x", "tracer/models/shared/predictions.py", old, "y").apply()
 
 
 def test_the_copy_differs_in_one_file(tmp_path):
-    mistake = next(mistake for mistake in listed() if mistake.file == "tracer/capture/attention/score_replay.py")
-    _copied(tmp_path, mistake)
+    mutant = next(mutant for mutant in listed() if mutant.file == "tracer/capture/attention/score_replay.py")
+    _copy_project(tmp_path, mutant)
     paths = [path.relative_to(ROOT) for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.py")]
     changed = [path.as_posix() for path in paths if (tmp_path / path).read_text() != (ROOT / path).read_text()]
-    assert changed == [mistake.file]
+    assert changed == [mutant.file]
 
 
 def test_only_models_that_run_its_line_are_asked():
-    mistake = next(mistake for mistake in listed() if mistake.name == "the anomaly without its root")
-    assert Model("mae", {}, lines={mistake.file: {mistake.line}}).runs(mistake)
-    assert not Model("vit", {}, lines={mistake.file: {1}}).runs(mistake)
-    card = next(mistake for mistake in listed() if mistake.file == "tracer/models/weights/vit.json")
+    mutant = next(mutant for mutant in listed() if mutant.name == "the anomaly without its root")
+    assert Model("mae", {}, lines={mutant.file: {mutant.line}}).runs(mutant)
+    assert not Model("vit", {}, lines={mutant.file: {1}}).runs(mutant)
+    card = next(mutant for mutant in listed() if mutant.file == "tracer/models/weights/vit.json")
     assert [Model("vit", {}).runs(card), Model("vit", {"D": 6}).runs(card), Model("mae", {}).runs(card)] == [1, 0, 0]
 
 
 def test_the_report_names_survivors_and_the_bar():
     caught, survived = Trial(listed()[0], "vit: step 'x' is off", "vit", 1), Trial(listed()[1], tried=3)
-    assert reports.line(caught).endswith("\n    vit: step 'x' is off")
-    assert reports.line(survived).endswith("SURVIVED 3 models and files of tests")
+    assert reports.format_trial(caught).endswith("\n    vit: step 'x' is off")
+    assert reports.format_trial(survived).endswith("SURVIVED 3 models and files of tests")
     for count, enough in ((18, False), (19, True)):
         drawn = [("drawn", caught)] * count
-        assert reports.summary([("listed", caught), *drawn, ("drawn", survived)])[1] is enough
-    said, enough = reports.summary([("listed", caught), ("listed", survived)])
-    assert said == ["1 of 2 mistakes that are listed were caught; at least 100% have to be."] and not enough
-    assert not reports.summary([("drawn", survived)])[1]
-    with pytest.raises(ValueError, match="no mistake is called 'soap'"):
-        reports.chosen(["soap"], 0)
+        assert reports.summarize([("listed", caught), *drawn, ("drawn", survived)])[1] is enough
+    said, enough = reports.summarize([("listed", caught), ("listed", survived)])
+    assert said == ["1 of 2 mutants that are listed were caught; at least 100% have to be."] and not enough
+    assert not reports.summarize([("drawn", survived)])[1]
+    with pytest.raises(ValueError, match="no mutant is called 'soap'"):
+        reports.select_mutants(["soap"], 0)
 
 
 @pytest.mark.sweep
 def test_a_place_has_all_that_can_be_drawn_there():
-    mistake = draws()[0]
-    _, found = reports.chosen([f"{mistake.file}:{mistake.line}"], 0)
-    assert mistake in found and {(one.file, one.line) for one in found} == {(mistake.file, mistake.line)}
-    assert len(found) >= sum((one.file, one.line) == (mistake.file, mistake.line) for one in draws())
+    mutant = draws()[0]
+    _, found = reports.select_mutants([f"{mutant.file}:{mutant.line}"], 0)
+    assert mutant in found and {(one.file, one.line) for one in found} == {(mutant.file, mutant.line)}
+    assert len(found) >= sum((one.file, one.line) == (mutant.file, mutant.line) for one in draws())
     with pytest.raises(ValueError, match="expected a name, a file or FILE:LINE of one"):
-        reports.chosen([f"{mistake.file}:100000"], 0)
+        reports.select_mutants([f"{mutant.file}:100000"], 0)
 
 
 @pytest.mark.parametrize(
@@ -153,23 +153,25 @@ def test_a_place_has_all_that_can_be_drawn_there():
         ("shapes/probe_sizes.py:Nobody", "Nobody of tracer/shapes/probe_sizes.py, which has no such name"),
     ],
 )
-def test_what_mistakes_are_drawn_from_has_to_be_there(monkeypatch, pattern, message):
+def test_what_mutants_are_drawn_from_has_to_be_there(monkeypatch, pattern, message):
     monkeypatch.setattr("tests.mutation.random_mutants.FILES", (pattern,))
     with pytest.raises(ValueError, match=message):
-        every()
+        all_mutants()
 
 
-def test_every_mistake_that_can_be_drawn_changes_something():
-    assert all(mistake.new != f"({mistake.old})" for mistake in possible())
+def test_every_mutant_that_can_be_drawn_changes_something():
+    assert all(mutant.new != f"({mutant.old})" for mutant in possible())
 
 
 def test_a_survivor_that_is_harmless_says_why(monkeypatch):
-    mistake = draws()[0]
-    monkeypatch.setitem(reports.HARMLESS, (qualified(mistake.file, mistake.line), mistake.name, ""), "it is never read")
-    assert reports.line(Trial(mistake, tried=2)).endswith(
+    mutant = draws()[0]
+    monkeypatch.setitem(
+        reports.HARMLESS, (qualified_name(mutant.file, mutant.line), mutant.name, ""), "it is never read"
+    )
+    assert reports.format_trial(Trial(mutant, tried=2)).endswith(
         "SURVIVED 2 models and files of tests; harmless: it is never read"
     )
-    assert "harmless" not in reports.line(Trial(listed()[0]))
+    assert "harmless" not in reports.format_trial(Trial(listed()[0]))
 
 
 @pytest.mark.sweep
@@ -179,12 +181,12 @@ def test_what_is_called_harmless_can_be_drawn():
         assert any(_within(one, within) for one in same), (within, name, part)
 
 
-def _within(mistake: Mistake, name: str) -> bool:
-    return is_inside(tuple(qualified(mistake.file, mistake.line).split(".")), name)
+def _within(mutant: Mutant, name: str) -> bool:
+    return is_inside(tuple(qualified_name(mutant.file, mutant.line).split(".")), name)
 
 
-def _line(mistake: Mistake) -> str:
-    return mistake.text().splitlines()[mistake.line - 1]
+def _line(mutant: Mutant) -> str:
+    return mutant.text().splitlines()[mutant.line - 1]
 
 
 RULES = (
@@ -200,7 +202,7 @@ RULES = (
 @pytest.mark.parametrize(("rule", "message"), RULES, ids=[message for _, message in RULES])
 def test_a_rule_that_matches_nothing_or_several_places_is_an_error(rule: Rule, message: str):
     with pytest.raises(ValueError, match="rule 'x'") as error:
-        rule.mistake()
+        rule.mutant()
     assert message in str(error.value)
 
 
@@ -248,9 +250,9 @@ def test_a_rule_finds_its_place_by_structure(project, rule, new):
     for path in ("tracer/a.py", "pages/deep/b.py"):  # wherever it is
         (project / path).parent.mkdir(exist_ok=True)
         (project / path).write_text(CODE)
-        changed = rule.mistake()
-        assert changed.file == path and new in changed.applied()
-        compile(changed.applied(), path, "exec")
+        changed = rule.mutant()
+        assert changed.file == path and new in changed.apply()
+        compile(changed.apply(), path, "exec")
         (project / path).unlink()
         for cache in (rules._source, rules._files, rules._places, mutation._read):
             cache.cache_clear()
@@ -258,12 +260,12 @@ def test_a_rule_finds_its_place_by_structure(project, rule, new):
 
 def test_a_rule_for_a_file_that_is_not_python_minds_no_white_space(project):
     (project / "pages" / "x.js").write_text("if (a) {\n    show(map.open[row *\n keys]);\n}")
-    changed = raw("x", "x.js", {"map.open[row * keys]": "map.open[keys * row]"}, ["test_browser_x.py"]).mistake()
-    assert changed.applied() == "if (a) {\n    show(map.open[keys * row]);\n}" and changed.line == 2
+    changed = raw("x", "x.js", {"map.open[row * keys]": "map.open[keys * row]"}, ["test_browser_x.py"]).mutant()
+    assert changed.apply() == "if (a) {\n    show(map.open[keys * row]);\n}" and changed.line == 2
     assert changed.tests == ("test_browser_x.py",)
 
 
-def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monkeypatch):
+def test_a_mutant_in_a_script_is_tried_by_the_tests_that_it_names(project, monkeypatch):
     (project / "pages" / "x.js").write_text("draw(row)")
     (project / "tests").mkdir()
     (project / "tests" / "test_x.py").write_text(
@@ -276,19 +278,21 @@ def test_a_mistake_in_a_script_is_tried_by_the_tests_that_it_names(project, monk
     monkeypatch.setattr(runner, "ROOT", project)
     monkeypatch.setattr(runner, "TESTS", project / "tests")
     changes, harmless = {"draw(row)": "draw(column)"}, {"draw(row)": "draw(row );"}
-    both = [raw("x", "x.js", one, ["test_x.py::test_rows"]).mistake() for one in (changes, harmless)]
-    found, missed = runner.tried(both, [])
+    both = [raw("x", "x.js", one, ["test_x.py::test_rows"]).mutant() for one in (changes, harmless)]
+    found, missed = runner.try_mutants(both, [])
     assert "test_rows" in found.caught and found.model == "test_x.py::test_rows" and missed.caught == ""
-    assert reports.line(missed) == "pages/x.js:1  x\n    SURVIVED 1 models and files of tests"
+    assert reports.format_trial(missed) == "pages/x.js:1  x\n    SURVIVED 1 models and files of tests"
     with pytest.raises(ValueError, match=r"test_x.py::test_nothing did not run: "):
-        list(runner.tried([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mistake()], []))
+        list(runner.try_mutants([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mutant()], []))
 
 
 def test_the_nearest_tests_are_those_that_import_a_file():
-    assert "figures/test_figures.py" in guards("tracer/figures/tensors/heatmap.py")
-    assert "record/test_cost_scaling.py" in guards("tracer/figures/tables/cost_curves.py")  # by way of its page
-    assert "lessons/test_positions.py" in guards(
+    assert "figures/test_figures.py" in find_tests("tracer/figures/tensors/heatmap.py")
+    assert "record/test_cost_scaling.py" in find_tests("tracer/figures/tables/cost_curves.py")  # by way of its page
+    assert "lessons/test_positions.py" in find_tests(
         "tracer/lessons/positions/encodings/alibi.py"
     )  # which the folder finds by itself
-    assert guards("tracer/models/weights/vit.json") == () and not any("browser" in one for one in guards("app.py"))
-    assert verified("tracer/expr/nn/layer_norm.py") and not verified("pages/server/qr.py")
+    assert find_tests("tracer/models/weights/vit.json") == () and not any(
+        "browser" in one for one in find_tests("app.py")
+    )
+    assert is_verified("tracer/expr/nn/layer_norm.py") and not is_verified("pages/server/qr.py")

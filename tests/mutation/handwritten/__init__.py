@@ -1,6 +1,6 @@
-"""The mistakes that somebody thought of: each a small lie of the kind that a tool like this could tell.
+"""The mutants that somebody thought of: each a small lie of the kind that a tool like this could tell.
 
-Every module here has RULES, and is found by itself. How a rule is written stands in `mistakes/rules.py`.
+Every module here has RULES, and is found by itself. How a rule is written stands in `mutation/rules.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 
 from tests.mutation.rules import Rule
 
-LISTED: tuple[Rule, ...] = tuple(
+HANDWRITTEN_RULES: tuple[Rule, ...] = tuple(
     rule
     for module in sorted(module.name for module in iter_modules(__path__))
     for rule in import_module(f"{__name__}.{module}").RULES

@@ -1,4 +1,4 @@
-"""Mistakes in attention maps, rollout and masks."""
+"""Mutations of attention maps, rollout and masks."""
 
 from __future__ import annotations
 

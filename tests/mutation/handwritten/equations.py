@@ -1,4 +1,4 @@
-"""Mistakes in what an equation computes, and in what is printed of it."""
+"""Mutations of what an equation computes, and in what is printed of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in what a figure draws, and in what its labels and text alternatives say."""
+"""Mutations of what a figure draws, and in what its labels and text alternatives say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in what a lesson measures."""
+"""Mutations of what a lesson measures."""
 
 from __future__ import annotations
 

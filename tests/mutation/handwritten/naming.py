@@ -1,4 +1,4 @@
-"""Mistakes in what a tensor, an axis or a step is called, and in what stands beside it."""
+"""Mutations of what a tensor, an axis or a step is called, and in what stands beside it."""
 
 from __future__ import annotations
 

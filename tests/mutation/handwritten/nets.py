@@ -1,4 +1,4 @@
-"""Mistakes in our own models' nets: another computation than the one that the textbook says."""
+"""Mutations of our own models' nets: another computation than the one that the textbook says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in the proofs themselves."""
+"""Mutations of the proofs themselves."""
 
 from __future__ import annotations
 

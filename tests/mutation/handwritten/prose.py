@@ -1,4 +1,4 @@
-"""Mistakes in what is said: whys, titles, meanings."""
+"""Mutations of what is said: whys, titles, meanings."""
 
 from __future__ import annotations
 

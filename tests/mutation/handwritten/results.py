@@ -1,4 +1,4 @@
-"""Mistakes on the way from a photo or a text to the answer of a model."""
+"""Mutations on the way from a photo or a text to the answer of a model."""
 
 from __future__ import annotations
 

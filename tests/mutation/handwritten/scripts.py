@@ -1,4 +1,4 @@
-"""Mistakes in what the browser draws and says, each seen by the tests that read pages back."""
+"""Mutations of what the browser draws and says, each seen by the tests that read pages back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in costs, shapes and symbols."""
+"""Mutations of costs, shapes and symbols."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mutate",
         action="store_true",
-        help="try deliberate mistakes instead; each NAME is a mistake, a file or FILE:LINE",
+        help="try mutants (deliberate mistakes) instead; each NAME is a mutant, a file or FILE:LINE",
     )
     parser.add_argument(
         "--names",
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sample", type=shared.whole(1), metavar="N", help="with --names: draw N names from each library"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="the seed for mistakes drawn besides the listed ones (default: 0)"
+        "--seed", type=int, default=0, help="the seed for mutants drawn besides the listed ones (default: 0)"
     )
 
 
@@ -105,20 +105,20 @@ def _zoo(options: argparse.Namespace) -> int:
 
 
 def _verify_mutations(options: argparse.Namespace) -> int:
-    """Try mistakes and print the check that caught each, as they end."""
+    """Try mutants and print the check that caught each, as they end."""
     if not (CHECKOUT / "tests" / "mutation").is_dir():
         raise ValueError("--mutate needs the tests of a checkout of the project, which an installed package lacks")
     sys.path.insert(0, str(CHECKOUT))
     from tests.mutation import report  # below the folder that was added above
 
     outcomes = []
-    for kind, trial in report.trials(options.names, seed=options.seed):
+    for kind, trial in report.run_trials(options.names, seed=options.seed):
         outcomes.append((kind, trial))
         if not options.json:
-            print(report.line(trial), flush=True)
-    summary, enough = report.summary(outcomes)
+            print(report.format_trial(trial), flush=True)
+    summary, enough = report.summarize(outcomes)
     print(
-        json.dumps([report.plain(*outcome) for outcome in outcomes], indent=1)
+        json.dumps([report.trial_as_json(*outcome) for outcome in outcomes], indent=1)
         if options.json
         else "\n".join(["", *summary])
     )
